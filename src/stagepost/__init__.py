@@ -1,0 +1,1 @@
+"""Stagepost: a durable task platform for Python."""

@@ -1,0 +1,80 @@
+"""The states of a job and every change there is: diagram, CHECK constraint and tests derive from here."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["FINAL", "LIVE", "TRANSITIONS", "Cause", "JobState", "is_allowed", "next_state"]
+
+
+class JobState(StrEnum):
+    """Where a job is in its life."""
+
+    BLOCKED = "blocked"
+    SCHEDULED = "scheduled"
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    COMPLETED_WITH_ERRORS = "completed_with_errors"
+    FAILED = "failed"
+    DEAD_LETTER = "dead_letter"
+    CANCELLED = "cancelled"
+
+
+class Cause(StrEnum):
+    """Why a job changes its state."""
+
+    UNBLOCK = "unblock"
+    PROMOTE = "promote"
+    CLAIM = "claim"
+    COMPLETE = "complete"
+    COMPLETE_WITH_ERRORS = "complete_with_errors"
+    RETRY = "retry"
+    SNOOZE = "snooze"
+    REFUSE = "refuse"
+    EXHAUST = "exhaust"
+    RELEASE = "release"
+    WAIT = "wait"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    RESTART = "restart"
+
+
+S, C = JobState, Cause
+
+FINAL: frozenset[JobState] = frozenset(
+    {S.COMPLETED, S.COMPLETED_WITH_ERRORS, S.FAILED, S.DEAD_LETTER, S.CANCELLED}
+)
+LIVE: frozenset[JobState] = frozenset(S) - FINAL
+
+TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
+    (S.BLOCKED, C.UNBLOCK): S.QUEUED,
+    (S.SCHEDULED, C.PROMOTE): S.QUEUED,
+    (S.RETRYING, C.PROMOTE): S.QUEUED,
+    (S.QUEUED, C.CLAIM): S.RUNNING,
+    (S.RUNNING, C.COMPLETE): S.COMPLETED,
+    (S.RUNNING, C.RETRY): S.RETRYING,
+    (S.RUNNING, C.SNOOZE): S.SCHEDULED,
+    (S.RUNNING, C.REFUSE): S.FAILED,  # a permanent error
+    (S.RUNNING, C.EXHAUST): S.DEAD_LETTER,  # the last failure or crash that is allowed
+    (S.RUNNING, C.RELEASE): S.QUEUED,  # shutdown or rescue
+    (S.RUNNING, C.WAIT): S.WAITING,  # for its children
+    (S.WAITING, C.RESUME): S.QUEUED,
+    (S.WAITING, C.COMPLETE): S.COMPLETED,
+    (S.WAITING, C.COMPLETE_WITH_ERRORS): S.COMPLETED_WITH_ERRORS,
+    (S.WAITING, C.REFUSE): S.FAILED,
+    **{(state, C.CANCEL): S.CANCELLED for state in S if state not in FINAL},
+    **{(state, C.RESTART): S.QUEUED for state in S if state in FINAL},  # an operator's action, recorded
+}
+
+
+def is_allowed(state: JobState, cause: Cause) -> bool:
+    """Say whether `cause` can move a job out of `state`."""
+    return (state, cause) in TRANSITIONS
+
+
+def next_state(state: JobState, cause: Cause) -> JobState:
+    """Look the change up; asking for one that does not exist is a bug in the caller."""
+    return TRANSITIONS[state, cause]

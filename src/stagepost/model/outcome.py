@@ -1,0 +1,99 @@
+"""What one attempt gave, and what that does to its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_never
+
+from stagepost.model.lifecycle import Cause
+
+__all__ = [
+    "CRASHES_ALLOWED",
+    "Abandoned",
+    "Completed",
+    "Crashed",
+    "Failed",
+    "Outcome",
+    "Refused",
+    "Released",
+    "Snoozed",
+    "cause_of",
+]
+
+CRASHES_ALLOWED = 3
+"""A job that kills its worker this often is parked as a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The handler returned; `result` is JSON."""
+
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised something that may pass; `delay` until the next attempt, if there is one."""
+
+    error: str
+    delay: timedelta
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The handler raised something no later attempt can mend."""
+
+    error: str
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The handler asked to be run again later."""
+
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The handler, or the one who asked it to stop, ended the job as cancelled."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The worker gave the job back unfinished: it is shutting down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The worker died, or lost its lease, while it ran this attempt."""
+
+    error: str
+
+
+Outcome = Completed | Failed | Refused | Snoozed | Abandoned | Released | Crashed
+
+
+def cause_of(outcome: Outcome, *, failures: int, max_attempts: int, crashes: int) -> Cause:
+    """Say what an attempt's outcome does to its job; `failures` and `crashes` include this one."""
+    match outcome:
+        case Completed():
+            return Cause.COMPLETE
+        case Failed():
+            return Cause.RETRY if failures < max_attempts else Cause.EXHAUST
+        case Refused():
+            return Cause.REFUSE
+        case Snoozed():
+            return Cause.SNOOZE
+        case Abandoned():
+            return Cause.CANCEL
+        case Released():
+            return Cause.RELEASE
+        case Crashed():
+            return Cause.RELEASE if crashes < CRASHES_ALLOWED else Cause.EXHAUST
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,291 @@
+"""Connections of our own: opened with deadlines, driven with plain SQL, thrown away when in doubt."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sqlite3
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from stagepost.errors import ConfigurationError, StoreUnavailable
+from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.store.statement import Rows
+
+__all__ = ["Connection", "Database", "database_at", "masked"]
+
+CONNECT_SECONDS = 10
+LOCK_SECONDS = 10
+
+
+class Connection(Protocol):
+    """A driver's connection, brought to one shape."""
+
+    raw: Any
+    """What the driver calls a connection; callers' own statements go through it."""
+
+    def execute(self, sql: str, parameters: Any) -> Rows:
+        """Run one statement and fetch all it returns."""
+
+    def begin(self) -> None:
+        """Open a transaction that takes its locks early rather than failing late."""
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None:
+        """Break off whatever another thread is waiting for; the connection is useless afterwards."""
+
+
+class Database(Protocol):
+    """Where connections come from."""
+
+    dialect: Dialect
+    style: ParameterStyle
+    shares_one_connection: bool
+    """All work of this process goes through one connection, one after the other."""
+
+    def connect(self) -> Connection: ...
+
+
+def database_at(url: str) -> Database:
+    """Choose the database by URL: sqlite, postgresql, mysql or mariadb."""
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    match scheme:
+        case "sqlite":
+            return SqliteDatabase(_sqlite_path(url))
+        case "postgresql" | "postgres":
+            return PostgresDatabase("postgresql" + url[url.index(":") :])
+        case "mysql" | "mariadb":
+            return MysqlDatabase.from_url(url)
+        case _:
+            raise ConfigurationError(
+                f"database URL {masked(url)!r}: unknown kind {scheme!r}. "
+                f"Use sqlite:///file.db, postgresql://… or mysql://…"
+            )
+
+
+def masked(url: str) -> str:
+    """Hide the password of a URL."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return url.replace(f":{parts.password}@", ":***@", 1)
+
+
+@dataclass
+class SqliteDatabase:
+    """A file, or memory that lives as long as its only connection."""
+
+    path: str
+    dialect: Dialect = SQLITE
+    style: ParameterStyle = ParameterStyle.NAMED
+    shares_one_connection: bool = True
+
+    def connect(self) -> SqliteConnection:
+        try:
+            raw = sqlite3.connect(
+                self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            raw.execute("pragma journal_mode = wal").fetchall()
+            raw.execute("pragma synchronous = full")
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(
+                f"SQLite file {self.path!r} cannot be opened: {error}. Check that its folder exists and is writable."
+            ) from error
+        return SqliteConnection(raw)
+
+
+@dataclass
+class SqliteConnection:
+    """SQLite in autocommit mode, so that transactions begin where we say."""
+
+    raw: sqlite3.Connection
+
+    def execute(self, sql: str, parameters: Any) -> Rows:
+        return self.raw.execute(sql, parameters).fetchall()
+
+    def begin(self) -> None:
+        # Immediate: a transaction that reads first and writes later fails instead of waiting.
+        self.raw.execute("begin immediate")
+
+    def commit(self) -> None:
+        self.raw.execute("commit")
+
+    def rollback(self) -> None:
+        if self.raw.in_transaction:
+            self.raw.execute("rollback")
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def abort(self) -> None:
+        self.raw.interrupt()
+
+
+@dataclass
+class PostgresDatabase:
+    """PostgreSQL through psycopg 3."""
+
+    url: str
+    dialect: Dialect = POSTGRES
+    style: ParameterStyle = ParameterStyle.PYFORMAT
+    shares_one_connection: bool = False
+
+    def connect(self) -> PostgresConnection:
+        psycopg = _driver("psycopg", extra="postgres")
+        try:
+            raw = psycopg.connect(
+                self.url,
+                autocommit=True,
+                **_unless_in_url(
+                    self.url,
+                    connect_timeout=CONNECT_SECONDS,
+                    keepalives_idle=10,
+                    keepalives_interval=5,
+                    keepalives_count=2,
+                    tcp_user_timeout=15_000,
+                    application_name="stagepost",
+                ),
+            )
+            raw.execute(f"set lock_timeout = '{LOCK_SECONDS}s'")
+            raw.execute("set idle_in_transaction_session_timeout = '60s'")
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"PostgreSQL at {masked(self.url)} cannot be reached: {error}") from error
+        text = _driver("psycopg.types.string", extra="postgres").TextLoader
+        for name in ("uuid", "json"):  # taken as they are: ids are strings here, payloads are decoded by msgspec
+            raw.adapters.register_loader(name, text)
+        return PostgresConnection(raw)
+
+
+@dataclass
+class PostgresConnection:
+    """psycopg in autocommit mode, so that transactions begin where we say."""
+
+    raw: Any
+
+    def execute(self, sql: str, parameters: Any) -> Rows:
+        cursor = self.raw.execute(sql, parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def begin(self) -> None:
+        self.raw.execute("begin isolation level read committed")
+
+    def commit(self) -> None:
+        self.raw.execute("commit")
+
+    def rollback(self) -> None:
+        self.raw.execute("rollback")
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def abort(self) -> None:
+        with contextlib.suppress(Exception):
+            _shut_down(self.raw.fileno())
+
+
+@dataclass
+class MysqlDatabase:
+    """MySQL or MariaDB through PyMySQL."""
+
+    url: str
+    options: dict[str, Any] = field(default_factory=dict)
+    dialect: Dialect = MYSQL
+    style: ParameterStyle = ParameterStyle.PYFORMAT
+    shares_one_connection: bool = False
+
+    @classmethod
+    def from_url(cls, url: str) -> MysqlDatabase:
+        parts = urlsplit(url)
+        options: dict[str, Any] = {
+            "host": parts.hostname or "127.0.0.1",
+            "port": parts.port or 3306,
+            "user": unquote(parts.username or "root"),
+            "password": unquote(parts.password or ""),
+            "database": parts.path.strip("/"),
+        }
+        for name, value in parse_qsl(parts.query):
+            options[name] = int(value) if value.isdigit() else value
+        if not options["database"]:
+            raise ConfigurationError(f"database URL {masked(url)!r} names no database: add it as the path.")
+        return cls(url, options)
+
+    def connect(self) -> MysqlConnection:
+        pymysql = _driver("pymysql", extra="mysql")
+        defaults = {"connect_timeout": CONNECT_SECONDS, "read_timeout": 60, "write_timeout": 60}
+        try:
+            raw = pymysql.connect(**{**defaults, **self.options}, charset="utf8mb4", autocommit=True)
+            with raw.cursor() as cursor:
+                cursor.execute(
+                    f"set session innodb_lock_wait_timeout = {LOCK_SECONDS}, sql_mode = 'STRICT_ALL_TABLES'"
+                )
+                cursor.execute("set session transaction isolation level read committed")
+        except pymysql.Error as error:
+            raise StoreUnavailable(f"MySQL/MariaDB at {masked(self.url)} cannot be reached: {error}") from error
+        return MysqlConnection(raw)
+
+
+@dataclass
+class MysqlConnection:
+    """PyMySQL in autocommit mode, so that transactions begin where we say."""
+
+    raw: Any
+
+    def execute(self, sql: str, parameters: Any) -> Rows:
+        with self.raw.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def begin(self) -> None:
+        self.raw.query("begin")
+
+    def commit(self) -> None:
+        self.raw.query("commit")
+
+    def rollback(self) -> None:
+        self.raw.query("rollback")
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def abort(self) -> None:
+        with contextlib.suppress(Exception):
+            _shut_down(self.raw._sock.fileno())
+
+
+def _shut_down(descriptor: int) -> None:
+    """Wake whoever waits for this socket; both ends see the connection end."""
+    with socket.socket(fileno=socket.dup(descriptor)) as ours:
+        ours.shutdown(socket.SHUT_RDWR)
+
+
+def _sqlite_path(url: str) -> str:
+    rest = url.partition("://")[2]
+    path = unquote(rest.partition("?")[0])
+    if path in {"", "/", "/:memory:", ":memory:"}:
+        return ":memory:"
+    if not path.startswith("/"):
+        raise ConfigurationError(
+            f"database URL {url!r}: write sqlite:///file.db for a file here, sqlite:////folder/file.db from the root."
+        )
+    return path[1:]
+
+
+def _driver(name: str, *, extra: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the driver {name} is not installed: pip install 'stagepost[{extra}]'"
+        ) from error
+
+
+def _unless_in_url(url: str, **defaults: Any) -> dict[str, Any]:
+    given = dict(parse_qsl(urlsplit(url).query))
+    return {name: value for name, value in defaults.items() if name not in given}

@@ -1,0 +1,167 @@
+"""Turns the `.sql` files into what a driver takes: the dialect's text, its clock, its parameter style."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from stagepost.clock import Clock
+from stagepost.store.statement import Rows, Statement
+from stagepost.store.trouble import Trouble, mysql_trouble, postgres_trouble, sqlite_trouble
+
+__all__ = ["MYSQL", "POSTGRES", "SQLITE", "Dialect", "ParameterStyle", "Script", "SqlCall", "calls_of"]
+
+
+class ParameterStyle(StrEnum):
+    """How a driver wants parameters written."""
+
+    NAMED = "named"  # :name, a mapping
+    PYFORMAT = "pyformat"  # %(name)s, a mapping
+    DOLLAR = "dollar"  # $1, a sequence
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What differs between databases and is not in the `.sql` files."""
+
+    name: str
+    now: str
+    """An expression for microseconds since 1970, constant within a statement and fit for an index condition."""
+    trouble: Callable[[BaseException], Trouble]
+    has_row_locks: bool = True
+    """A database with one writer at a time has none: the common files' `for update` lines are left out."""
+    _scripts: dict[tuple[str, ParameterStyle, bool], Script] = field(default_factory=dict, repr=False)
+
+    def script(self, name: str, style: ParameterStyle, *, own_clock: bool) -> Script:
+        """Fetch a statement's text, compiled for one style; `own_clock` leaves `:now` a parameter."""
+        key = (name, style, own_clock)
+        script = self._scripts.get(key)
+        if script is None:
+            now = None if own_clock else self.now
+            texts = _split(_source(self.name, name), row_locks=self.has_row_locks)
+            script = self._scripts[key] = Script(name, tuple(_compile(text, style, now) for text in texts))
+        return script
+
+
+@dataclass(frozen=True)
+class CompiledText:
+    """One statement as the driver takes it, and the names of its parameters in order."""
+
+    sql: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Script:
+    """The one or several statements of a `.sql` file.
+
+    A dialect that cannot change rows and return them in one statement selects and locks them first:
+    the rows of the statement that returns some are the script's, the statements after it find the first
+    column of those rows in `:selected`, a JSON array, and are left out when there are none.
+    """
+
+    name: str
+    texts: tuple[CompiledText, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCall:
+    """What a runner hands to a driver."""
+
+    sql: str
+    parameters: Any
+
+
+def calls_of(
+    statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock
+) -> Generator[SqlCall, Rows, Rows]:
+    """Yield the driver calls one statement needs, receive their rows, return the statement's rows."""
+    instant = clock.instant()
+    script = dialect.script(statement.name, style, own_clock=instant is not None)
+    parameters: dict[str, Any] = dict(statement.parameters)
+    if instant is not None:
+        parameters["now"] = instant
+    result: Rows = []
+    for position, text in enumerate(script.texts):
+        if position and "selected" in text.names:
+            if not result:
+                continue
+            parameters["selected"] = msgspec.json.encode([row[0] for row in result]).decode()
+        rows = yield SqlCall(text.sql, _arranged(text, parameters, style))
+        result = rows or result
+    return result
+
+
+def _arranged(text: CompiledText, parameters: Mapping[str, Any], style: ParameterStyle) -> Any:
+    if style is ParameterStyle.DOLLAR:
+        return [parameters[name] for name in text.names]
+    return {name: parameters[name] for name in text.names}
+
+
+POSTGRES = Dialect(
+    name="postgres",
+    # Not now(), which stands still in a long transaction, nor clock_timestamp(), which no index condition can use.
+    now="(extract(epoch from statement_timestamp()) * 1000000)::bigint",
+    trouble=postgres_trouble,
+)
+MYSQL = Dialect(
+    name="mysql",
+    # Not unix_timestamp(now(6)), which goes through the session's time zone and its repeated hour.
+    now="timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))",
+    trouble=mysql_trouble,
+)
+SQLITE = Dialect(
+    name="sqlite",
+    now="(cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)",
+    trouble=sqlite_trouble,
+    has_row_locks=False,
+)
+
+
+@cache
+def _source(dialect: str, name: str) -> str:
+    root = files("stagepost.store") / "sql"
+    for folder in (dialect, "common"):
+        path = root / folder / f"{name}.sql"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise LookupError(f"no statement {name}.sql for {dialect}")
+
+
+def _split(source: str, *, row_locks: bool) -> list[str]:
+    lines = [line for line in source.splitlines() if not line.lstrip().startswith("--")]
+    if not row_locks:
+        lines = [line for line in lines if not line.startswith("for update")]
+    return [text.strip() for text in re.split(r"^;$", "\n".join(lines), flags=re.MULTILINE) if text.strip()]
+
+
+_TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%")
+
+
+def _compile(text: str, style: ParameterStyle, now: str | None) -> CompiledText:
+    names: list[str] = []
+
+    def put(match: re.Match[str]) -> str:
+        name = match[1]
+        if name is None:
+            return match[0].replace("%", "%%") if style is ParameterStyle.PYFORMAT else match[0]
+        if name == "now" and now is not None:
+            return now.replace("%", "%%") if style is ParameterStyle.PYFORMAT else now
+        if name not in names:
+            names.append(name)
+        match style:
+            case ParameterStyle.NAMED:
+                return f":{name}"
+            case ParameterStyle.PYFORMAT:
+                return f"%({name})s"
+            case ParameterStyle.DOLLAR:
+                return f"${names.index(name) + 1}"
+
+    return CompiledText(_TOKEN.sub(put, text), tuple(names))

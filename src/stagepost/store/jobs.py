@@ -1,0 +1,201 @@
+"""Operations on jobs: enqueue, look at, cancel, restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from stagepost.errors import IllegalTransition, JobNotFound, StoreError, UniqueKeyTaken
+from stagepost.model.identity import new_id
+from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
+from stagepost.model.lifecycle import FINAL, Cause, JobState
+from stagepost.store.leases import settle
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Statement, Steps, operation
+
+__all__ = ["cancel", "enqueue", "enqueue_many", "failures_of", "find", "get", "list_jobs", "restart"]
+
+ENQUEUE_TRIES = 5
+
+
+def as_json(value: Any) -> str:
+    """Encode rows for a statement that takes them as one JSON parameter."""
+    return msgspec.json.encode(value).decode()
+
+
+@operation
+def enqueue_many(jobs: Sequence[NewJob], *, repeated: bool = False) -> Steps[list[Enqueued]]:
+    """Store jobs in one transaction; where a live job holds a unique key, return that job instead."""
+    results: dict[str, Enqueued] = {}
+    open_: list[NewJob] = []
+    for job in jobs:
+        holder = (yield from _hold_unique_key(job)) if job.unique_for_us is not None else job.id
+        if holder == job.id:
+            open_.append(job)
+        else:
+            results[job.id] = Enqueued(holder, is_new=False)
+    for _ in range(ENQUEUE_TRIES):
+        if not open_:
+            break
+        # Sorted: two transactions that insert the same unique keys in opposite order would deadlock.
+        rows = as_json([_row(job) for job in sorted(open_, key=lambda job: (job.unique_key or "", job.id))])
+        inserted = yield Statement("insert_jobs", {"jobs": rows, "repeated": int(repeated)})
+        made = {str(row[0]) for row in inserted}
+        results |= {job_id: Enqueued(job_id, is_new=True) for job_id in made}
+        open_ = [job for job in open_ if job.id not in made]
+        if open_:
+            rows = as_json([{"id": job.id, "unique_key": job.unique_key} for job in open_])
+            found = yield Statement("find_enqueued", {"jobs": rows})
+            existing = {str(asked): str(holder) for asked, holder in found}
+            yield from _update_existing(open_, existing)
+            results |= {asked: Enqueued(holder, is_new=asked == holder) for asked, holder in existing.items()}
+            # A holder that ended in between is not found: then its key is free again.
+            open_ = [job for job in open_ if job.id not in existing]
+    if open_:
+        raise StoreError(f"job {open_[0].id}: its unique key {open_[0].unique_key!r} changed hands too often; try again.")
+    return [results[job.id] for job in jobs]
+
+
+@operation
+def enqueue(job: NewJob, *, repeated: bool = False) -> Steps[Enqueued]:
+    """Store one job, or return the live one that holds its unique key."""
+    [enqueued] = yield from enqueue_many([job], repeated=repeated).start()
+    return enqueued
+
+
+@operation
+def find(job_id: str) -> Steps[Job | None]:
+    """Look a job up, live or ended."""
+    rows = yield Statement("live_job", {"id": job_id})
+    if not rows:
+        rows = yield Statement("ended_job", {"id": job_id})
+    return job_of(rows[0]) if rows else None
+
+
+@operation
+def get(job_id: str) -> Steps[Job]:
+    """Look a job up; there must be one."""
+    job = yield from find(job_id).start()
+    if job is None:
+        raise JobNotFound(job_id)
+    return job
+
+
+@operation
+def list_jobs(
+    *,
+    states: Iterable[JobState] = (),
+    queue_name: str | None = None,
+    task_name: str | None = None,
+    before: str | None = None,
+    most: int = 50,
+) -> Steps[list[Job]]:
+    """List jobs newest first; `before` is the last id of the page before this one."""
+    wanted = set(states) or set(JobState)
+    filters = {
+        "queue_name": queue_name or "",
+        "task_name": task_name or "",
+        "before": before or "ffffffff-ffff-ffff-ffff-ffffffffffff",
+        "most": most,
+    }
+    rows: list[tuple[Any, ...]] = []
+    if live := wanted - FINAL:
+        rows += yield Statement("list_live_jobs", {**filters, "states": as_json(sorted(live))})
+    if ended := wanted & FINAL:
+        rows += yield Statement("list_ended_jobs", {**filters, "states": as_json(sorted(ended))})
+    return sorted((job_of(row) for row in rows), key=lambda job: job.id, reverse=True)[:most]
+
+
+@operation
+def failures_of(job_id: str) -> Steps[list[FailureRecord]]:
+    """List the attempts that did not complete a job, oldest first."""
+    rows = yield Statement("failures_of_job", {"id": job_id})
+    return [FailureRecord(*row) for row in rows]
+
+
+@operation
+def cancel(job_id: str, *, actor: str) -> Steps[JobState]:
+    """End a job that is not running; ask a running one to stop. Returns the state it is in now."""
+    rows = yield Statement("lock_job", {"id": job_id})
+    if not rows:
+        job = yield from get(job_id).start()
+        if job.state is JobState.CANCELLED:
+            return job.state
+        raise IllegalTransition(job_id, job.state, "be cancelled")
+    attempt, owner, state = rows[0]
+    yield from audit(actor, "cancel", job_id, detail=state).start()
+    if state == JobState.RUNNING:
+        yield Statement("request_cancel", {"id": job_id})
+        return JobState.RUNNING
+    change = Settlement.of_state(job_id, attempt, owner, JobState.CANCELLED, error=f"cancelled by {actor}")
+    yield from settle([change]).start()
+    return JobState.CANCELLED
+
+
+@operation
+def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> Steps[list[str]]:
+    """Queue ended jobs again with their attempts counted on and their failures forgotten; returns those restarted."""
+    keys = yield Statement("taken_unique_keys", {"ids": as_json(sorted(job_ids))})
+    for unique_key, holder in keys:
+        if not repeated:
+            raise UniqueKeyTaken(unique_key, str(holder))
+    rows = yield Statement("restart_jobs", {"ids": as_json(sorted(job_ids))})
+    for row in rows:
+        yield from audit(actor, Cause.RESTART, str(row[0]), detail=row[1]).start()
+    return [str(row[0]) for row in rows]
+
+
+@operation
+def audit(actor: str, action: str, subject: str, *, detail: str | None = None) -> Steps[None]:
+    """Record what an operator did, in the transaction that does it."""
+    yield Statement(
+        "record_audit",
+        {"id": new_id(), "actor": actor, "action": action, "subject": subject, "detail": detail},
+    )
+
+
+def job_of(row: tuple[Any, ...]) -> Job:
+    """Build a job from the columns that the `*_job` and `list_*_jobs` statements share."""
+    values = dict(zip(Job.__struct_fields__, row, strict=True))
+    values["id"], values["state"] = str(values["id"]), JobState(values["state"])
+    return Job(**values)
+
+
+def _row(job: NewJob) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "queue_name": job.queue_name,
+        "task_name": job.task_name,
+        "priority": job.priority,
+        "available_at": job.available_at,
+        "delay_us": job.delay_us,
+        "max_attempts": job.max_attempts,
+        "unique_key": None if job.unique_for_us is not None else job.unique_key,
+        "limit_key": job.limit_key,
+        "limit_slots": job.limit,
+        "payload": job.payload,
+        "context": job.context,
+    }
+
+
+def _hold_unique_key(job: NewJob) -> Steps[str]:
+    """Take the key for its period, or say who holds it."""
+    key = {"unique_key": job.unique_key}
+    rows = yield Statement("hold_unique_key", {**key, "id": job.id, "held_us": job.unique_for_us})
+    if not rows:
+        rows = yield Statement("unique_key_holder", key)
+    return str(rows[0][0])
+
+
+def _update_existing(jobs: Sequence[NewJob], existing: dict[str, str]) -> Steps[None]:
+    for job in jobs:
+        holder = existing.get(job.id)
+        if holder is None or holder == job.id or job.on_conflict is OnConflict.KEEP:
+            continue
+        delay_us = job.delay_us if job.on_conflict is OnConflict.DEBOUNCE else 0
+        yield Statement(
+            "replace_arguments",
+            {"id": holder, "payload": job.payload, "context": job.context, "delay_us": delay_us},
+        )

@@ -1,0 +1,201 @@
+"""Operations on leases: claim, renew, settle, rescue, and letting limited jobs through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from stagepost.model.job import LeasedJob, microseconds
+from stagepost.model.lifecycle import Cause, JobState, next_state
+from stagepost.model.outcome import Crashed, cause_of
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Statement, Steps, operation
+
+__all__ = [
+    "Renewed",
+    "Rescued",
+    "claim",
+    "next_due",
+    "promote_due",
+    "release_strays",
+    "renew",
+    "rescue_expired",
+    "settle",
+    "unblock",
+]
+
+
+@operation
+def claim(
+    queue_name: str, *, owner: str, task_names: Sequence[str], slots: int, lease: timedelta
+) -> Steps[list[LeasedJob]]:
+    """Lease up to `slots` jobs of a queue, the largest priority and then the longest due first."""
+    rows = yield Statement(
+        "claim_jobs",
+        {
+            "queue_name": queue_name,
+            "owner": owner,
+            "task_names": _json(task_names),
+            "slots": slots,
+            "lease_us": microseconds(lease),
+        },
+    )
+    jobs = [LeasedJob(str(row[0]), *row[1:]) for row in rows]
+    return sorted(jobs, key=lambda job: (-job.priority, job.available_at, job.id))
+
+
+@operation
+def settle(changes: Sequence[Settlement]) -> Steps[Mapping[str, bool]]:
+    """Write what attempts gave, all in one transaction. Says for each job whether its fence still held.
+
+    An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose
+    reply was lost) counts as held.
+    """
+    # Sorted: two workers that settle the same jobs in opposite order would deadlock.
+    changes = sorted(changes, key=lambda change: change.id)
+    ends = [change for change in changes if change.is_final]
+    delays = [change for change in changes if not change.is_final]
+    accepted: set[str] = set()
+    if ends:
+        rows = yield Statement("end_jobs", {"changes": _json(ends)})
+        accepted |= {str(row[0]) for row in rows}
+    if delays:
+        rows = yield Statement("reschedule_jobs", {"changes": _json(delays)})
+        accepted |= {str(row[0]) for row in rows}
+    failures = [change for change in changes if change.kind is not None and change.id in accepted]
+    if failures:
+        yield Statement("record_failures", {"failures": _json(failures)})
+    missing = [change for change in changes if change.id not in accepted]
+    if missing:
+        rows = yield Statement("find_ended", {"changes": _json(missing)})
+        accepted |= {str(row[0]) for row in rows}
+    return {change.id: change.id in accepted for change in changes}
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Which attempts still hold their lease, and which of those are asked to stop."""
+
+    held: frozenset[tuple[str, int]]
+    asked_to_stop: frozenset[tuple[str, int]]
+
+
+@operation
+def renew(leases: Sequence[tuple[str, int]], *, owner: str, lease: timedelta) -> Steps[Renewed]:
+    """Extend the leases of attempts, given as (job id, attempt), from now on."""
+    rows = yield Statement(
+        "renew_leases",
+        {
+            "leases": _json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)]),
+            "owner": owner,
+            "lease_us": microseconds(lease),
+        },
+    )
+    return Renewed(
+        held=frozenset((str(job_id), attempt) for job_id, attempt, _ in rows),
+        asked_to_stop=frozenset((str(job_id), attempt) for job_id, attempt, asked in rows if asked),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """Jobs whose worker was gone, by what became of them."""
+
+    queued: tuple[str, ...]
+    buried: tuple[str, ...]
+    cancelled: tuple[str, ...]
+
+
+@operation
+def rescue_expired(*, grace: timedelta, most: int = 500) -> Steps[Rescued]:
+    """Take back jobs whose lease ended more than `grace` ago; those that crashed too often become dead letters."""
+    rows = yield Statement("lock_expired_leases", {"grace_us": microseconds(grace), "most": most})
+    changes = [_rescue(*row) for row in rows]
+    if changes:
+        yield from settle(changes).start()
+    return Rescued(
+        queued=tuple(change.id for change in changes if not change.is_final),
+        buried=tuple(change.id for change in changes if change.state is JobState.DEAD_LETTER),
+        cancelled=tuple(change.id for change in changes if change.state is JobState.CANCELLED),
+    )
+
+
+@operation
+def release_strays(*, owner: str, held: Sequence[tuple[str, int]]) -> Steps[list[str]]:
+    """Give back jobs this owner leased without knowing it: the reply to its claim was lost."""
+    rows = yield Statement("lock_owned_jobs", {"owner": owner})
+    known = set(held)
+    strays = [(str(job_id), attempt) for job_id, attempt in rows if (str(job_id), attempt) not in known]
+    released = next_state(JobState.RUNNING, Cause.RELEASE)
+    changes = [Settlement.of_state(job_id, attempt, owner, released) for job_id, attempt in strays]
+    if changes:
+        yield from settle(changes).start()
+    return [job_id for job_id, _ in strays]
+
+
+@operation
+def promote_due(*, most: int = 1000) -> Steps[list[str]]:
+    """Queue scheduled and retrying jobs whose time has come; returns the queues that got any."""
+    rows = yield Statement("promote_due_jobs", {"most": most})
+    return sorted({row[1] for row in rows})
+
+
+@operation
+def next_due() -> Steps[timedelta | None]:
+    """Tell how long until the next scheduled or retrying job is due."""
+    rows = yield Statement("next_due")
+    return None if rows[0][0] is None else timedelta(microseconds=int(rows[0][0]))
+
+
+@operation
+def unblock(*, most_keys: int = 100) -> Steps[int]:
+    """Let blocked jobs through, as many per limit key as its limit leaves room for."""
+    keys = yield Statement("blocked_keys", {"most": most_keys})
+    through = 0
+    for (limit_key,) in keys:
+        yield Statement("add_limit_key", {"limit_key": limit_key})
+        # Locked before counting: two that count at once would both see the same room.
+        yield Statement("lock_limit_key", {"limit_key": limit_key})
+        [(usage,)] = yield Statement("limit_usage", {"limit_key": limit_key})
+        waiting = yield Statement("blocked_jobs", {"limit_key": limit_key, "most": 1000})
+        room = _let_through(waiting, usage=usage)
+        if room:
+            rows = yield Statement("unblock_jobs", {"ids": _json(room)})
+            through += len(rows)
+    return through
+
+
+def _let_through(waiting: Sequence[tuple[Any, ...]], *, usage: int) -> list[str]:
+    """Choose blocked jobs in their order while each one's own limit leaves room."""
+    chosen: list[str] = []
+    for job_id, slots in waiting:
+        if usage + len(chosen) >= (slots or 1):
+            break
+        chosen.append(str(job_id))
+    return chosen
+
+
+def _rescue(job_id: str, attempt: int, crashes: int, owner: str, asked_to_stop: bool) -> Settlement:
+    if asked_to_stop:
+        return Settlement.of_state(
+            str(job_id), attempt, owner, JobState.CANCELLED, error="cancelled; its worker was gone"
+        )
+    outcome = Crashed(f"worker {owner} died or lost its lease during attempt {attempt}")
+    cause = cause_of(outcome, failures=0, crashes=crashes + 1, max_attempts=1)
+    return Settlement(
+        id=str(job_id),
+        attempt=attempt,
+        owner=owner,
+        state=next_state(JobState.RUNNING, cause),
+        crashes=1,
+        error=outcome.error,
+        kind="crashed",
+    )
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

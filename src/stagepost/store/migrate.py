@@ -1,0 +1,123 @@
+"""Brings Stagepost's tables up to date: numbered SQL per dialect, checksummed, one migrator at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+from stagepost.errors import SchemaError
+from stagepost.store.connection import Connection
+from stagepost.store.dialect import Dialect
+from stagepost.store.statement import Rows
+from stagepost.store.store import Store
+from stagepost.store.trouble import Trouble
+
+__all__ = ["Migration", "applied", "check_schema", "migrate", "migrations_of", "pending"]
+
+LOCKS = {
+    "postgres": "select pg_advisory_xact_lock(7364750173)",
+    "mysql": "select get_lock('stagepost_migrate', 60)",
+    "sqlite": "select 1",  # its transaction already excludes other writers
+}
+UNLOCKS = {"mysql": "select release_lock('stagepost_migrate')"}
+CREATE_TABLE = (
+    "create table if not exists stagepost_migration ("
+    "version integer primary key, name varchar(191) not null, checksum varchar(64) not null)"
+)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One numbered file."""
+
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        """Tells an edited file from the one that was applied."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def statements(self) -> list[str]:
+        """The statements one by one, without comments."""
+        text = re.sub(r"^\s*--.*\n", "", self.sql, flags=re.MULTILINE)
+        return [statement.strip() for statement in re.split(r";\s*$", text, flags=re.MULTILINE) if statement.strip()]
+
+
+def migrations_of(dialect: Dialect) -> list[Migration]:
+    """List a dialect's migrations in order."""
+    folder = files("stagepost.store") / "migrations" / dialect.name
+    found = []
+    for path in sorted(folder.iterdir(), key=lambda path: path.name):
+        version, _, name = path.name.removesuffix(".sql").partition("_")
+        found.append(Migration(int(version), name, path.read_text(encoding="utf-8")))
+    return found
+
+
+def migrate(store: Store) -> list[Migration]:
+    """Apply what is missing; returns what was applied. Safe to call from many processes at once."""
+    dialect = store.dialect
+    with store.transaction() as connection:
+        connection.execute(LOCKS[dialect.name], {})
+        try:
+            connection.execute(CREATE_TABLE, {})
+            missing = _missing(dialect, _read(connection))
+            for migration in missing:
+                for statement in migration.statements:
+                    connection.execute(statement.replace("%", "%%") if dialect.name != "sqlite" else statement, {})
+                connection.execute(
+                    f"insert into stagepost_migration (version, name, checksum) "  # noqa: S608 - our own constants
+                    f"values ({migration.version}, '{migration.name}', '{migration.checksum}')",
+                    {},
+                )
+        finally:
+            if dialect.name in UNLOCKS:
+                connection.execute(UNLOCKS[dialect.name], {})
+    return missing
+
+
+def applied(store: Store) -> list[tuple[int, str, str]]:
+    """List (version, name, checksum) of what the database has."""
+    with store.transaction() as connection:
+        try:
+            rows = _read(connection)
+        except Exception as error:
+            if store.dialect.trouble(error) is Trouble.SCHEMA:
+                return []
+            raise
+    return [(version, name, checksum) for version, name, checksum in rows]
+
+
+def pending(store: Store) -> list[Migration]:
+    """List what `migrate` would apply."""
+    return _missing(store.dialect, list(applied(store)))
+
+
+def check_schema(store: Store) -> None:
+    """Raise unless the tables are of the version this code expects, or newer and made to be compatible."""
+    missing = pending(store)
+    if missing:
+        names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
+        raise SchemaError(f"{store!r} lacks migration {names}. Run `stagepost migrate`.")
+
+
+def _read(connection: Connection) -> Rows:
+    return connection.execute("select version, name, checksum from stagepost_migration order by version", {})
+
+
+def _missing(dialect: Dialect, rows: Rows) -> list[Migration]:
+    known = {version: checksum for version, _, checksum in rows}
+    missing = []
+    for migration in migrations_of(dialect):
+        if migration.version not in known:
+            missing.append(migration)
+        elif known[migration.version] != migration.checksum:
+            raise SchemaError(
+                f"migration {migration.version:04}_{migration.name} was applied with other contents than this "
+                f"release has. Restore the release that applied it, or compare the two before going on."
+            )
+    return missing

@@ -1,0 +1,173 @@
+-- Live jobs: narrow, and full of updates, so pages keep room for new versions of their rows.
+create table stagepost_job (
+    id uuid primary key,
+    queue_name varchar(191) not null,
+    task_name varchar(191) not null,
+    state varchar(24) not null
+        check (state in ('blocked', 'queued', 'retrying', 'running', 'scheduled', 'waiting')),
+    priority smallint not null,
+    available_at bigint not null,
+    attempts integer not null,
+    failures integer not null,
+    crashes integer not null,
+    max_attempts integer not null,
+    lease_until bigint,
+    locked_by varchar(64),
+    started_at bigint,
+    cancel_requested_at bigint,
+    unique_key varchar(191),
+    limit_key varchar(191),
+    limit_slots integer,
+    payload json not null,
+    context json,
+    created_at bigint not null,
+    updated_at bigint not null
+) with (
+    fillfactor = 80,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.05
+);
+
+create index stagepost_job_claim on stagepost_job (queue_name, priority desc, available_at, id)
+where state = 'queued';
+
+create index stagepost_job_due on stagepost_job (available_at)
+where state in ('retrying', 'scheduled');
+
+create index stagepost_job_lease on stagepost_job (lease_until)
+where state = 'running';
+
+create index stagepost_job_limit on stagepost_job (limit_key, state, priority desc, available_at, id)
+where limit_key is not null;
+
+create unique index stagepost_job_unique_key on stagepost_job (unique_key)
+where unique_key is not null;
+
+-- Ended jobs.
+create table stagepost_job_history (
+    id uuid primary key,
+    queue_name varchar(191) not null,
+    task_name varchar(191) not null,
+    state varchar(24) not null
+        check (state in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed')),
+    priority smallint not null,
+    available_at bigint not null,
+    attempts integer not null,
+    failures integer not null,
+    crashes integer not null,
+    max_attempts integer not null,
+    processed_by varchar(64),
+    unique_key varchar(191),
+    limit_key varchar(191),
+    limit_slots integer,
+    payload json not null,
+    context json,
+    result json,
+    error text,
+    created_at bigint not null,
+    started_at bigint,
+    finished_at bigint not null
+);
+
+create index stagepost_job_history_finished on stagepost_job_history (finished_at);
+
+create index stagepost_job_history_dead on stagepost_job_history (finished_at, id)
+where state in ('dead_letter', 'failed');
+
+-- Attempts that did not complete their job.
+create table stagepost_failure (
+    job_id uuid not null,
+    attempt integer not null,
+    kind varchar(16) not null,
+    error text not null,
+    traceback text,
+    owner varchar(64),
+    failed_at bigint not null,
+    primary key (job_id, attempt)
+);
+
+create index stagepost_failure_failed on stagepost_failure (failed_at);
+
+-- Unique keys held for a period, whether or not their job still lives.
+create table stagepost_unique_key (
+    unique_key varchar(191) primary key,
+    job_id uuid not null,
+    held_until bigint not null
+);
+
+-- One row per limit key, locked while jobs are let through.
+create table stagepost_limit_key (
+    limit_key varchar(191) primary key
+);
+
+create table stagepost_queue (
+    name varchar(191) primary key,
+    paused_at bigint,
+    max_running integer,
+    rate double precision,
+    burst integer,
+    updated_at bigint not null
+);
+
+-- Token buckets: `full_at` is when the bucket will be full again.
+create table stagepost_rate (
+    name varchar(191) primary key,
+    full_at bigint not null
+);
+
+create table stagepost_schedule (
+    name varchar(191) primary key,
+    task_name varchar(191) not null,
+    rule varchar(191) not null,
+    time_zone varchar(64) not null,
+    catch_up varchar(16) not null,
+    template text not null,
+    next_due_at bigint not null,
+    last_due_at bigint,
+    paused_at bigint,
+    updated_at bigint not null
+);
+
+create index stagepost_schedule_due on stagepost_schedule (next_due_at);
+
+create table stagepost_schedule_run (
+    schedule_name varchar(191) not null,
+    due_at bigint not null,
+    job_id uuid not null,
+    fired_at bigint not null,
+    primary key (schedule_name, due_at)
+);
+
+-- Rights that one process holds at a time, such as upkeep; `term` only grows.
+create table stagepost_leader (
+    name varchar(64) primary key,
+    owner varchar(64) not null,
+    term bigint not null,
+    expires_at bigint not null
+);
+
+-- What workers say of themselves; for people to look at, no decision rests on it.
+create table stagepost_worker (
+    id varchar(64) primary key,
+    host varchar(191) not null,
+    pid integer not null,
+    queues text not null,
+    tasks text not null,
+    slots integer not null,
+    running integer not null,
+    started_at bigint not null,
+    seen_at bigint not null,
+    looked_at bigint not null
+);
+
+-- What operators did, never changed.
+create table stagepost_audit (
+    id uuid primary key,
+    actor varchar(191) not null,
+    action varchar(64) not null,
+    subject varchar(191) not null,
+    detail text,
+    acted_at bigint not null
+);

@@ -1,0 +1,167 @@
+-- Live jobs.
+create table stagepost_job (
+    id text primary key,
+    queue_name text not null,
+    task_name text not null,
+    state text not null
+        check (state in ('blocked', 'queued', 'retrying', 'running', 'scheduled', 'waiting')),
+    priority integer not null,
+    available_at integer not null,
+    attempts integer not null,
+    failures integer not null,
+    crashes integer not null,
+    max_attempts integer not null,
+    lease_until integer,
+    locked_by text,
+    started_at integer,
+    cancel_requested_at integer,
+    unique_key text,
+    limit_key text,
+    limit_slots integer,
+    payload text not null,
+    context text,
+    created_at integer not null,
+    updated_at integer not null
+);
+
+create index stagepost_job_claim on stagepost_job (queue_name, priority desc, available_at, id)
+where state = 'queued';
+
+create index stagepost_job_due on stagepost_job (available_at)
+where state in ('retrying', 'scheduled');
+
+create index stagepost_job_lease on stagepost_job (lease_until)
+where state = 'running';
+
+create index stagepost_job_limit on stagepost_job (limit_key, state, priority desc, available_at, id)
+where limit_key is not null;
+
+create unique index stagepost_job_unique_key on stagepost_job (unique_key)
+where unique_key is not null;
+
+-- Ended jobs.
+create table stagepost_job_history (
+    id text primary key,
+    queue_name text not null,
+    task_name text not null,
+    state text not null
+        check (state in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed')),
+    priority integer not null,
+    available_at integer not null,
+    attempts integer not null,
+    failures integer not null,
+    crashes integer not null,
+    max_attempts integer not null,
+    processed_by text,
+    unique_key text,
+    limit_key text,
+    limit_slots integer,
+    payload text not null,
+    context text,
+    result text,
+    error text,
+    created_at integer not null,
+    started_at integer,
+    finished_at integer not null
+);
+
+create index stagepost_job_history_finished on stagepost_job_history (finished_at);
+
+create index stagepost_job_history_dead on stagepost_job_history (finished_at, id)
+where state in ('dead_letter', 'failed');
+
+-- Attempts that did not complete their job.
+create table stagepost_failure (
+    job_id text not null,
+    attempt integer not null,
+    kind text not null,
+    error text not null,
+    traceback text,
+    owner text,
+    failed_at integer not null,
+    primary key (job_id, attempt)
+);
+
+create index stagepost_failure_failed on stagepost_failure (failed_at);
+
+-- Unique keys held for a period, whether or not their job still lives.
+create table stagepost_unique_key (
+    unique_key text primary key,
+    job_id text not null,
+    held_until integer not null
+);
+
+-- One row per limit key, locked while jobs are let through.
+create table stagepost_limit_key (
+    limit_key text primary key
+);
+
+create table stagepost_queue (
+    name text primary key,
+    paused_at integer,
+    max_running integer,
+    rate real,
+    burst integer,
+    updated_at integer not null
+);
+
+-- Token buckets: `full_at` is when the bucket will be full again.
+create table stagepost_rate (
+    name text primary key,
+    full_at integer not null
+);
+
+create table stagepost_schedule (
+    name text primary key,
+    task_name text not null,
+    rule text not null,
+    time_zone text not null,
+    catch_up text not null,
+    template text not null,
+    next_due_at integer not null,
+    last_due_at integer,
+    paused_at integer,
+    updated_at integer not null
+);
+
+create index stagepost_schedule_due on stagepost_schedule (next_due_at);
+
+create table stagepost_schedule_run (
+    schedule_name text not null,
+    due_at integer not null,
+    job_id text not null,
+    fired_at integer not null,
+    primary key (schedule_name, due_at)
+);
+
+-- Rights that one process holds at a time, such as upkeep; `term` only grows.
+create table stagepost_leader (
+    name text primary key,
+    owner text not null,
+    term integer not null,
+    expires_at integer not null
+);
+
+-- What workers say of themselves; for people to look at, no decision rests on it.
+create table stagepost_worker (
+    id text primary key,
+    host text not null,
+    pid integer not null,
+    queues text not null,
+    tasks text not null,
+    slots integer not null,
+    running integer not null,
+    started_at integer not null,
+    seen_at integer not null,
+    looked_at integer not null
+);
+
+-- What operators did, never changed.
+create table stagepost_audit (
+    id text primary key,
+    actor text not null,
+    action text not null,
+    subject text not null,
+    detail text,
+    acted_at integer not null
+);

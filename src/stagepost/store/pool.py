@@ -1,0 +1,111 @@
+"""Keeps connections for reuse, hands each to one thread at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stagepost.errors import StoreUnavailable
+from stagepost.store.connection import Connection, Database
+
+__all__ = ["Loan", "Pool"]
+
+
+@dataclass
+class Loan:
+    """A connection on loan, and whether it came back with no transaction open and nothing in doubt."""
+
+    connection: Connection
+    is_sound: bool = False
+
+
+class Pool:
+    """At most `size` connections, opened when needed, the one used last handed out first."""
+
+    def __init__(self, database: Database, *, size: int, wait_seconds: float = 30.0) -> None:
+        self.database = database
+        self.size = 1 if database.shares_one_connection else size
+        self.wait_seconds = wait_seconds
+        self._changed = threading.Condition()
+        self._idle: list[Connection] = []
+        self._open = 0
+        self._closed = False
+        self._process = os.getpid()
+
+    @property
+    def in_use(self) -> int:
+        """How many connections are out at the moment."""
+        with self._changed:
+            return self._open - len(self._idle)
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Loan]:
+        """Lend a connection; it is kept for reuse only if the borrower said that it is sound."""
+        loan = Loan(self._acquire())
+        try:
+            yield loan
+        finally:
+            if loan.is_sound:
+                self._release(loan.connection)
+            else:
+                self._discard(loan.connection)
+
+    def close(self) -> None:
+        """Close what is idle now and what is out once it comes back."""
+        with self._changed:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            self._open -= len(idle)
+            self._changed.notify_all()
+        for connection in idle:
+            connection.close()
+
+    def _acquire(self) -> Connection:
+        deadline = time.monotonic() + self.wait_seconds
+        with self._changed:
+            self._forget_parents_connections()
+            while not self._idle and self._open >= self.size:
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise StoreUnavailable(
+                        f"no database connection came free in {self.wait_seconds:g} s: all {self.size} are in use. "
+                        f"Raise `pool_size`, or look for work that holds one for long."
+                    )
+            if self._closed:
+                raise StoreUnavailable("the store is closed; make a new App to go on.")
+            if self._idle:
+                return self._idle.pop()
+            self._open += 1
+        try:
+            return self.database.connect()
+        except BaseException:
+            self._count_down()
+            raise
+
+    def _release(self, connection: Connection) -> None:
+        with self._changed:
+            if not self._closed:
+                self._idle.append(connection)
+                self._changed.notify()
+                return
+        self._discard(connection)
+
+    def _discard(self, connection: Connection) -> None:
+        with contextlib.suppress(Exception):
+            connection.close()
+        self._count_down()
+
+    def _count_down(self) -> None:
+        with self._changed:
+            self._open -= 1
+            self._changed.notify()
+
+    def _forget_parents_connections(self) -> None:
+        # After a fork both processes would talk on the same sockets: the child drops them unclosed.
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._inherited = self._idle  # kept referenced, so that no finaliser closes the parent's session
+            self._idle, self._open = [], 0

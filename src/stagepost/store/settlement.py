@@ -1,0 +1,101 @@
+"""What a settlement writes for one attempt: its fence and its job's next state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stagepost.model.job import LeasedJob, microseconds
+from stagepost.model.lifecycle import FINAL, JobState, next_state
+from stagepost.model.outcome import (
+    Abandoned,
+    Completed,
+    Crashed,
+    Failed,
+    Outcome,
+    Refused,
+    Snoozed,
+    cause_of,
+)
+
+__all__ = ["Settlement"]
+
+ERROR_CHARACTERS = 8_000
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """One job's change after an attempt, guarded by `id`, `attempt` and `owner`."""
+
+    id: str
+    attempt: int
+    owner: str
+    """The empty string stands for no owner."""
+    state: JobState
+    failures: int = 0
+    """How many to add."""
+    crashes: int = 0
+    """How many to add."""
+    delay_us: int = 0
+    result: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+    kind: str | None = None
+    """What the failure log calls it; None writes nothing there."""
+    limit_key: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job moves to history."""
+        return self.state in FINAL
+
+    @classmethod
+    def of(cls, job: LeasedJob, outcome: Outcome) -> Settlement:
+        """Decide what an attempt's outcome does to its job."""
+        failures, crashes = int(isinstance(outcome, Failed | Refused)), int(isinstance(outcome, Crashed))
+        cause = cause_of(
+            outcome,
+            failures=job.failures + failures,
+            crashes=job.crashes + crashes,
+            max_attempts=job.max_attempts,
+        )
+        return cls(
+            id=job.id,
+            attempt=job.attempt,
+            owner=job.owner,
+            limit_key=job.limit_key,
+            state=next_state(JobState.RUNNING, cause),
+            failures=failures,
+            crashes=crashes,
+            **_facts(outcome),
+        )
+
+    @classmethod
+    def of_state(
+        cls, job_id: str, attempt: int, owner: str | None, state: JobState, *, error: str | None = None
+    ) -> Settlement:
+        """End a job from outside an attempt."""
+        return cls(id=job_id, attempt=attempt, owner=owner or "", state=state, error=error)
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    match outcome:
+        case Completed(result):
+            return {"result": result}
+        case Failed(error, delay, traceback):
+            return {
+                "error": error[:ERROR_CHARACTERS],
+                "traceback": traceback,
+                "delay_us": microseconds(delay),
+                "kind": "failed",
+            }
+        case Refused(error, traceback):
+            return {"error": error[:ERROR_CHARACTERS], "traceback": traceback, "kind": "refused"}
+        case Snoozed(delay):
+            return {"delay_us": microseconds(delay)}
+        case Abandoned(reason):
+            return {"error": reason[:ERROR_CHARACTERS]}
+        case Crashed(error):
+            return {"error": error[:ERROR_CHARACTERS], "kind": "crashed"}
+        case _:
+            return {}

@@ -1,0 +1,7 @@
+select id, attempts, crashes, locked_by, cancel_requested_at is not null
+from stagepost_job
+where state = 'running'
+  and lease_until < :now - :grace_us
+order by lease_until
+limit :most
+for update skip locked

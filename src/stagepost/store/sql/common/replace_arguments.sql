@@ -1,0 +1,8 @@
+update stagepost_job
+set payload = :payload,
+    context = :context,
+    state = case when :delay_us > 0 then 'scheduled' else state end,
+    available_at = case when :delay_us > 0 then :now + :delay_us else available_at end,
+    updated_at = :now
+where id = :id
+  and state in ('blocked', 'queued', 'retrying', 'scheduled')

@@ -1,0 +1,24 @@
+-- Differs: no UPDATE ... RETURNING, so the rows are locked and read as they will be, then marked.
+select
+    id, task_name, queue_name, attempts + 1, failures, crashes, max_attempts, priority,
+    created_at, available_at, payload, context, limit_key, :owner
+from stagepost_job
+where state = 'queued'
+  and queue_name = :queue_name
+  and task_name in (
+      select known.name from json_table(:task_names, '$[*]' columns (name varchar(191) path '$')) as known
+  )
+  and not exists (select 1 from stagepost_queue where name = :queue_name and paused_at is not null)
+order by priority desc, available_at, id
+limit :slots
+for update skip locked
+;
+update stagepost_job as job
+join json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as picked on picked.id = job.id
+set job.state = 'running',
+    job.attempts = job.attempts + 1,
+    job.locked_by = :owner,
+    job.lease_until = :now + :lease_us,
+    job.started_at = :now,
+    job.cancel_requested_at = null,
+    job.updated_at = :now

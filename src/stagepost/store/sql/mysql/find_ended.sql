@@ -1,0 +1,7 @@
+-- Differs: rows come through json_table.
+select ended.id, ended.state
+from json_table(:changes, '$[*]' columns (
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner'
+)) as change_
+join stagepost_job_history as ended on ended.id = change_.id
+where ended.attempts = change_.attempt and coalesce(ended.processed_by, '') = change_.owner

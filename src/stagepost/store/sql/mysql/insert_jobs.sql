@@ -1,0 +1,30 @@
+-- Differs: rows come through json_table; no INSERT ... RETURNING, so what was inserted is read back, with a lock
+-- because a plain read in the caller's older snapshot would not see another's job.
+insert into stagepost_job (
+    id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
+    unique_key, limit_key, limit_slots, payload, context, created_at, updated_at
+)
+select
+    asked.id, asked.queue_name, asked.task_name,
+    case
+        when coalesce(asked.available_at, 0) > :now or asked.delay_us > 0 then 'scheduled'
+        when asked.limit_key is not null then 'blocked'
+        else 'queued'
+    end,
+    asked.priority, coalesce(asked.available_at, :now + asked.delay_us), 0, 0, 0, asked.max_attempts,
+    asked.unique_key, asked.limit_key, asked.limit_slots, asked.payload, asked.context, :now, :now
+from json_table(:jobs, '$[*]' columns (
+    id char(36) path '$.id', queue_name varchar(191) path '$.queue_name', task_name varchar(191) path '$.task_name',
+    priority smallint path '$.priority', available_at bigint path '$.available_at', delay_us bigint path '$.delay_us',
+    max_attempts integer path '$.max_attempts', unique_key varchar(191) path '$.unique_key',
+    limit_key varchar(191) path '$.limit_key', limit_slots integer path '$.limit_slots',
+    payload longtext path '$.payload', context longtext path '$.context'
+)) as asked
+where :repeated = 0
+   or not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)
+on duplicate key update id = stagepost_job.id
+;
+select job.id
+from stagepost_job as job
+join json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked on asked.id = job.id
+lock in share mode

@@ -1,0 +1,13 @@
+-- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked.
+select id, queue_name
+from stagepost_job
+where state in ('retrying', 'scheduled')
+  and available_at <= :now
+order by available_at
+limit :most
+for update skip locked
+;
+update stagepost_job as job
+join json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as due on due.id = job.id
+set job.state = case when job.limit_key is null then 'queued' else 'blocked' end,
+    job.updated_at = :now

@@ -1,0 +1,8 @@
+-- Differs: rows come through json_table.
+insert into stagepost_failure (job_id, attempt, kind, error, traceback, owner, failed_at)
+select id, attempt, kind, error, traceback, owner, :now
+from json_table(:failures, '$[*]' columns (
+    id char(36) path '$.id', attempt integer path '$.attempt', kind varchar(16) path '$.kind',
+    error longtext path '$.error', traceback longtext path '$.traceback', owner varchar(64) path '$.owner'
+)) as failure
+on duplicate key update job_id = stagepost_failure.job_id

@@ -1,0 +1,5 @@
+-- Differs: read with a lock to see what was committed after the caller's snapshot.
+select job_id
+from stagepost_unique_key
+where unique_key = :unique_key
+lock in share mode

@@ -1,0 +1,25 @@
+-- Differs: locks, marks and returns in one statement.
+with picked as (
+    select id
+    from stagepost_job
+    where state = 'queued'
+      and queue_name = :queue_name
+      and task_name in (select json_array_elements_text(:task_names))
+      and not exists (select 1 from stagepost_queue where name = :queue_name and paused_at is not null)
+    order by priority desc, available_at, id
+    limit :slots
+    for update skip locked
+)
+update stagepost_job as job
+set state = 'running',
+    attempts = job.attempts + 1,
+    locked_by = :owner,
+    lease_until = :now + :lease_us,
+    started_at = :now,
+    cancel_requested_at = null,
+    updated_at = :now
+from picked
+where job.id = picked.id
+returning
+    job.id, job.task_name, job.queue_name, job.attempts, job.failures, job.crashes, job.max_attempts, job.priority,
+    job.created_at, job.available_at, job.payload, job.context, job.limit_key, job.locked_by

@@ -1,0 +1,16 @@
+-- Differs: locks, marks and returns in one statement.
+with due as (
+    select id
+    from stagepost_job
+    where state in ('retrying', 'scheduled')
+      and available_at <= :now
+    order by available_at
+    limit :most
+    for update skip locked
+)
+update stagepost_job as job
+set state = case when job.limit_key is null then 'queued' else 'blocked' end,
+    updated_at = :now
+from due
+where job.id = due.id
+returning job.id, job.queue_name

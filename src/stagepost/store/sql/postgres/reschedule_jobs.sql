@@ -1,0 +1,15 @@
+-- Differs: rows come through json_to_recordset.
+update stagepost_job as job
+set state = case when change.state = 'queued' and job.limit_key is not null then 'blocked' else change.state end,
+    available_at = case when change.state = 'queued' then job.available_at else :now + change.delay_us end,
+    failures = job.failures + change.failures,
+    crashes = job.crashes + change.crashes,
+    lease_until = null,
+    locked_by = null,
+    updated_at = :now
+from json_to_recordset(:changes) as change (
+    id uuid, attempt integer, owner text, state text, failures integer, crashes integer, delay_us bigint
+)
+where job.id = change.id
+  and job.attempts = change.attempt and coalesce(job.locked_by, '') = change.owner
+returning job.id

@@ -1,0 +1,20 @@
+-- Differs: rows come through json_each.
+insert into stagepost_job (
+    id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
+    unique_key, limit_key, limit_slots, payload, context, created_at, updated_at
+)
+select
+    asked.value ->> 'id', asked.value ->> 'queue_name', asked.value ->> 'task_name',
+    case
+        when coalesce(asked.value ->> 'available_at', 0) > :now or asked.value ->> 'delay_us' > 0 then 'scheduled'
+        when asked.value ->> 'limit_key' is not null then 'blocked'
+        else 'queued'
+    end,
+    asked.value ->> 'priority', coalesce(asked.value ->> 'available_at', :now + (asked.value ->> 'delay_us')), 0, 0, 0,
+    asked.value ->> 'max_attempts', asked.value ->> 'unique_key', asked.value ->> 'limit_key',
+    asked.value ->> 'limit_slots', asked.value ->> 'payload', asked.value ->> 'context', :now, :now
+from json_each(:jobs) as asked
+where :repeated = 0
+   or not exists (select 1 from stagepost_job_history as ended where ended.id = asked.value ->> 'id')
+on conflict do nothing
+returning id

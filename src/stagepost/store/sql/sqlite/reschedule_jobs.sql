@@ -1,0 +1,19 @@
+-- Differs: rows come through json_each.
+update stagepost_job
+set state = case
+        when change.value ->> 'state' = 'queued' and limit_key is not null then 'blocked'
+        else change.value ->> 'state'
+    end,
+    available_at = case
+        when change.value ->> 'state' = 'queued' then available_at
+        else :now + (change.value ->> 'delay_us')
+    end,
+    failures = failures + (change.value ->> 'failures'),
+    crashes = crashes + (change.value ->> 'crashes'),
+    lease_until = null,
+    locked_by = null,
+    updated_at = :now
+from json_each(:changes) as change
+where stagepost_job.id = change.value ->> 'id'
+  and attempts = change.value ->> 'attempt' and coalesce(locked_by, '') = change.value ->> 'owner'
+returning stagepost_job.id

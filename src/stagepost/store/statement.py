@@ -1,0 +1,65 @@
+"""Operations: generators that yield statements and receive rows, and know no driver."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+__all__ = ["NO_PARAMETERS", "Operation", "Rows", "Statement", "Steps", "operation"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+Rows = list[tuple[Any, ...]]
+NO_PARAMETERS: Mapping[str, Any] = {}
+
+
+class Statement(NamedTuple):
+    """A named `.sql` file and its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any] = NO_PARAMETERS
+
+
+Steps = Generator[Statement, Rows, T]
+
+
+@dataclass(frozen=True)
+class Operation(Generic[T]):
+    """One unit of work on the database, always inside one transaction, that can be run again from the start."""
+
+    function: Callable[..., Steps[T]]
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+    def __iter__(self) -> Iterator[Statement]:
+        """Start it from the beginning; `yield from` makes it part of another operation."""
+        return self.start()
+
+    def start(self) -> Steps[T]:
+        """Start it from the beginning."""
+        return self.function(*self.arguments, **self.options)
+
+    def repeated(self) -> Operation[T]:
+        """The same for a run whose predecessor may have been committed: its reply was lost."""
+        if "repeated" not in inspect.signature(self.function).parameters:
+            return self
+        return replace(self, options={**self.options, "repeated": True})
+
+    @property
+    def name(self) -> str:
+        """What error messages and logs call it."""
+        return self.function.__name__
+
+
+def operation(function: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
+    """Make a generator function return an operation instead of starting at once."""
+
+    @wraps(function)
+    def make(*arguments: P.args, **options: P.kwargs) -> Operation[T]:
+        return Operation(function, arguments, options)
+
+    return make

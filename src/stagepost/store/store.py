@@ -1,0 +1,132 @@
+"""Runs operations in transactions of their own: retried when the database says so, never longer than a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from stagepost.clock import Clock, SystemClock
+from stagepost.errors import SchemaError, StagepostError, StoreUnavailable
+from stagepost.store.connection import Connection, Database, database_at, masked
+from stagepost.store.deadline import Deadlines
+from stagepost.store.dialect import Dialect
+from stagepost.store.pool import Pool
+from stagepost.store.runner import calls_for, drive
+from stagepost.store.statement import Operation
+from stagepost.store.trouble import Trouble
+
+__all__ = ["Store"]
+
+T = TypeVar("T")
+
+CALL_SECONDS = 15.0
+"""How long one transaction may take before its connection is cut."""
+PATIENCE_SECONDS = 30.0
+"""How long an operation is tried again before its error is raised."""
+
+
+class Store:
+    """The database: the only truth."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock | None = None,
+        pool_size: int = 8,
+        call_seconds: float = CALL_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.database = database
+        self.clock = clock or SystemClock()
+        self.call_seconds = call_seconds
+        self.patience_seconds = patience_seconds
+        self.pool = Pool(database, size=pool_size)
+        self._deadlines = Deadlines()
+        self._pause = pause
+
+    @classmethod
+    def at(cls, url: str, **options: Any) -> Store:
+        """Open the store at a URL."""
+        return cls(database_at(url), **options)
+
+    @property
+    def dialect(self) -> Dialect:
+        """Which of the databases this is."""
+        return self.database.dialect
+
+    def run(self, operation: Operation[T], *, patience_seconds: float | None = None) -> T:
+        """Run an operation in a transaction of its own, again from the start where that can help."""
+        give_up_at = time.monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return self._run_once(operation)
+            except StoreUnavailable as error:
+                failure: Exception = error
+            except StagepostError:
+                raise
+            except Exception as error:
+                trouble = self.dialect.trouble(error)
+                if trouble is Trouble.SCHEMA:
+                    raise SchemaError(
+                        f"{operation.name}: {error}. Run `stagepost migrate` to bring the tables up to date."
+                    ) from error
+                if trouble is Trouble.OTHER:
+                    raise
+                if trouble is Trouble.CONNECTION:
+                    operation = operation.repeated()
+                failure = error
+            pause = min(1.0, 0.01 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries
+            if time.monotonic() + pause > give_up_at:
+                raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
+            self._pause(pause)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Lend a connection inside a transaction that commits if the body returns."""
+        with self.pool.connection() as loan:
+            connection = loan.connection
+            connection.begin()
+            try:
+                yield connection
+            except BaseException:
+                connection.rollback()
+                loan.is_sound = True
+                raise
+            connection.commit()
+            loan.is_sound = True
+
+    def close(self) -> None:
+        """Close all connections; operations that are running end first."""
+        self.pool.close()
+
+    def __repr__(self) -> str:
+        return f"Store({masked(getattr(self.database, 'url', getattr(self.database, 'path', '')))!r})"
+
+    def _run_once(self, operation: Operation[T]) -> T:
+        with self.pool.connection() as loan:
+            connection = loan.connection
+            with self._deadlines.limit(self.call_seconds, connection.abort):
+                connection.begin()
+                try:
+                    result = self.drive(operation, connection)
+                except Exception as error:
+                    if self.dialect.trouble(error) is not Trouble.CONNECTION:
+                        connection.rollback()
+                        loan.is_sound = True
+                    raise
+                connection.commit()
+                loan.is_sound = True
+            return result
+
+    def drive(self, operation: Operation[T], connection: Connection) -> T:
+        """Run an operation inside the transaction that `connection` is in."""
+        database = self.database
+        calls = calls_for(operation, dialect=database.dialect, style=database.style, clock=self.clock)
+        return drive(calls, connection.execute)

@@ -1,0 +1,1 @@
+"""Stagepost's tests and the harness they share."""

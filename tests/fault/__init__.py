@@ -1,0 +1,1 @@
+"""Faults on purpose: private servers to kill and pause, a proxy that breaks connections."""

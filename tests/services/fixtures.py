@@ -1,0 +1,87 @@
+"""Fixtures for tests that need a database or broker; a run ends with a list of what it used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.services.locate import (
+    MARIADB,
+    POSTGRES,
+    RABBITMQ,
+    REDIS,
+    AnyServer,
+    Service,
+    Source,
+    locate,
+    missing_is_failure,
+    open_server,
+)
+from tests.services.mariadb import MariadbServer
+from tests.services.postgres import PostgresServer
+from tests.services.rabbitmq import RabbitmqServer
+from tests.services.redis import RedisServer
+
+USED = pytest.StashKey[dict[str, str]]()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+    yield from _serve(POSTGRES, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(pytestconfig: pytest.Config) -> Iterator[MariadbServer]:
+    yield from _serve(MARIADB, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
+    yield from _serve(REDIS, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server(pytestconfig: pytest.Config) -> Iterator[RabbitmqServer]:
+    yield from _serve(RABBITMQ, pytestconfig)
+
+
+@pytest.fixture
+def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
+    """URL of an empty database for one test."""
+    with postgres_server.database() as url:
+        yield url
+
+
+@pytest.fixture
+def mariadb_database(mariadb_server: MariadbServer) -> Iterator[str]:
+    """URL of an empty database for one test."""
+    with mariadb_server.database() as url:
+        yield url
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[USED] = {}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if used := config.stash[USED]:
+        terminalreporter.section("services")
+        for name, detail in used.items():
+            terminalreporter.line(f"{name}: {detail}")
+
+
+def _serve(service: Service[AnyServer], config: pytest.Config) -> Iterator[AnyServer]:
+    location = locate(service)
+    if location.source is Source.MISSING:
+        message = f"{service.name} cannot be had: {location.detail}. To fix it: {service.remedy}"
+        config.stash[USED][service.name] = f"NOT TESTED: {location.detail}. To fix it: {service.remedy}"
+        if missing_is_failure():
+            pytest.fail(f"{message} (CI=true makes this a failure)", pytrace=False)
+        pytest.skip(message)
+    server = open_server(service, location)
+    config.stash[USED][service.name] = server.origin
+    try:
+        yield server
+    finally:
+        server.close()
