@@ -1,3 +1,3 @@
 """Registers the fixtures that all tests share."""
 
-pytest_plugins = ["tests.services.fixtures"]
+pytest_plugins = ["tests.services.fixtures", "tests.fault.fixtures"]

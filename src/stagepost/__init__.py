@@ -1,1 +1,78 @@
 """Stagepost: a durable task platform for Python."""
+
+from stagepost.client import App, AppTask, AsyncClient, Client, JobContext, JobHandle, current_job
+from stagepost.clock import ManualClock
+from stagepost.config import Settings
+from stagepost.errors import (
+    Cancelled,
+    ConfigurationError,
+    IllegalTransition,
+    JobError,
+    JobFailed,
+    JobNotFound,
+    LeaseLost,
+    NoTransaction,
+    PayloadError,
+    PayloadTooLarge,
+    Permanent,
+    Retryable,
+    SchemaError,
+    Snooze,
+    StagepostError,
+    StoreError,
+    StoreUnavailable,
+    TaskError,
+    UniqueKeyTaken,
+    UnknownTask,
+    WaitTimeout,
+)
+from stagepost.model.context import traced
+from stagepost.model.job import Enqueued, Job, NewJob, OnConflict
+from stagepost.model.lifecycle import JobState
+from stagepost.model.payload import Limits
+from stagepost.model.rate import RateLimit
+from stagepost.model.retry import RetryPolicy
+from stagepost.worker import Worker
+
+__all__ = [
+    "App",
+    "AppTask",
+    "AsyncClient",
+    "Cancelled",
+    "Client",
+    "ConfigurationError",
+    "Enqueued",
+    "IllegalTransition",
+    "Job",
+    "JobContext",
+    "JobError",
+    "JobFailed",
+    "JobHandle",
+    "JobNotFound",
+    "JobState",
+    "LeaseLost",
+    "Limits",
+    "ManualClock",
+    "NewJob",
+    "NoTransaction",
+    "OnConflict",
+    "PayloadError",
+    "PayloadTooLarge",
+    "Permanent",
+    "RateLimit",
+    "RetryPolicy",
+    "Retryable",
+    "SchemaError",
+    "Settings",
+    "Snooze",
+    "StagepostError",
+    "StoreError",
+    "StoreUnavailable",
+    "TaskError",
+    "UniqueKeyTaken",
+    "UnknownTask",
+    "WaitTimeout",
+    "Worker",
+    "current_job",
+    "traced",
+]

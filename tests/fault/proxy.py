@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import re
 import socket
 import struct
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, assert_never
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from tests.fault.armed import ByteLimit, Direction, Fault, Moment, StatementTrap
 from tests.fault.wire import (
     Conversation,
     MysqlConversation,
@@ -39,85 +40,15 @@ class Mode(Enum):
     REFUSE = "refuse"
 
 
-class Direction(Enum):
-    TO_SERVER = "to server"
-    TO_CLIENT = "to client"
-
-
-class Moment(Enum):
-    BEFORE_SERVER_SEES_IT = "before the server sees it"
-    AFTER_SERVER_ANSWERED = "after the server answered"
-
-
-class Fault:
-    """A fault that is armed; counts how often it fired, and lets a test wait for it."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._changed = threading.Condition()
-        self._fired = 0
-
-    @property
-    def fired(self) -> int:
-        with self._changed:
-            return self._fired
-
-    def wait(self, *, times: int = 1, seconds: float = 10.0) -> None:
-        """Block until it has fired so often."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._fired >= times, seconds):
-                raise TimeoutError(f"{self._what}: fired {self._fired} times within {seconds:g} s, not {times}")
-
-    def fire(self) -> None:
-        with self._changed:
-            self._fired += 1
-            self._changed.notify_all()
-
-
-class ByteLimit(Fault):
-    """Cuts the connection on which the n-th byte from now travels."""
-
-    def __init__(self, count: int, direction: Direction | None) -> None:
-        super().__init__(f"cut after {count} bytes")
-        self.direction = direction
-        self._left = count
-
-    def allowed(self, data: bytes, direction: Direction) -> bytes:
-        """Return what may pass; fires when that is the last of it."""
-        if self.fired or self.direction not in {None, direction}:
-            return data
-        passing = data[: self._left]
-        self._left -= len(passing)
-        if self._left == 0:
-            self.fire()
-        return passing
-
-
-class StatementTrap(Fault):
-    """Cuts a connection at a statement that matches: at the n-th match, and at the `times - 1` that follow."""
-
-    def __init__(self, pattern: bytes, moment: Moment, *, nth: int, times: int | None) -> None:
-        super().__init__(f"cut at {pattern!r} {moment.value}")
-        self.moment = moment
-        self.matched = 0
-        self._pattern = re.compile(pattern, re.IGNORECASE)
-        self._first = nth
-        self._last = None if times is None else nth + times - 1
-
-    def catches(self, statement: Statement) -> bool:
-        if not self._pattern.search(statement.text):
-            return False
-        self.matched += 1
-        return self.matched >= self._first and (self._last is None or self.matched <= self._last)
-
-
 class FaultProxy:
     """Listens on loopback and forwards to one server; runs in a thread of its own.
 
     Faults act on what travels after they are set. `pass_through` ends them all.
     """
 
-    def __init__(self, host: str, port: int, conversation: Callable[[], Conversation] = RawConversation) -> None:
+    def __init__(
+        self, host: str, port: int, conversation: Callable[[], Conversation] = RawConversation
+    ) -> None:
         self._target = (host, port)
         self._new_conversation = conversation
         self._mode = Mode.PASS
@@ -145,7 +76,9 @@ class FaultProxy:
         query = dict(parse_qsl(parts.query))
         if parts.scheme == "postgresql":
             query["sslmode"] = "disable"
-        return urlunsplit(parts._replace(netloc=f"{account}{at}{LOOPBACK}:{self.port}", query=urlencode(query)))
+        return urlunsplit(
+            parts._replace(netloc=f"{account}{at}{LOOPBACK}:{self.port}", query=urlencode(query))
+        )
 
     @property
     def open_connections(self) -> int:
@@ -183,7 +116,7 @@ class FaultProxy:
         def swallow() -> None:
             self._mode = Mode.SWALLOW
             for link in self._links:
-                link.is_dead = True
+                link.is_swallowed = True
 
         self._in_loop(swallow)
 
@@ -247,19 +180,137 @@ class FaultProxy:
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
 
+    async def _hold_back(self) -> None:
+        if self._latency or self._jitter:
+            await asyncio.sleep(self._latency + self._random.uniform(0, self._jitter))
+
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _shut_down(self) -> None:
-        assert self._server is not None
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
         self._reset_all()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close in the loop's next round
 
     def _reset_all(self) -> None:
         for link in list(self._links):
             link.reset()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = _Link(self, _Side(reader, writer), self._new_conversation())
+        self._links.add(link)
+        try:
+            await link.run()
+        finally:
+            self._links.discard(link)
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Our end of one TCP connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def reset(self) -> None:
+        """Close with RST instead of FIN."""
+        with contextlib.suppress(OSError):
+            self.writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE
+            )
+        self.writer.transport.abort()
+
+
+class _Link:
+    """A client's connection and the one to the server that belongs to it; lives in the proxy's thread."""
+
+    def __init__(self, proxy: FaultProxy, client: _Side, conversation: Conversation) -> None:
+        self.is_swallowed = False
+        self._proxy = proxy
+        self._client = client
+        self._server: _Side | None = None
+        self._conversation = conversation
+        self._caught: tuple[StatementTrap, Statement] | None = None
+
+    async def run(self) -> None:
+        match self._proxy._mode:
+            case Mode.REFUSE:
+                self.reset()
+            case Mode.SWALLOW:
+                self.is_swallowed = True
+                await self._pump(self._client, self._from_client)
+            case Mode.PASS:
+                await self._connect_and_forward()
+            case other:
+                assert_never(other)
+
+    def reset(self) -> None:
+        self._client.reset()
+        if self._server is not None:
+            self._server.reset()
+
+    async def _connect_and_forward(self) -> None:
+        try:
+            self._server = _Side(*await asyncio.open_connection(*self._proxy._target))
+        except OSError:
+            self.reset()
+            return
+        async with asyncio.TaskGroup() as pumps:
+            pumps.create_task(self._pump(self._client, self._from_client, self._server))
+            pumps.create_task(self._pump(self._server, self._from_server, self._client))
+        self._client.writer.close()
+        self._server.writer.close()
+
+    async def _pump(
+        self, source: _Side, carry: Callable[[bytes], Coroutine[Any, Any, None]], target: _Side | None = None
+    ) -> None:
+        try:
+            while data := await source.reader.read(PIECE):
+                await carry(data)
+            if target is not None and not self.is_swallowed and not target.writer.is_closing():
+                target.writer.write_eof()
+        except OSError:
+            if not self.is_swallowed:
+                self.reset()
+
+    async def _from_client(self, data: bytes) -> None:
+        trap = self._proxy._trap
+        for statement in self._conversation.client_sent(data):
+            if trap is not None and trap.catches(statement):
+                self._caught = (trap, statement)
+        if self._caught is not None and self._caught[0].moment is Moment.BEFORE_SERVER_SEES_IT:
+            self._reset_by(self._caught[0])
+        else:
+            await self._forward(data, Direction.TO_SERVER)
+
+    async def _from_server(self, data: bytes) -> None:
+        self._conversation.server_sent(data)
+        if self._caught is None:
+            await self._forward(data, Direction.TO_CLIENT)
+            return
+        trap, statement = self._caught
+        if self._conversation.answers >= statement.answers:
+            self._reset_by(trap)
+
+    async def _forward(self, data: bytes, direction: Direction) -> None:
+        await self._proxy._hold_back()
+        target = self._server if direction is Direction.TO_SERVER else self._client
+        if self.is_swallowed or target is None or target.writer.is_closing():
+            return
+        limit = self._proxy._limit
+        target.writer.write(limit.take(data, direction) if limit else data)
+        if limit and limit.is_used_up:
+            self._proxy._limit = None
+            self._reset_by(limit)
+        else:
+            await target.writer.drain()
+
+    def _reset_by(self, fault: Fault) -> None:
+        self.reset()
+        fault.fire()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from typing import Literal
 
@@ -89,8 +88,11 @@ class PrivateMariaDB(MariadbInstance):
 
 def _wait_for_end(processes: list[psutil.Process]) -> None:
     pids = [process.pid for process in processes]
-    wait_until(
-        lambda: not any(process.is_running() for process in processes),
-        f"the end of processes {pids}",
-        seconds=STOP_SECONDS,
-    )
+    wait_until(lambda: all(map(_has_ended, processes)), f"the end of processes {pids}", seconds=STOP_SECONDS)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Gone, or only its exit code is left for a parent that does not ask."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True

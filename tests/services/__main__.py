@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from tests.services import debian
 from tests.services.locate import (
@@ -16,21 +18,27 @@ from tests.services.locate import (
     locate,
     missing_is_failure,
 )
-from tests.services.server import Server
+
+BY_NAME = {service.name: service for service in SERVICES}
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code: a missing service is a failure in CI, an unusable address always."""
     parser = argparse.ArgumentParser(prog="python -m tests.services", description=__doc__)
     parser.add_argument("--no-install", action="store_true", help="never install server packages")
-    parser.add_argument("services", nargs="*", metavar="service", help="only this one")
-    arguments = parser.parse_args()
-    may_install = not (arguments.no_install or os.environ.get("STAGEPOST_TEST_NO_INSTALL"))
-    wanted = [service for service in SERVICES if service.name in (arguments.services or [service.name])]
-    found = [_report(service, may_install=may_install) for service in wanted]
-    return 1 if missing_is_failure() and not all(found) else 0
+    parser.add_argument(
+        "names", nargs="*", metavar="service", help=f"one of {', '.join(BY_NAME)}; all if none"
+    )
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.names if name not in BY_NAME]:
+        parser.error(f"no such service: {', '.join(unknown)}")
+    may_install = not (options.no_install or os.environ.get("STAGEPOST_TEST_NO_INSTALL"))
+    results = [report(BY_NAME[name], may_install=may_install) for name in options.names or BY_NAME]
+    return 0 if all(results) else 1
 
 
-def _report(service: Service[Server], *, may_install: bool) -> bool:
+def report(service: Service[Any], *, may_install: bool) -> bool:
+    """Say where the service comes from; False if the run should fail for lack of it."""
     try:
         location = _provide(service, may_install=may_install)
     except ServiceUnusable as error:
@@ -41,10 +49,10 @@ def _report(service: Service[Server], *, may_install: bool) -> bool:
         return True
     consequence = "FAILED" if missing_is_failure() else "its tests will be SKIPPED"
     _say(f"{service.name}: {consequence}: {location.detail}. To fix it: {service.remedy}")
-    return False
+    return not missing_is_failure()
 
 
-def _provide(service: Service[Server], *, may_install: bool) -> Location:
+def _provide(service: Service[Any], *, may_install: bool) -> Location:
     location = locate(service)
     if location.source is not Source.MISSING or not (may_install and debian.can_install()):
         return location

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import pytest
 
@@ -71,14 +72,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.line(f"{name}: {detail}")
 
 
+def give_up_on(service: Service[Any], reason: str, config: pytest.Config) -> NoReturn:
+    """Skip the test with the command that would help; in continuous integration, fail it."""
+    message = f"{reason}. To fix it: {service.remedy}"
+    config.stash[USED][service.name] = f"NOT TESTED: {message}"
+    if missing_is_failure():
+        pytest.fail(f"{service.name} cannot be had, and CI=true: {message}", pytrace=False)
+    pytest.skip(f"{service.name} cannot be had: {message}")
+
+
 def _serve(service: Service[AnyServer], config: pytest.Config) -> Iterator[AnyServer]:
     location = locate(service)
     if location.source is Source.MISSING:
-        message = f"{service.name} cannot be had: {location.detail}. To fix it: {service.remedy}"
-        config.stash[USED][service.name] = f"NOT TESTED: {location.detail}. To fix it: {service.remedy}"
-        if missing_is_failure():
-            pytest.fail(f"{message} (CI=true makes this a failure)", pytrace=False)
-        pytest.skip(message)
+        give_up_on(service, location.detail, config)
     server = open_server(service, location)
     config.stash[USED][service.name] = server.origin
     try:

@@ -104,7 +104,7 @@ def locate(service: Service[AnyServer]) -> Location:
     if missing is None:
         return Location(Source.PRIVATE, "a private instance from installed programs")
     [first_reason, *_] = reasons.values()
-    return Location(Source.MISSING, f"{missing} is not installed, and the standard port: {first_reason}")
+    return Location(Source.MISSING, f"{missing} is not installed, and on the standard port: {first_reason}")
 
 
 def open_server(service: Service[AnyServer], location: Location) -> AnyServer:

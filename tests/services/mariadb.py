@@ -104,7 +104,7 @@ def refusal(url: str) -> str | None:
             cursor.execute("show grants")
             grants = " ".join(grant for (grant,) in cursor.fetchall())
     except pymysql.MySQLError as error:
-        return " ".join(str(error).split())
+        return str(error).splitlines()[0]
     may_create = "ALL PRIVILEGES ON *.*" in grants or "CREATE" in grants
     return None if may_create else "this account may not create databases"
 

@@ -94,7 +94,7 @@ def refusal(url: str) -> str | None:
                 "select rolcreatedb or rolsuper from pg_roles where rolname = current_user"
             ).fetchone()
     except psycopg.Error as error:
-        return " ".join(str(error).split())
+        return str(error).splitlines()[0]
     return None if row and row[0] else "this role may not create databases"
 
 

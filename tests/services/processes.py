@@ -176,10 +176,9 @@ class PrivateServer:
         self._reap(STOP_SECONDS)
 
     def pause(self) -> None:
-        """SIGSTOP the whole process tree: the server hangs, and does not refuse."""
-        for process in self.tree():  # the parent first, so that it starts no new child meanwhile
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()
+        """SIGSTOP the whole process tree and wait for it: the server hangs, and does not refuse."""
+        _suspend([psutil.Process(self.pid)])  # first, so that it starts no new child meanwhile
+        _suspend(self.tree()[1:])
 
     def resume(self) -> None:
         for process in self.tree():
@@ -264,3 +263,17 @@ class PrivateServer:
         with contextlib.suppress(OSError):
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
         return f"(no log in {self.log})"
+
+
+def _suspend(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.suspend()
+    wait_until(lambda: all(map(_stands_still, processes)), f"{processes} to stop", seconds=STOP_SECONDS)
+
+
+def _stands_still(process: psutil.Process) -> bool:
+    """Whether it will do nothing more; a signal takes effect a moment after it was sent."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+    return True

@@ -1,1 +1,9 @@
-"""To come."""
+"""What applications call."""
+
+from stagepost.client.app import App
+from stagepost.client.client import AsyncClient, Client
+from stagepost.client.context import JobContext, current_job
+from stagepost.client.handle import JobHandle
+from stagepost.client.tasks import AppTask
+
+__all__ = ["App", "AppTask", "AsyncClient", "Client", "JobContext", "JobHandle", "current_job"]

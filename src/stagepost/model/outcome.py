@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
+
+import msgspec
 
 from stagepost.model.lifecycle import Cause
 
@@ -25,15 +26,13 @@ CRASHES_ALLOWED = 3
 """A job that kills its worker this often is parked as a dead letter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True, tag=True):
     """The handler returned; `result` is JSON."""
 
     result: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True, tag=True):
     """The handler raised something that may pass; `delay` until the next attempt, if there is one."""
 
     error: str
@@ -41,35 +40,30 @@ class Failed:
     traceback: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True, tag=True):
     """The handler raised something no later attempt can mend."""
 
     error: str
     traceback: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Snoozed:
+class Snoozed(msgspec.Struct, frozen=True, tag=True):
     """The handler asked to be run again later."""
 
     delay: timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class Abandoned:
+class Abandoned(msgspec.Struct, frozen=True, tag=True):
     """The handler, or the one who asked it to stop, ended the job as cancelled."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True, tag=True):
     """The worker gave the job back unfinished: it is shutting down."""
 
 
-@dataclass(frozen=True, slots=True)
-class Crashed:
+class Crashed(msgspec.Struct, frozen=True, tag=True):
     """The worker died, or lost its lease, while it ran this attempt."""
 
     error: str

@@ -50,6 +50,10 @@ class Database(Protocol):
     shares_one_connection: bool
     """All work of this process goes through one connection, one after the other."""
 
+    @property
+    def is_memory(self) -> bool:
+        """It lives in its only connection: another one would see another, empty database."""
+
     def connect(self) -> Connection: ...
 
 
@@ -86,6 +90,10 @@ class SqliteDatabase:
     dialect: Dialect = SQLITE
     style: ParameterStyle = ParameterStyle.NAMED
     shares_one_connection: bool = True
+
+    @property
+    def is_memory(self) -> bool:
+        return self.path == ":memory:"
 
     def connect(self) -> SqliteConnection:
         try:
@@ -136,6 +144,7 @@ class PostgresDatabase:
     dialect: Dialect = POSTGRES
     style: ParameterStyle = ParameterStyle.PYFORMAT
     shares_one_connection: bool = False
+    is_memory: bool = False
 
     def connect(self) -> PostgresConnection:
         psycopg = _driver("psycopg", extra="postgres")
@@ -199,6 +208,7 @@ class MysqlDatabase:
     dialect: Dialect = MYSQL
     style: ParameterStyle = ParameterStyle.PYFORMAT
     shares_one_connection: bool = False
+    is_memory: bool = False
 
     @classmethod
     def from_url(cls, url: str) -> MysqlDatabase:

@@ -162,6 +162,7 @@ def _compile(text: str, style: ParameterStyle, now: str | None) -> CompiledText:
             case ParameterStyle.PYFORMAT:
                 return f"%({name})s"
             case ParameterStyle.DOLLAR:
-                return f"${names.index(name) + 1}"
+                # This style leaves types to the server, which finds none for the sum of two parameters.
+                return f"${names.index(name) + 1}" + ("::bigint" if name == "now" else "")
 
     return CompiledText(_TOKEN.sub(put, text), tuple(names))

@@ -16,6 +16,7 @@ from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Statement, Steps, operation
 
 __all__ = [
+    "Fence",
     "Renewed",
     "Rescued",
     "claim",
@@ -27,6 +28,9 @@ __all__ = [
     "settle",
     "unblock",
 ]
+
+Fence = tuple[str, int]
+"""A job's id and the number of an attempt."""
 
 
 @operation
@@ -49,43 +53,45 @@ def claim(
 
 
 @operation
-def settle(changes: Sequence[Settlement]) -> Steps[Mapping[str, bool]]:
-    """Write what attempts gave, all in one transaction. Says for each job whether its fence still held.
+def settle(changes: Sequence[Settlement]) -> Steps[Mapping[Fence, bool]]:
+    """Write what attempts gave, all in one transaction. Says for each attempt whether its fence still held.
 
     An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose
-    reply was lost) counts as held.
+    reply was lost) counts as held. Of two changes for one attempt the first counts.
     """
+    by_fence: dict[Fence, Settlement] = {}
+    for change in changes:
+        by_fence.setdefault(change.fence, change)
     # Sorted: two workers that settle the same jobs in opposite order would deadlock.
-    changes = sorted(changes, key=lambda change: change.id)
-    ends = [change for change in changes if change.is_final]
-    delays = [change for change in changes if not change.is_final]
-    accepted: set[str] = set()
-    if ends:
-        rows = yield Statement("end_jobs", {"changes": _json(ends)})
-        accepted |= {str(row[0]) for row in rows}
-    if delays:
-        rows = yield Statement("reschedule_jobs", {"changes": _json(delays)})
-        accepted |= {str(row[0]) for row in rows}
-    failures = [change for change in changes if change.kind is not None and change.id in accepted]
+    ordered = [by_fence[fence] for fence in sorted(by_fence)]
+    accepted: set[Fence] = set()
+    for statement, part in (
+        ("end_jobs", [change for change in ordered if change.is_final]),
+        ("reschedule_jobs", [change for change in ordered if not change.is_final]),
+    ):
+        if part:
+            rows = yield Statement(statement, {"changes": _json(part)})
+            accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
+    failures = [change for change in ordered if change.kind is not None and change.fence in accepted]
     if failures:
         yield Statement("record_failures", {"failures": _json(failures)})
-    missing = [change for change in changes if change.id not in accepted]
+    missing = [change for change in ordered if change.fence not in accepted]
     if missing:
         rows = yield Statement("find_ended", {"changes": _json(missing)})
-        accepted |= {str(row[0]) for row in rows}
-    return {change.id: change.id in accepted for change in changes}
+        accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
+    return {fence: fence in accepted for fence in by_fence}
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
     """Which attempts still hold their lease, and which of those are asked to stop."""
 
-    held: frozenset[tuple[str, int]]
-    asked_to_stop: frozenset[tuple[str, int]]
+    held: frozenset[Fence]
+    asked_to_stop: frozenset[Fence]
 
 
 @operation
-def renew(leases: Sequence[tuple[str, int]], *, owner: str, lease: timedelta) -> Steps[Renewed]:
+def renew(leases: Sequence[Fence], *, owner: str, lease: timedelta) -> Steps[Renewed]:
     """Extend the leases of attempts, given as (job id, attempt), from now on."""
     rows = yield Statement(
         "renew_leases",
@@ -125,7 +131,7 @@ def rescue_expired(*, grace: timedelta, most: int = 500) -> Steps[Rescued]:
 
 
 @operation
-def release_strays(*, owner: str, held: Sequence[tuple[str, int]]) -> Steps[list[str]]:
+def release_strays(*, owner: str, held: Sequence[Fence]) -> Steps[list[str]]:
     """Give back jobs this owner leased without knowing it: the reply to its claim was lost."""
     rows = yield Statement("lock_owned_jobs", {"owner": owner})
     known = set(held)
@@ -138,10 +144,10 @@ def release_strays(*, owner: str, held: Sequence[tuple[str, int]]) -> Steps[list
 
 
 @operation
-def promote_due(*, most: int = 1000) -> Steps[list[str]]:
-    """Queue scheduled and retrying jobs whose time has come; returns the queues that got any."""
+def promote_due(*, most: int = 1000) -> Steps[int]:
+    """Queue scheduled and retrying jobs whose time has come; returns how many."""
     rows = yield Statement("promote_due_jobs", {"most": most})
-    return sorted({row[1] for row in rows})
+    return len(rows)
 
 
 @operation
@@ -159,7 +165,8 @@ def unblock(*, most_keys: int = 100) -> Steps[int]:
     for (limit_key,) in keys:
         yield Statement("add_limit_key", {"limit_key": limit_key})
         # Locked before counting: two that count at once would both see the same room.
-        yield Statement("lock_limit_key", {"limit_key": limit_key})
+        if not (yield Statement("lock_limit_key", {"limit_key": limit_key})):
+            continue  # pruned in between: the next pass makes it anew
         [(usage,)] = yield Statement("limit_usage", {"limit_key": limit_key})
         waiting = yield Statement("blocked_jobs", {"limit_key": limit_key, "most": 1000})
         room = _let_through(waiting, usage=usage)

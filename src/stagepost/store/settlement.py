@@ -18,6 +18,7 @@ from stagepost.model.outcome import (
     Snoozed,
     cause_of,
 )
+from stagepost.model.reason import reason_of
 
 __all__ = ["Settlement"]
 
@@ -43,6 +44,17 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
     """What the failure log calls it; None writes nothing there."""
     limit_key: str | None = None
+    reason: str | None = None
+    """Made of `error` for jobs that end failed or as dead letters, so that alike ones group."""
+
+    def __post_init__(self) -> None:
+        if self.state in {JobState.FAILED, JobState.DEAD_LETTER}:
+            msgspec.structs.force_setattr(self, "reason", reason_of(self.error))
+
+    @property
+    def fence(self) -> tuple[str, int]:
+        """Which attempt this is about."""
+        return self.id, self.attempt
 
     @property
     def is_final(self) -> bool:

@@ -1,1 +1,1 @@
-"""To come."""
+"""The loops that keep promises; never user code."""

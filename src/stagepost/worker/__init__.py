@@ -1,1 +1,5 @@
-"""To come."""
+"""Runs attempts."""
+
+from stagepost.worker.worker import Worker
+
+__all__ = ["Worker"]

@@ -55,14 +55,16 @@ create table stagepost_job_history (
     context longtext,
     result longtext,
     error longtext,
+    reason varchar(191),
     created_at bigint not null,
     started_at bigint,
     finished_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
-create index stagepost_job_history_finished on stagepost_job_history (finished_at);
+create index stagepost_job_history_ended on stagepost_job_history (state, finished_at, id);
 
-create index stagepost_job_history_dead on stagepost_job_history (state, finished_at, id);
+-- `reason` is the error of a failed job or dead letter without its particulars, so that alike ones group.
+create index stagepost_job_history_reason on stagepost_job_history (reason, task_name, finished_at, id);
 
 -- Attempts that did not complete their job.
 create table stagepost_failure (
@@ -76,8 +78,6 @@ create table stagepost_failure (
     primary key (job_id, attempt)
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
-create index stagepost_failure_failed on stagepost_failure (failed_at);
-
 -- Unique keys held for a period, whether or not their job still lives.
 create table stagepost_unique_key (
     unique_key varchar(191) primary key,
@@ -85,17 +85,22 @@ create table stagepost_unique_key (
     held_until bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
+create index stagepost_unique_key_held on stagepost_unique_key (held_until);
+
 -- One row per limit key, locked while jobs are let through.
 create table stagepost_limit_key (
     limit_key varchar(191) primary key
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
+-- What operators set on queues; the row named * holds for all of them together.
+-- `full_at` is when the bucket of starts per second will be full again.
 create table stagepost_queue (
     name varchar(191) primary key,
     paused_at bigint,
     max_running integer,
     rate double,
     burst integer,
+    full_at bigint not null default 0,
     updated_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
@@ -115,6 +120,8 @@ create table stagepost_schedule (
     next_due_at bigint not null,
     last_due_at bigint,
     paused_at bigint,
+    held_until bigint,
+    error longtext,
     updated_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
@@ -127,6 +134,8 @@ create table stagepost_schedule_run (
     fired_at bigint not null,
     primary key (schedule_name, due_at)
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+create index stagepost_schedule_run_fired on stagepost_schedule_run (fired_at);
 
 -- Rights that one process holds at a time, such as upkeep; `term` only grows.
 create table stagepost_leader (

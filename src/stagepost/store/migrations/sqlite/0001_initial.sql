@@ -60,15 +60,17 @@ create table stagepost_job_history (
     context text,
     result text,
     error text,
+    reason text,
     created_at integer not null,
     started_at integer,
     finished_at integer not null
 );
 
-create index stagepost_job_history_finished on stagepost_job_history (finished_at);
+create index stagepost_job_history_ended on stagepost_job_history (state, finished_at, id);
 
-create index stagepost_job_history_dead on stagepost_job_history (finished_at, id)
-where state in ('dead_letter', 'failed');
+-- `reason` is the error of a failed job or dead letter without its particulars, so that alike ones group.
+create index stagepost_job_history_reason on stagepost_job_history (reason, task_name, finished_at, id)
+where reason is not null;
 
 -- Attempts that did not complete their job.
 create table stagepost_failure (
@@ -82,8 +84,6 @@ create table stagepost_failure (
     primary key (job_id, attempt)
 );
 
-create index stagepost_failure_failed on stagepost_failure (failed_at);
-
 -- Unique keys held for a period, whether or not their job still lives.
 create table stagepost_unique_key (
     unique_key text primary key,
@@ -91,17 +91,22 @@ create table stagepost_unique_key (
     held_until integer not null
 );
 
+create index stagepost_unique_key_held on stagepost_unique_key (held_until);
+
 -- One row per limit key, locked while jobs are let through.
 create table stagepost_limit_key (
     limit_key text primary key
 );
 
+-- What operators set on queues; the row named * holds for all of them together.
+-- `full_at` is when the bucket of starts per second will be full again.
 create table stagepost_queue (
     name text primary key,
     paused_at integer,
     max_running integer,
     rate real,
     burst integer,
+    full_at integer not null default 0,
     updated_at integer not null
 );
 
@@ -121,6 +126,8 @@ create table stagepost_schedule (
     next_due_at integer not null,
     last_due_at integer,
     paused_at integer,
+    held_until integer,
+    error text,
     updated_at integer not null
 );
 
@@ -133,6 +140,8 @@ create table stagepost_schedule_run (
     fired_at integer not null,
     primary key (schedule_name, due_at)
 );
+
+create index stagepost_schedule_run_fired on stagepost_schedule_run (fired_at);
 
 -- Rights that one process holds at a time, such as upkeep; `term` only grows.
 create table stagepost_leader (

@@ -1,5 +1,5 @@
 -- Differs: locks what may be changed, copies it, then deletes it.
-select job.id
+select job.id, job.attempts
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner'
 )) as change_
@@ -9,20 +9,22 @@ for update
 ;
 insert into stagepost_job_history (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-    processed_by, unique_key, limit_key, limit_slots, payload, context, result, error, created_at, started_at, finished_at
+    processed_by, unique_key, limit_key, limit_slots, payload, context, result, error, reason,
+    created_at, started_at, finished_at
 )
 select
     job.id, job.queue_name, job.task_name, change_.state, job.priority, job.available_at, job.attempts,
     job.failures + change_.failures, job.crashes + change_.crashes, job.max_attempts,
     job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.payload, job.context,
-    change_.result, change_.error, job.created_at, job.started_at, :now
+    change_.result, change_.error, change_.reason, job.created_at, job.started_at, :now
 from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
 join stagepost_job as job on job.id = held.id
 join json_table(:changes, '$[*]' columns (
-    id char(36) character set ascii path '$.id', state varchar(24) path '$.state',
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', state varchar(24) path '$.state',
     failures integer path '$.failures', crashes integer path '$.crashes',
-    result longtext path '$.result', error longtext path '$.error'
-)) as change_ on change_.id = job.id
+    result longtext path '$.result', error longtext path '$.error',
+    reason varchar(191) path '$.reason'
+)) as change_ on change_.id = job.id and change_.attempt = job.attempts
 ;
 delete job
 from stagepost_job as job

@@ -1,5 +1,5 @@
 -- Differs: rows come through json_table.
-select ended.id, ended.state
+select ended.id, ended.attempts
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner'
 )) as change_

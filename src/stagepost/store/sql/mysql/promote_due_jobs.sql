@@ -1,5 +1,5 @@
 -- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked.
-select id, queue_name
+select id
 from stagepost_job
 where state in ('retrying', 'scheduled')
   and available_at <= :now

@@ -4,7 +4,7 @@ with picked as (
     from stagepost_job
     where state = 'queued'
       and queue_name = :queue_name
-      and task_name in (select json_array_elements_text(:task_names))
+      and task_name in (select json_array_elements_text(:task_names::text::json))
       and not exists (select 1 from stagepost_queue where name = :queue_name and paused_at is not null)
     order by priority desc, available_at, id
     limit :slots
@@ -22,4 +22,4 @@ from picked
 where job.id = picked.id
 returning
     job.id, job.task_name, job.queue_name, job.attempts, job.failures, job.crashes, job.max_attempts, job.priority,
-    job.created_at, job.available_at, job.payload, job.context, job.limit_key, job.locked_by
+    job.created_at, job.available_at, job.payload::text, job.context::text, job.limit_key, job.locked_by

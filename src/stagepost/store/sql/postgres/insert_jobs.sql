@@ -12,7 +12,7 @@ select
     end,
     asked.priority, coalesce(asked.available_at, :now + asked.delay_us), 0, 0, 0, asked.max_attempts,
     asked.unique_key, asked.limit_key, asked.limit_slots, asked.payload::json, asked.context::json, :now, :now
-from json_to_recordset(:jobs) as asked (
+from json_to_recordset(:jobs::text::json) as asked (
     id uuid, queue_name text, task_name text, priority smallint, available_at bigint, delay_us bigint,
     max_attempts integer, unique_key text, limit_key text, limit_slots integer, payload text, context text
 )

@@ -5,7 +5,7 @@ select
     null, null, null
 from stagepost_job
 where id < :before
-  and state in (select json_array_elements_text(:states))
+  and state in (select json_array_elements_text(:states::text::json))
   and (:queue_name = '' or queue_name = :queue_name)
   and (:task_name = '' or task_name = :task_name)
 order by id desc

@@ -13,4 +13,4 @@ set state = case when job.limit_key is null then 'queued' else 'blocked' end,
     updated_at = :now
 from due
 where job.id = due.id
-returning job.id, job.queue_name
+returning job.id

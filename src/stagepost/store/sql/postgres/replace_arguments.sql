@@ -1,9 +1,9 @@
--- Differs: text must be cast to json and uuid.
+-- Differs: text must be cast to json, and delays to bigint: compared with 0 they would count as small.
 update stagepost_job
-set payload = cast(:payload as json),
-    context = cast(:context as json),
-    state = case when :delay_us > 0 then 'scheduled' else state end,
-    available_at = case when :delay_us > 0 then :now + :delay_us else available_at end,
+set payload = :payload::text::json,
+    context = :context::text::json,
+    state = case when :delay_us::bigint > 0 then 'scheduled' else state end,
+    available_at = case when :delay_us::bigint > 0 then :now + :delay_us else available_at end,
     updated_at = :now
 where id = :id
   and state in ('blocked', 'queued', 'retrying', 'scheduled')

@@ -7,9 +7,9 @@ set state = case when change.state = 'queued' and job.limit_key is not null then
     lease_until = null,
     locked_by = null,
     updated_at = :now
-from json_to_recordset(:changes) as change (
+from json_to_recordset(:changes::text::json) as change (
     id uuid, attempt integer, owner text, state text, failures integer, crashes integer, delay_us bigint
 )
 where job.id = change.id
   and job.attempts = change.attempt and coalesce(job.locked_by, '') = change.owner
-returning job.id
+returning job.id, job.attempts

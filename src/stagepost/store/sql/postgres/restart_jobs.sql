@@ -1,7 +1,7 @@
 -- Differs: moves the rows in one statement.
 with ended as (
     delete from stagepost_job_history
-    where id in (select json_array_elements_text(:ids)::uuid)
+    where id in (select json_array_elements_text(:ids::text::json)::uuid)
     returning
         id, queue_name, task_name, state, priority, attempts, max_attempts, unique_key, limit_key, limit_slots, payload, context,
         created_at

@@ -10,4 +10,4 @@ where id in (
     order by available_at
     limit :most
 )
-returning id, queue_name
+returning id

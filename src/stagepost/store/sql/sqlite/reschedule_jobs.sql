@@ -16,4 +16,4 @@ set state = case
 from json_each(:changes) as change
 where stagepost_job.id = change.value ->> 'id'
   and attempts = change.value ->> 'attempt' and coalesce(locked_by, '') = change.value ->> 'owner'
-returning stagepost_job.id
+returning stagepost_job.id, attempts

@@ -1,0 +1,188 @@
+"""The app: tasks, and the database they are kept in."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints, overload
+
+from stagepost.client.client import AsyncClient, Client
+from stagepost.client.context import JobContext
+from stagepost.client.handle import JobHandle
+from stagepost.client.tasks import AppTask
+from stagepost.clock import Clock, SystemClock
+from stagepost.config import Settings
+from stagepost.errors import ConfigurationError
+from stagepost.model.job import NewJob
+from stagepost.model.schedule import CatchUp, parse_rule
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.migrate import migrate
+from stagepost.store.store import Store
+from stagepost.task import Registry, ScheduleSpec, TaskOptions
+
+__all__ = ["App"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class App:
+    """Tasks, schedules and the store they live in. One per application; safe to share between threads."""
+
+    def __init__(
+        self,
+        database_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        auto_migrate: bool | None = None,
+    ) -> None:
+        settings = settings or Settings.load()
+        self.settings = (
+            settings if database_url is None else Settings(**{**_fields(settings), "database_url": database_url})
+        )
+        self.clock = clock or SystemClock()
+        self.registry = Registry()
+        self.schedules: dict[str, ScheduleSpec] = {}
+        self._given_store = store
+        self._auto_migrate = auto_migrate
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, opened at first use; a SQLite file gets its tables by itself, a server's are yours to migrate."""
+        store = self._given_store or self.open_store()
+        if self._auto_migrate if self._auto_migrate is not None else store.dialect.name == "sqlite":
+            migrate(store)
+        return store
+
+    def open_store(self, *, pool_size: int | None = None) -> Store:
+        """Open another store on the same database, with connections of its own."""
+        size = self.settings.pool_size if pool_size is None else pool_size
+        return Store.at(self.settings.database_url, clock=self.clock, pool_size=size)
+
+    @cached_property
+    def async_store(self) -> AsyncStore:
+        """The same store for async code."""
+        return AsyncStore(self.store)
+
+    @cached_property
+    def client(self) -> Client:
+        """Asks for jobs and looks after them."""
+        return Client(self.store, self.registry)
+
+    @cached_property
+    def async_client(self) -> AsyncClient:
+        """The same for async code."""
+        return AsyncClient(self.async_store, self.registry)
+
+    @overload
+    def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> AppTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
+
+    @overload
+    def task(self, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
+
+    def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
+        """Register a function; options are those of `TaskOptions`. Its name is its module and function name."""
+        decorator = TaskDecorator(self, name, _task_options(options))
+        return decorator if function is None else decorator(function)
+
+    def schedule(
+        self,
+        name: str,
+        rule: str | timedelta,
+        job: NewJob,
+        *,
+        time_zone: str = "UTC",
+        catch_up: CatchUp | Literal["skip", "latest", "all"] = "latest",
+    ) -> None:
+        """Enqueue `job` (made by `task.job(...)`) whenever `rule` is due: cron, "every 15m", or a timedelta."""
+        text = f"every {rule.total_seconds():g}s" if isinstance(rule, timedelta) else rule
+        parse_rule(text, time_zone)
+        if name in self.schedules and self.schedules[name].template.task_name != job.task_name:
+            raise ConfigurationError(f"schedule {name!r} is declared twice, for two tasks. Give one another name.")
+        self.schedules[name] = ScheduleSpec(name, text, time_zone, CatchUp(catch_up), job)
+
+    def enqueue_many(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
+        """Ask for many jobs, made by `task.job(...)`, in one transaction."""
+        return [JobHandle(enqueued, self) for enqueued in self.client.enqueue_many(jobs, tx=tx)]
+
+    def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
+        """Wait for a job's result."""
+        return self.client.result(job_id, timeout=timeout)
+
+    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ASYNC109
+        """Wait for a job's result without blocking the loop."""
+        return await self.async_client.result(job_id, timeout=timeout)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """Lend a driver's connection to the app's database, in a transaction that commits if the body returns."""
+        with self.users_store.transaction() as connection:
+            yield connection.raw
+
+    @cached_property
+    def users_store(self) -> Store:
+        """Connections for handlers' own transactions, apart from those that keep leases and settle jobs."""
+        if self.store.database.is_memory:
+            return self.store
+        return self.open_store()
+
+    def close(self) -> None:
+        """Close every connection; the app opens new ones if it is used again."""
+        for name in ("async_store", "users_store", "store"):
+            opened = self.__dict__.pop(name, None)
+            if opened is not None:
+                opened.close()
+        self.__dict__.pop("client", None)
+        self.__dict__.pop("async_client", None)
+
+
+class TaskDecorator:
+    """Registers functions with one set of options."""
+
+    def __init__(self, app: App, name: str | None, options: TaskOptions) -> None:
+        self._app, self._name, self._options = app, name, options
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> AppTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any], /) -> AppTask[..., Any]:
+        task: AppTask[..., Any] = AppTask(
+            self._app,
+            function,
+            name=self._name or f"{function.__module__}.{function.__qualname__}".replace(".<locals>", ""),
+            options=self._options,
+            wants_context=_wants_context(function),
+        )
+        self._app.registry.add(task)
+        return task
+
+
+def _task_options(options: dict[str, Any]) -> TaskOptions:
+    try:
+        return TaskOptions(**options)
+    except TypeError:
+        known = ", ".join(TaskOptions.__dataclass_fields__)
+        unknown = ", ".join(sorted(set(options) - set(TaskOptions.__dataclass_fields__)))
+        raise ConfigurationError(f"unknown task option {unknown}. Known are: name, {known}.") from None
+
+
+def _wants_context(function: Callable[..., Any]) -> bool:
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None:
+        return False
+    return get_type_hints(function).get(first.name) is JobContext
+
+
+def _fields(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in settings.__struct_fields__}

@@ -1,0 +1,192 @@
+"""What applications ask of jobs, for plain and for async code; both are thin and kept equal by a test."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from functools import cache
+from typing import Any, TypeVar
+
+from stagepost.errors import JobFailed, UnknownTask, WaitTimeout
+from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob
+from stagepost.model.lifecycle import FINAL, JobState
+from stagepost.model.payload import decode_result
+from stagepost.store import jobs
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.statement import Operation
+from stagepost.store.store import Store
+from stagepost.store.transaction import run_in, run_in_async
+from stagepost.task import Registry
+
+__all__ = ["AsyncClient", "Client"]
+
+T = TypeVar("T")
+
+FIRST_POLL_SECONDS = 0.02
+LONGEST_POLL_SECONDS = 1.0
+
+
+class Client:
+    """Asks for jobs and looks after them. `tx` is a connection, session or cursor with a transaction open."""
+
+    def __init__(self, store: Store, registry: Registry) -> None:
+        self._store = store
+        self._registry = registry
+
+    def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
+        """Store one job; where a live one holds its unique key, return that one."""
+        return self._run(jobs.enqueue(job), tx)
+
+    def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
+        """Store many jobs in one transaction, all or none."""
+        return self._run(jobs.enqueue_many(list(new_jobs)), tx)
+
+    def job(self, job_id: str, *, tx: Any = None) -> Job:
+        """Look a job up, live or ended; raises JobNotFound."""
+        return self._run(jobs.get(job_id), tx)
+
+    def jobs(
+        self,
+        *,
+        states: Iterable[JobState] = (),
+        queue_name: str | None = None,
+        task_name: str | None = None,
+        before: str | None = None,
+        most: int = 50,
+    ) -> list[Job]:
+        """List a page of jobs, newest first; `before` is the last id of the page before."""
+        return self._run(_page(states, queue_name, task_name, before, most), None)
+
+    def failures(self, job_id: str) -> list[FailureRecord]:
+        """List the attempts that did not complete a job, oldest first."""
+        return self._run(jobs.failures_of(job_id), None)
+
+    def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
+        """End a job that is not running, ask a running one to stop; returns the state it is in now."""
+        return self._run(jobs.cancel(job_id, actor=actor or default_actor()), tx)
+
+    def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
+        """Queue ended jobs again; returns the ids of those that were ended."""
+        return self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
+
+    def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
+        """Wait until a job ends and return its result, decoded as its task's return type."""
+        for pause in _pauses(job_id, timeout):
+            job = self._run(jobs.get(job_id), None)
+            if job.state in FINAL:
+                return result_of(job, self._registry)
+            time.sleep(pause)
+        raise AssertionError("the pauses end with WaitTimeout")
+
+    def _run(self, operation: Operation[T], tx: Any) -> T:
+        if tx is None:
+            return self._store.run(operation)
+        return run_in(tx, operation, clock=self._store.clock)
+
+
+class AsyncClient:
+    """Asks for jobs and looks after them without blocking the loop. `tx` is an async connection or session."""
+
+    def __init__(self, store: AsyncStore, registry: Registry) -> None:
+        self._store = store
+        self._registry = registry
+
+    async def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
+        """Store one job; where a live one holds its unique key, return that one."""
+        return await self._run(jobs.enqueue(job), tx)
+
+    async def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
+        """Store many jobs in one transaction, all or none."""
+        return await self._run(jobs.enqueue_many(list(new_jobs)), tx)
+
+    async def job(self, job_id: str, *, tx: Any = None) -> Job:
+        """Look a job up, live or ended; raises JobNotFound."""
+        return await self._run(jobs.get(job_id), tx)
+
+    async def jobs(
+        self,
+        *,
+        states: Iterable[JobState] = (),
+        queue_name: str | None = None,
+        task_name: str | None = None,
+        before: str | None = None,
+        most: int = 50,
+    ) -> list[Job]:
+        """List a page of jobs, newest first; `before` is the last id of the page before."""
+        return await self._run(_page(states, queue_name, task_name, before, most), None)
+
+    async def failures(self, job_id: str) -> list[FailureRecord]:
+        """List the attempts that did not complete a job, oldest first."""
+        return await self._run(jobs.failures_of(job_id), None)
+
+    async def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
+        """End a job that is not running, ask a running one to stop; returns the state it is in now."""
+        return await self._run(jobs.cancel(job_id, actor=actor or default_actor()), tx)
+
+    async def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
+        """Queue ended jobs again; returns the ids of those that were ended."""
+        return await self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
+
+    async def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ASYNC109
+        """Wait until a job ends and return its result, decoded as its task's return type."""
+        for pause in _pauses(job_id, timeout):
+            job = await self._run(jobs.get(job_id), None)
+            if job.state in FINAL:
+                return result_of(job, self._registry)
+            await asyncio.sleep(pause)
+        raise AssertionError("the pauses end with WaitTimeout")
+
+    async def _run(self, operation: Operation[T], tx: Any) -> T:
+        if tx is None:
+            return await self._store.run(operation)
+        return await run_in_async(tx, operation, clock=self._store.store.clock)
+
+
+def result_of(job: Job, registry: Registry) -> Any:
+    """Decode an ended job's result, or raise what it ended with."""
+    if job.state not in {JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS}:
+        raise JobFailed(job.id, job.state, job.error)
+    try:
+        annotation = registry.get(job.task_name).signature.result_annotation
+    except UnknownTask:
+        annotation = Any
+    return decode_result(job.result, annotation)
+
+
+@cache
+def default_actor() -> str:
+    """Name who acts when nobody says: the user and machine of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"[:191]
+
+
+def _page(
+    states: Iterable[JobState], queue_name: str | None, task_name: str | None, before: str | None, most: int
+) -> Operation[list[Job]]:
+    return jobs.list_jobs(
+        states=[JobState(state) for state in states],
+        queue_name=queue_name,
+        task_name=task_name,
+        before=before,
+        most=max(1, min(most, 1000)),
+    )
+
+
+def _pauses(job_id: str, timeout: timedelta | float | None) -> Iterator[float]:
+    """Yield longer and longer pauses until the timeout, then raise."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    give_up_at = None if seconds is None else time.monotonic() + seconds
+    pause = FIRST_POLL_SECONDS
+    while True:
+        left = LONGEST_POLL_SECONDS if give_up_at is None else give_up_at - time.monotonic()
+        yield max(0.0, min(pause, left))
+        if left <= 0:
+            raise WaitTimeout(f"job {job_id} did not end within {seconds:g} s; it goes on. Wait again for its result.")
+        pause = min(pause * 1.5, LONGEST_POLL_SECONDS)

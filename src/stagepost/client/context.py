@@ -1,0 +1,180 @@
+"""What a handler knows of its attempt, and how it ends its job inside its own transaction."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from stagepost.clock import Clock
+from stagepost.errors import Cancelled, LeaseLost, Snooze, TaskError
+from stagepost.model.context import TraceContext
+from stagepost.model.job import LeasedJob
+from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
+from stagepost.model.payload import encode_result
+from stagepost.model.retry import describe_error
+from stagepost.store.leases import settle
+from stagepost.store.settlement import Settlement
+from stagepost.store.transaction import run_in, run_in_async
+from stagepost.task import Task
+
+__all__ = ["JobContext", "current_job", "entered", "outcome_of"]
+
+_random = random.Random()  # noqa: S311 - spreads retries
+_current: ContextVar[JobContext | None] = ContextVar("stagepost_job", default=None)
+
+
+class JobContext:
+    """One attempt of a job, as its handler sees it.
+
+    `complete`, `fail` and `snooze` end the attempt inside the caller's transaction: the job changes if and only if
+    that transaction commits, and all of it is rolled back by LeaseLost if another attempt has taken over.
+    `ack` and `nack` are other names of `complete` and `fail`.
+    """
+
+    def __init__(self, job: LeasedJob, task: Task[..., Any], clock: Clock) -> None:
+        self.job = job
+        self.task = task
+        self.trace = TraceContext.decode(job.context)
+        self.settled_in_transaction = False
+        self._clock = clock
+        self._stop_reason: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The job's id: a stable key by which effects outside the database can be deduplicated."""
+        return self.job.id
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is, from 1; it only grows."""
+        return self.job.attempt
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody asked this attempt to stop, or its lease is lost."""
+        return self._stop_reason is not None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why this attempt should stop, if it should."""
+        return self._stop_reason
+
+    def raise_if_cancelled(self) -> None:
+        """Leave the handler if it was asked to stop; call it now and then in long work."""
+        if self._stop_reason is not None:
+            raise Cancelled(self._stop_reason)
+
+    def request_stop(self, reason: str) -> None:
+        """Ask the handler to stop; called by the worker."""
+        self._stop_reason = self._stop_reason or reason
+
+    def complete(self, tx: Any, result: Any = None) -> None:
+        """Complete the job in the caller's transaction."""
+        self._settle(tx, self.completed(result))
+
+    async def complete_async(self, tx: Any, result: Any = None) -> None:
+        """Complete the job in the caller's async transaction."""
+        await self._settle_async(tx, self.completed(result))
+
+    def fail(
+        self, tx: Any, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
+    ) -> None:
+        """Fail the attempt in the caller's transaction: a retry, a refusal or a dead letter, as the policy says."""
+        self._settle(tx, self.failed(error, backoff=backoff, jitter=jitter))
+
+    async def fail_async(
+        self, tx: Any, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
+    ) -> None:
+        """Fail the attempt in the caller's async transaction."""
+        await self._settle_async(tx, self.failed(error, backoff=backoff, jitter=jitter))
+
+    def snooze(self, tx: Any, delay: timedelta | float) -> None:
+        """Run the job again later, in the caller's transaction; no failure is counted."""
+        self._settle(tx, Snoozed(_duration(delay)))
+
+    async def snooze_async(self, tx: Any, delay: timedelta | float) -> None:
+        """Run the job again later, in the caller's async transaction; no failure is counted."""
+        await self._settle_async(tx, Snoozed(_duration(delay)))
+
+    ack, ack_async = complete, complete_async
+    nack, nack_async = fail, fail_async
+
+    def completed(self, result: Any) -> Completed:
+        """Encode a result as the task's return type."""
+        limits = self.task.options.limits
+        return Completed(encode_result(result, annotation=self.task.signature.result_annotation, limits=limits))
+
+    def failed(
+        self, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
+    ) -> Outcome:
+        """Class an error by the task's policy; `backoff` (seconds) and `jitter` (a fraction) override its delay."""
+        if isinstance(error, str):
+            error = TaskError(error)
+        outcome = outcome_of(error, self.job, self.task)
+        if isinstance(outcome, Failed) and backoff is not None:
+            policy = self.task.options.retry
+            changed = replace(
+                policy,
+                first_delay=timedelta(seconds=backoff),
+                jitter=policy.jitter if jitter is None else jitter,
+            )
+            delay = changed.delay(self.job.failures + 1, random=_random)
+            outcome = Failed(outcome.error, delay, outcome.traceback)
+        return outcome
+
+    def _settle(self, tx: Any, outcome: Outcome) -> None:
+        change = self._change(outcome)
+        self._check(run_in(tx, settle([change]), clock=self._clock)[change.fence])
+
+    async def _settle_async(self, tx: Any, outcome: Outcome) -> None:
+        change = self._change(outcome)
+        self._check((await run_in_async(tx, settle([change]), clock=self._clock))[change.fence])
+
+    def _change(self, outcome: Outcome) -> Settlement:
+        # Set before the statement runs: whether it took effect is known once the caller has committed, not here.
+        self.settled_in_transaction = True
+        return Settlement.of(self.job, outcome)
+
+    def _check(self, held: bool) -> None:
+        if not held:
+            raise LeaseLost(self.job.id, self.job.attempt)
+
+
+def current_job() -> JobContext:
+    """Find the attempt this code runs for, from anywhere below its handler."""
+    context = _current.get()
+    if context is None:
+        raise TaskError("no job is running here: current_job() works inside a task's handler only.")
+    return context
+
+
+@contextmanager
+def entered(context: JobContext) -> Iterator[None]:
+    """Make `current_job()` find this attempt in the body."""
+    token = _current.set(context)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def outcome_of(error: BaseException, job: LeasedJob, task: Task[..., Any]) -> Outcome:
+    """Say what an exception that left a handler means for the attempt."""
+    policy = task.options.retry
+    if isinstance(error, Cancelled):
+        return Abandoned(str(error) or "cancelled by its handler")
+    if isinstance(error, Snooze):
+        return Snoozed(error.delay)
+    message, traceback = describe_error(error)
+    if not policy.is_retryable(error):
+        return Refused(message, traceback)
+    return Failed(message, policy.delay_after(error, job.failures + 1, random=_random), traceback)
+
+
+def _duration(delay: timedelta | float) -> timedelta:
+    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)

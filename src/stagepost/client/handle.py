@@ -1,0 +1,44 @@
+"""What enqueueing returns: a job to wait for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Generic, Protocol, TypeVar
+
+from stagepost.model.job import Enqueued
+
+__all__ = ["JobHandle", "ResultReader"]
+
+R = TypeVar("R")
+
+
+class ResultReader(Protocol):
+    """Reads results in both colours."""
+
+    def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any: ...
+
+    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any: ...
+
+
+class JobHandle(Generic[R]):
+    """A job that was asked for: its id, whether this request made it, and its result when there is one."""
+
+    __slots__ = ("_reader", "id", "is_new")
+
+    def __init__(self, enqueued: Enqueued, reader: ResultReader) -> None:
+        self.id = enqueued.id
+        self.is_new = enqueued.is_new
+        self._reader = reader
+
+    def result(self, *, timeout: timedelta | float | None = None) -> R:
+        """Wait until the job ends; raises JobFailed if it ends without a result, WaitTimeout if it takes longer."""
+        result: R = self._reader.result(self.id, timeout=timeout)
+        return result
+
+    async def result_async(self, *, timeout: timedelta | float | None = None) -> R:  # noqa: ASYNC109 - as in `result`
+        """Wait as `result` does, without blocking the loop."""
+        result: R = await self._reader.result_async(self.id, timeout=timeout)
+        return result
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id!r}, is_new={self.is_new})"

@@ -1,0 +1,68 @@
+"""Tasks as applications use them: functions that can also be enqueued."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from stagepost.client.handle import JobHandle
+from stagepost.model.job import NewJob
+from stagepost.task import JobOptions, Task, with_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stagepost.client.app import App
+    from stagepost.task import TaskOptions
+
+__all__ = ["AppTask", "Request"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AppTask(Task[P, R]):
+    """A task of an app."""
+
+    def __init__(
+        self,
+        app: App,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        options: TaskOptions,
+        wants_context: bool,
+    ) -> None:
+        super().__init__(function, name=name, options=options, wants_context=wants_context)
+        self._app = app
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Ask for a job with these arguments, in a transaction of its own."""
+        return self.using().enqueue(*args, **kwargs)
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Ask for a job without blocking the loop."""
+        return await self.using().enqueue_async(*args, **kwargs)
+
+    def using(self, tx: Any = None, /, **options: Any) -> Request[P, R]:
+        """Say in which transaction, and with which options of `JobOptions`, the next job is asked for."""
+        return Request(self._app, self, tx, with_changes(JobOptions(), options))
+
+
+class Request(Generic[P, R]):
+    """A task with a transaction and options; its methods take nothing but the task's own arguments."""
+
+    def __init__(self, app: App, task: Task[P, R], tx: Any, options: JobOptions) -> None:
+        self._app, self._task, self._tx, self._options = app, task, tx, options
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """Check and encode without enqueueing."""
+        return self._task.build(self._options, args, kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Ask for the job."""
+        return JobHandle(self._app.client.enqueue(self.job(*args, **kwargs), tx=self._tx), self._app)
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Ask for the job without blocking the loop."""
+        enqueued = await self._app.async_client.enqueue(self.job(*args, **kwargs), tx=self._tx)
+        return JobHandle(enqueued, self._app)

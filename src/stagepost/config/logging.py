@@ -1,0 +1,38 @@
+"""Log records that carry the ids of the job they were written for, through async code and threads."""
+
+from __future__ import annotations
+
+import logging
+
+from stagepost.model.context import current_identity, current_trace
+
+__all__ = ["JobContextFilter", "configure_logging"]
+
+FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s%(job_suffix)s"
+
+
+class JobContextFilter(logging.Filter):
+    """Adds job_id, task_name, attempt, trace_id, correlation_id and user_id to every record; None outside a job."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Never drops a record."""
+        identity, trace = current_identity.get(), current_trace.get()
+        record.job_id = record.task_id = identity.job_id if identity else None
+        record.task_name = identity.task_name if identity else None
+        record.attempt = identity.attempt if identity else None
+        record.trace_id, record.correlation_id, record.user_id = trace.trace_id, trace.correlation_id, trace.user_id
+        facts = [("job", record.job_id), ("attempt", record.attempt), ("trace", trace.trace_id)]
+        facts += [("correlation", trace.correlation_id), ("user", trace.user_id)]
+        shown = " ".join(f"{name}={value}" for name, value in facts if value is not None)
+        record.job_suffix = f" [{shown}]" if shown else ""
+        return True
+
+
+def configure_logging(level: str = "INFO") -> None:
+    """Log to standard error, each line with its job's ids; for programs that do not set up logging themselves."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(JobContextFilter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

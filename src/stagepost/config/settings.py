@@ -1,0 +1,97 @@
+"""Settings, from code, a TOML file and the environment, each over the one before."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from stagepost.errors import ConfigurationError
+
+__all__ = ["Settings"]
+
+PREFIX = "STAGEPOST_"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an app and its workers behave. Durations are seconds."""
+
+    database_url: str = "sqlite:///stagepost.db"
+    concurrency: int = 10
+    """How many jobs one worker process runs at once."""
+    prefetch: int = 10
+    """How many more it leases ahead, so that no slot waits for the database."""
+    lease: float = 30.0
+    """How long a silent worker keeps its jobs."""
+    poll_shortest: float = 0.2
+    poll_longest: float = 2.0
+    shutdown_timeout: float = 30.0
+    """How long running jobs may go on after a worker is told to stop; what is left is given back."""
+    pool_size: int = 8
+    """Database connections per process."""
+    history_days: float = 30.0
+    """How long ended jobs are kept; 0 keeps them for ever."""
+    wakeups: bool = True
+    """Listen for new jobs where the database can tell; polling goes on underneath."""
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "pool_size"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be 1 or more.")
+        for name in ("lease", "poll_shortest", "poll_longest"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be more than 0 seconds.")
+        for name in ("prefetch", "shutdown_timeout", "history_days"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}: it cannot be negative.")
+
+    @property
+    def lease_duration(self) -> timedelta:
+        """The lease as a duration."""
+        return timedelta(seconds=self.lease)
+
+    @classmethod
+    def load(
+        cls,
+        file: Path | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        **given: Any,
+    ) -> Self:
+        """Read `[tool.stagepost]` or the top level of a TOML file, then STAGEPOST_… variables, then what is given.
+
+        STAGEPOST_DATABASE_URL_FILE names a file that holds the URL, so that a secret need not be in the environment.
+        """
+        environment = os.environ if environment is None else environment
+        values: dict[str, Any] = _from_file(file) if file is not None else {}
+        values |= _from_environment(cls, environment)
+        values |= {name: value for name, value in given.items() if value is not None}
+        try:
+            return msgspec.convert(values, type=cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"settings: {error}. Known are: {', '.join(cls.__struct_fields__)}.") from error
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"settings file {file}: {error}") from error
+    section: dict[str, Any] = content.get("tool", {}).get("stagepost", content.get("stagepost", content))
+    return dict(section)
+
+
+def _from_environment(settings: type[Settings], environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in settings.__struct_fields__:
+        variable = PREFIX + name.upper()
+        if variable in environment:
+            values[name] = environment[variable]
+        elif f"{variable}_FILE" in environment:
+            values[name] = Path(environment[f"{variable}_FILE"]).read_text(encoding="utf-8").strip()
+    return values

@@ -1,0 +1,74 @@
+"""The ids that travel with a job: from the request that asked for it, through its handler, to the jobs it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import msgspec
+
+__all__ = ["JobIdentity", "TraceContext", "current_identity", "current_trace", "identified", "traced"]
+
+
+class TraceContext(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who asked, and as part of what; stored with every job as JSON."""
+
+    trace_id: str | None = None
+    correlation_id: str | None = None
+    user_id: str | None = None
+    parent_id: str | None = None
+    """The job whose handler asked for this one."""
+
+    def encode(self) -> str | None:
+        """Turn it into JSON, or None if there is nothing in it."""
+        text = msgspec.json.encode(self).decode()
+        return None if text == "{}" else text
+
+    @classmethod
+    def decode(cls, text: str | None) -> TraceContext:
+        """Read what `encode` wrote."""
+        return cls() if text is None else msgspec.json.decode(text, type=cls)
+
+
+class JobIdentity(msgspec.Struct, frozen=True):
+    """Which attempt of which job this code runs for."""
+
+    job_id: str
+    task_name: str
+    attempt: int
+
+
+current_trace: ContextVar[TraceContext] = ContextVar("stagepost_trace", default=TraceContext())
+current_identity: ContextVar[JobIdentity | None] = ContextVar("stagepost_identity", default=None)
+
+
+@contextmanager
+def traced(
+    *, trace_id: str | None = None, correlation_id: str | None = None, user_id: str | None = None
+) -> Iterator[TraceContext]:
+    """Give every job enqueued in the body these ids; what is left out stays as it is outside."""
+    outer = current_trace.get()
+    inner = TraceContext(
+        trace_id=trace_id or outer.trace_id,
+        correlation_id=correlation_id or outer.correlation_id,
+        user_id=user_id or outer.user_id,
+        parent_id=outer.parent_id,
+    )
+    token = current_trace.set(inner)
+    try:
+        yield inner
+    finally:
+        current_trace.reset(token)
+
+
+@contextmanager
+def identified(identity: JobIdentity, trace: TraceContext) -> Iterator[None]:
+    """Run the body as an attempt: logs show its ids, and jobs it enqueues carry them on."""
+    onwards = msgspec.structs.replace(trace, parent_id=identity.job_id)
+    identity_token, trace_token = current_identity.set(identity), current_trace.set(onwards)
+    try:
+        yield
+    finally:
+        current_identity.reset(identity_token)
+        current_trace.reset(trace_token)

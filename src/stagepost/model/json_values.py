@@ -1,0 +1,210 @@
+"""What a value must be like to live in a JSON column of every database, and to come back the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from stagepost.errors import ConfigurationError
+
+__all__ = [
+    "ENCODER",
+    "Limits",
+    "broken_limit",
+    "difference",
+    "from_json",
+    "may_break_limits",
+    "name_of",
+    "to_json",
+    "trouble_with",
+    "why_not_encodable",
+]
+
+HARD_MAX_BYTES = 16 * 1_048_576
+SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
+
+_LONG_NUMBER = re.compile(rb"\d{19}")
+_INSTEAD = "pass something that identifies it (an id, a key, a path), or its fields as a dataclass"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """How large and how deeply nested one payload may be."""
+
+    max_bytes: int = 262_144
+    max_depth: int = 32
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.max_bytes <= HARD_MAX_BYTES:
+            raise ConfigurationError(
+                f"max_payload_bytes is {self.max_bytes:,}; it must be from 2 to {HARD_MAX_BYTES:,}."
+            )
+        if not 1 <= self.max_depth <= 200:
+            raise ConfigurationError(f"max_payload_depth is {self.max_depth}; it must be from 1 to 200.")
+
+
+def to_json(value: Any) -> Any:
+    """Make JSON of what msgspec does not know: pydantic's models, recognised by their methods."""
+    if hasattr(type(value), "model_dump"):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    raise TypeError(f"{name_of(type(value))} is not JSON")
+
+
+def from_json(wanted: Any, value: Any) -> Any:
+    """Make what an annotation asks for, where msgspec does not know how."""
+    if hasattr(wanted, "model_validate_json"):
+        return wanted.model_validate_json(msgspec.json.encode(value))  # its JSON mode knows dates from text
+    raise TypeError(f"{name_of(wanted)} cannot be made from JSON")
+
+
+ENCODER = msgspec.json.Encoder(enc_hook=to_json)
+
+
+def trouble_with(annotation: Any) -> str | None:
+    """Say why no JSON value can become what the annotation asks for, or None if one can."""
+    try:
+        msgspec.json.Decoder(annotation, dec_hook=from_json)
+        custom = [
+            node.cls
+            for node in _nodes(msgspec.inspect.type_info(annotation))
+            if isinstance(node, msgspec.inspect.CustomType) and not hasattr(node.cls, "model_validate_json")
+        ]
+    except (TypeError, NameError) as error:
+        return str(error)
+    return f"{name_of(custom[0])} has no JSON form" if custom else None
+
+
+def _nodes(root: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
+    seen: set[int] = set()
+    waiting: list[msgspec.inspect.Type | msgspec.inspect.Field] = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, msgspec.inspect.Type):
+            yield node
+        for name in node.__struct_fields__:
+            value = getattr(node, name)
+            parts = value if isinstance(value, tuple) else (value,)
+            waiting += [p for p in parts if isinstance(p, msgspec.inspect.Type | msgspec.inspect.Field)]
+
+
+def why_not_encodable(value: Any, limits: Limits) -> str | None:
+    """Say what about a value cannot be stored, to follow "argument `x` …", or None."""
+    try:
+        ENCODER.encode(value)
+    except RecursionError:
+        return f"is nested deeper than {limits.max_depth} levels, or contains itself"
+    except UnicodeEncodeError:
+        return "has half a surrogate pair in a string, which is no text; pass bytes, or decode it correctly"
+    except (TypeError, ValueError) as error:
+        return f"of type {type(value).__name__} cannot be stored as JSON: {error}; {_INSTEAD}"
+    return broken_limit(value, limits)
+
+
+def may_break_limits(encoded: bytes, limits: Limits, *, wrapper_depth: int) -> bool:
+    """Tell quickly that a value is surely fine (False), or that `broken_limit` has to look."""
+    return (
+        encoded.count(b"[") + encoded.count(b"{") > limits.max_depth + wrapper_depth
+        or b"\\u0000" in encoded
+        or _LONG_NUMBER.search(encoded) is not None
+    )
+
+
+def broken_limit(value: Any, limits: Limits) -> str | None:
+    """Say which limit a value breaks, or None."""
+    level, depth = [msgspec.to_builtins(value, enc_hook=to_json)], 0
+    while level:
+        for item in level:
+            problem = _problem_with(item)
+            if problem:
+                return problem
+        containers = [item for item in level if isinstance(item, dict | list | tuple)]
+        depth += 1
+        if containers and depth > limits.max_depth:
+            return f"is nested deeper than {limits.max_depth} levels; flatten it or store it elsewhere"
+        level = [part for container in containers for part in _parts(container)]
+    return None
+
+
+def _problem_with(item: Any) -> str | None:
+    if isinstance(item, str) and "\0" in item:
+        return "has a NUL character in a string, which PostgreSQL cannot store; pass bytes, or remove it"
+    if isinstance(item, float) and not math.isfinite(item):
+        return f"has the number {item}, which JSON does not know; pass None or leave it out"
+    if isinstance(item, int) and not SMALLEST_INTEGER <= item <= LARGEST_INTEGER:
+        return "has an integer beyond 64 bits, which many JSON readers round; pass it as a string"
+    return None
+
+
+def _parts(container: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterator[Any]:
+    return chain(container, container.values()) if isinstance(container, dict) else iter(container)
+
+
+def difference(given: Any, received: Any, *, path: str) -> str | None:
+    """Say where a value differs from its trip through JSON; a tuple and a list are the same."""
+    if _is_same(given, received):
+        return None
+    if type(given) is dict and type(received) is dict:
+        return _key_difference(given, received, path=path) or _first_difference(
+            [(f"{path}[{key!r}]", given[key], received[key]) for key in given]
+        )
+    if _is_sequence_pair(given, received):
+        pairs = zip(given, received, strict=True)
+        return _first_difference([(f"{path}[{n}]", a, b) for n, (a, b) in enumerate(pairs)])
+    if type(given) is type(received) and (names := _field_names(given)):
+        return _first_difference([(f"{path}.{n}", getattr(given, n), getattr(received, n)) for n in names])
+    return f"`{path}` is {name_of(type(given))} and would come back as {name_of(type(received))}"
+
+
+def _key_difference(given: dict[Any, Any], received: dict[Any, Any], *, path: str) -> str | None:
+    if given.keys() == received.keys():
+        return None
+    lost = next((key for key in given if key not in received), None)
+    return f"the key {lost!r} of `{path}` is {name_of(type(lost))} and would come back as another"
+
+
+def _first_difference(pairs: list[tuple[str, Any, Any]]) -> str | None:
+    found = (difference(given, received, path=path) for path, given, received in pairs)
+    return next((text for text in found if text), None)
+
+
+def _is_same(given: Any, received: Any) -> bool:
+    if given is received or given == received:
+        return True
+    if type(given) is not type(received):
+        return False
+    if isinstance(given, datetime):
+        # Datetimes that occur twice in their zone equal none in another; the instants do.
+        is_aware = given.tzinfo is not None and received.tzinfo is not None
+        return is_aware and given.astimezone(UTC) == received.astimezone(UTC)
+    kind: Any = type(given)
+    return kind.__eq__ is object.__eq__ or hasattr(kind, "model_dump")
+
+
+def _is_sequence_pair(given: Any, received: Any) -> bool:
+    if not (isinstance(given, list | tuple) and isinstance(received, list | tuple)):
+        return False
+    is_plain = type(given) in {list, tuple} and type(received) in {list, tuple}
+    return len(given) == len(received) and (is_plain or type(given) is type(received))
+
+
+def _field_names(value: Any) -> list[str]:
+    if dataclasses.is_dataclass(value):
+        return [field.name for field in dataclasses.fields(value)]
+    return list(getattr(value, "__struct_fields__", ()))
+
+
+def name_of(annotation: Any) -> str:
+    """Write a type the way its user did."""
+    if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")

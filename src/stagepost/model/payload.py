@@ -1,0 +1,335 @@
+"""Arguments and results as JSON, checked against the task's type hints on the way in and out."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
+from stagepost.model import json_values
+from stagepost.model.json_values import Limits
+
+__all__ = ["Limits", "Signature", "decode_result", "encode_result"]
+
+_KINDS = inspect.Parameter
+_FIELD_IN_MESSAGE = re.compile(r"`\$\.([^.\[`]+)|(?:missing required|unknown) field `([^`]+)`$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """One parameter as the payload sees it: a field of the JSON object."""
+
+    name: str
+    annotation: Any
+    is_required: bool
+    default: Any = None
+    trouble: str | None = None
+    """Why no JSON value can become what the annotation asks for."""
+
+
+class Signature:
+    """The parameters of one task's function; turns a call into one JSON object and back.
+
+    The object has one field per argument that was given, by the parameter's name; defaults stay out, so
+    that changing one also changes jobs already enqueued. `*args` is a list and `**kwargs` an object, each
+    under its own name, and left out when empty.
+
+    What the handler gets equals what the caller gave, or `encode` refuses: a datetime needs a parameter
+    annotated as one. A tuple for a list is the exception, and the other way round.
+    """
+
+    __slots__ = (
+        "_decoder",
+        "_extra_keywords",
+        "_extra_positions",
+        "_is_plain",
+        "_names",
+        "_parameters",
+        "_positional",
+        "_positional_only",
+        "_required",
+        "function_name",
+        "result_annotation",
+    )
+
+    function_name: str
+    result_annotation: Any
+
+    def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+        """Use `Signature.of`."""
+        self.function_name = f"{function.__module__}.{function.__qualname__}"
+        self.result_annotation = _result_annotation(function)
+        of_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in _KINDS_IN_ORDER}
+        self._positional_only = frozenset(of_kind[_KINDS.POSITIONAL_ONLY])
+        self._positional = tuple(of_kind[_KINDS.POSITIONAL_ONLY] + of_kind[_KINDS.POSITIONAL_OR_KEYWORD])
+        self._extra_positions = next(iter(of_kind[_KINDS.VAR_POSITIONAL]), None)
+        self._extra_keywords = next(iter(of_kind[_KINDS.VAR_KEYWORD]), None)
+        self._is_plain = not (self._positional_only or self._extra_positions or self._extra_keywords)
+        self._parameters = {p.name: self._read(function, p) for p in parameters}
+        self._names = frozenset(self._parameters) - {self._extra_positions, self._extra_keywords}
+        self._required = frozenset(p.name for p in self._parameters.values() if p.is_required)
+        self._decoder = _decoder_of(self._parameters.values())
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *, context_parameter: bool) -> Signature:
+        """Read the function's parameters; with `context_parameter` the first one is not an argument."""
+        parameters = list(inspect.signature(function).parameters.values())
+        if context_parameter:
+            if not parameters or parameters[0].kind not in _POSITIONAL_KINDS:
+                raise TaskError(
+                    f"{function.__module__}.{function.__qualname__} takes no positional parameter that could "
+                    f"receive the job's context. Add one as the first, or do not ask for the context."
+                )
+            del parameters[0]
+        return cls(function, parameters)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The annotation of every parameter by name, in order; `typing.Any` where there is none."""
+        return {name: parameter.annotation for name, parameter in self._parameters.items()}
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limits: Limits) -> str:
+        """Bind like a call would and encode what was given."""
+        values = self._bind(args, kwargs)
+        try:
+            encoded = json_values.ENCODER.encode(values)
+            if len(encoded) > limits.max_bytes:
+                raise PayloadTooLarge(f"arguments of {self.function_name}", len(encoded), limits.max_bytes)
+            if json_values.may_break_limits(encoded, limits, wrapper_depth=1):
+                self._refuse_broken_limits(values, limits)
+            decoded = self._decoder.decode(encoded)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._refusal(values, error, limits) from error
+        for name, given in values.items():
+            received = getattr(decoded, name)
+            if given is not received and given != received:
+                self._refuse_difference(name, given, received, limits)
+        return encoded.decode()
+
+    def decode(self, payload: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Turn a payload back into typed arguments, to be called as `function(*args, **kwargs)`."""
+        try:
+            decoded = self._decoder.decode(payload)
+        except (ValueError, RecursionError) as error:
+            raise PayloadError(self._complaint(error)) from error
+        given = {
+            name: value
+            for name in self._parameters
+            if (value := getattr(decoded, name, msgspec.UNSET)) is not msgspec.UNSET
+        }
+        return ((), given) if self._is_plain else self._as_call(given)
+
+    def _read(self, function: Callable[..., Any], parameter: inspect.Parameter) -> _Parameter:
+        annotation = _resolved(function, parameter.name, parameter.annotation)
+        is_extra = parameter.kind in {_KINDS.VAR_POSITIONAL, _KINDS.VAR_KEYWORD}
+        if parameter.kind is _KINDS.VAR_POSITIONAL:
+            annotation = types.GenericAlias(tuple, (annotation, ...))
+        elif parameter.kind is _KINDS.VAR_KEYWORD:
+            is_unpacked = typing.get_origin(annotation) is typing.Unpack
+            annotation = (
+                typing.get_args(annotation)[0] if is_unpacked else types.GenericAlias(dict, (str, annotation))
+            )
+        is_required = not is_extra and parameter.default is _KINDS.empty
+        trouble = json_values.trouble_with(annotation)
+        if trouble and is_required:
+            raise TaskError(
+                f"{self.function_name}: parameter `{parameter.name}: {json_values.name_of(annotation)}` "
+                f"cannot come from JSON: {trouble}. "
+                f"Pass something that identifies it, such as a key or path, or give it a default."
+            )
+        return _Parameter(parameter.name, annotation, is_required, parameter.default, trouble)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if len(args) > len(self._positional) and not self._extra_positions:
+            raise PayloadError(
+                f"{self.function_name} takes {len(self._positional)} positional arguments, "
+                f"{len(args)} were given. Its parameters are {self._listing()}."
+            )
+        values = dict(zip(self._positional, args, strict=False))
+        if kwargs:
+            self._bind_keywords(values, kwargs)
+        if self._extra_positions and len(args) > len(self._positional):
+            values[self._extra_positions] = args[len(self._positional) :]
+        if not self._required <= values.keys():
+            missing = next(name for name in self._parameters if name in self._required - values.keys())
+            raise PayloadError(
+                f"{self.function_name}: argument `{missing}` is missing. "
+                f"Its parameters are {self._listing()}."
+            )
+        return values
+
+    def _bind_keywords(self, values: dict[str, Any], kwargs: dict[str, Any]) -> None:
+        extra = {}
+        for name, value in kwargs.items():
+            if name not in self._names or name in self._positional_only:
+                extra[name] = value
+            elif name in values:
+                raise PayloadError(f"{self.function_name}: argument `{name}` was given twice.")
+            else:
+                values[name] = value
+        if not extra:
+            return
+        if not self._extra_keywords:
+            name = next(iter(extra))
+            reason = "is positional only" if name in self._positional_only else "is none of its parameters"
+            raise PayloadError(f"{self.function_name}: `{name}` {reason}. They are {self._listing()}.")
+        values[self._extra_keywords] = extra
+
+    def _as_call(self, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        extra_positions = given.pop(self._extra_positions, ()) if self._extra_positions else ()
+        extra_keywords = given.pop(self._extra_keywords, {}) if self._extra_keywords else {}
+        by_position = self._positional if extra_positions else self._given_by_position(given)
+        # A default stands in for an argument that was left out before one that was not.
+        args = tuple(given.pop(name, self._parameters[name].default) for name in by_position)
+        return (*args, *extra_positions), {**given, **extra_keywords}
+
+    def _given_by_position(self, given: dict[str, Any]) -> list[str]:
+        names = [name for name in self._positional if name in self._positional_only]
+        while names and names[-1] not in given:
+            names.pop()
+        return names
+
+    def _refuse_broken_limits(self, values: dict[str, Any], limits: Limits) -> None:
+        for name, value in values.items():
+            problem = json_values.broken_limit(value, limits)
+            if problem:
+                raise PayloadError(f"{self.function_name}: argument `{name}` {problem}.")
+
+    def _refuse_difference(self, name: str, given: object, received: object, limits: Limits) -> None:
+        self._refuse_broken_limits({name: given}, limits)
+        difference = json_values.difference(given, received, path=name)
+        if difference:
+            annotation = json_values.name_of(self._parameters[name].annotation)
+            raise PayloadError(
+                f"{self.function_name}: argument `{name}` does not fit its parameter `{name}: {annotation}`: "
+                f"{difference}. Annotate the parameter with the type of what is passed, or convert it before."
+            )
+
+    def _refusal(self, values: dict[str, Any], error: Exception, limits: Limits) -> PayloadError:
+        """Find the argument that caused `error`."""
+        for name, value in values.items():
+            parameter = self._parameters[name]
+            wanted = json_values.name_of(parameter.annotation)
+            if parameter.trouble:
+                return PayloadError(
+                    f"{self.function_name}: parameter `{name}: {wanted}` cannot be given a value by a job: "
+                    f"{parameter.trouble}. Leave it to its default."
+                )
+            unencodable = json_values.why_not_encodable(value, limits)
+            if unencodable:
+                return PayloadError(f"{self.function_name}: argument `{name}` {unencodable}.")
+            try:
+                _decoder_of([parameter]).decode(json_values.ENCODER.encode({name: value}))
+            except ValueError as mismatch:
+                return PayloadError(
+                    f"{self.function_name}: argument `{name}` must be {wanted}, "
+                    f"not {type(value).__name__} ({mismatch})."
+                )
+        return PayloadError(f"{self.function_name}: {error}")
+
+    def _complaint(self, error: Exception) -> str:
+        """Say which parameter a payload does not fit."""
+        found = _FIELD_IN_MESSAGE.search(str(error))
+        name = (found[1] or found[2]) if found else None
+        declared = self._parameters.get(name) if name else None
+        where = f" for `{name}: {json_values.name_of(declared.annotation)}`" if declared else ""
+        return (
+            f"payload does not fit {self.function_name}{where}: {error}. Its parameters are "
+            f"{self._listing()}. If they changed since the job was enqueued, give new ones a default and "
+            f"keep old ones, or change the job's arguments."
+        )
+
+    def _listing(self) -> str:
+        return ", ".join(f"`{name}`" for name in self._parameters) or "none"
+
+
+def encode_result(value: object, *, annotation: Any, limits: Limits) -> str | None:
+    """Encode what a handler returned; None for None.
+
+    It must be readable as `annotation`, but may be of another type: the work is done by now, and refusing
+    a tuple where a list was promised would help nobody. `typing.Any` where there is no annotation.
+    """
+    if value is None:
+        return None
+    unencodable = None
+    try:
+        encoded = json_values.ENCODER.encode(value)
+        if len(encoded) > limits.max_bytes:
+            raise PayloadTooLarge("result", len(encoded), limits.max_bytes)
+        if b"null" in encoded or json_values.may_break_limits(encoded, limits, wrapper_depth=0):
+            unencodable = json_values.broken_limit(value, limits)
+        if not unencodable:
+            _result_decoder(annotation).decode(encoded)
+            return encoded.decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        unencodable = json_values.why_not_encodable(value, limits)
+        if not unencodable:
+            raise PayloadError(
+                f"result of type {type(value).__name__} does not fit the annotation "
+                f"`{json_values.name_of(annotation)}`: {error}. Correct the annotation or the return value."
+            ) from error
+    raise PayloadError(f"the result {unencodable}.")
+
+
+def decode_result(text: str | None, annotation: Any) -> Any:
+    """Turn a stored result back into what the annotation says; None stays None."""
+    if text is None:
+        return None
+    try:
+        return _result_decoder(annotation).decode(text)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(
+            f"stored result does not fit the annotation `{json_values.name_of(annotation)}`: {error}. "
+            f"If the annotation changed since the job ran, read the result as `typing.Any`."
+        ) from error
+
+
+_POSITIONAL_KINDS = (_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD)
+_KINDS_IN_ORDER = (*_POSITIONAL_KINDS, _KINDS.VAR_POSITIONAL, _KINDS.KEYWORD_ONLY, _KINDS.VAR_KEYWORD)
+
+
+def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
+    """Evaluate one annotation; each alone, because the context's may exist for type checkers only."""
+    if annotation is _KINDS.empty or annotation is object:
+        return Any
+    namespace = getattr(inspect.unwrap(function), "__globals__", {})
+    holder = types.SimpleNamespace(__annotations__={name: annotation})
+    try:
+        return typing.get_type_hints(holder, globalns=namespace, include_extras=True)[name]
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise TaskError(
+            f"{function.__module__}.{function.__qualname__}: the annotation of `{name}`, {annotation!r}, "
+            f"cannot be evaluated: {error}. Import it at module level, not only `if TYPE_CHECKING`."
+        ) from error
+
+
+def _result_annotation(function: Callable[..., Any]) -> Any:
+    annotation = inspect.signature(function).return_annotation
+    try:
+        resolved = _resolved(function, "return", annotation)
+    except TaskError:
+        return Any  # a return type that exists for type checkers only is no reason to refuse the task
+    return Any if json_values.trouble_with(resolved) else resolved
+
+
+def _decoder_of(parameters: typing.Iterable[_Parameter]) -> msgspec.json.Decoder[Any]:
+    fields = [
+        (p.name, p.annotation) if p.is_required else (p.name, p.annotation, msgspec.UNSET)
+        for p in parameters
+        if not p.trouble
+    ]
+    arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(arguments, dec_hook=json_values.from_json)
+
+
+@lru_cache(maxsize=1024)
+def _result_decoder(annotation: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(annotation, dec_hook=json_values.from_json)

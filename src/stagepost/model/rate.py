@@ -1,0 +1,72 @@
+"""How many starts per second are allowed, kept in one stored instant (GCRA) so that many can share it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stagepost.errors import ConfigurationError
+
+__all__ = ["RateLimit", "Taken", "take"]
+
+FASTEST_RATE = 100_000.0
+SLOWEST_RATE = 1 / (365 * 86_400)
+LARGEST_BURST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """At most `rate` tokens per second in the long run, and at most `burst` of them at once.
+
+    Over any time t no more than rate·t + burst tokens are granted. One token takes a whole number of
+    microseconds to grow back, rounded up: never faster than asked, and at 10,000 per second up to 1 % slower.
+    """
+
+    name: str
+    rate: float
+    burst: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigurationError("a rate limit needs a name; limits of the same name share their tokens.")
+        if not SLOWEST_RATE <= self.rate <= FASTEST_RATE:
+            raise ConfigurationError(
+                f"rate limit {self.name!r}: rate is {self.rate} per second; it must be from one per year to "
+                f"{FASTEST_RATE:,.0f} per second. 30 per minute is `rate=30 / 60`."
+            )
+        if self.burst != int(self.burst) or not 1 <= self.burst <= LARGEST_BURST:
+            raise ConfigurationError(
+                f"rate limit {self.name!r}: burst is {self.burst}; it must be a whole number from 1 to "
+                f"{LARGEST_BURST:,}."
+            )
+
+    @property
+    def interval_us(self) -> int:
+        """How long one token takes to grow back."""
+        return math.ceil(1_000_000 / self.rate)
+
+    @property
+    def capacity_us(self) -> int:
+        """How long an empty bucket takes to fill."""
+        return self.burst * self.interval_us
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a take gave: whole tokens, the instant to store, and how long until there is one more."""
+
+    granted: int
+    full_at: int
+    wait_us: int
+
+
+def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit) -> Taken:
+    """Take up to `wanted` tokens; `full_at_us` is the stored instant when the bucket is full, at first 0."""
+    if wanted < 0:
+        raise ValueError(f"rate limit {limit.name!r}: {wanted} tokens cannot be taken")
+    empty_until = now_us + limit.capacity_us
+    # Beyond that only if the clock was set back or the limit made smaller: the bucket is empty, not in debt.
+    full_at = min(max(full_at_us, now_us), empty_until)
+    granted = min(wanted, (empty_until - full_at) // limit.interval_us)
+    full_at += granted * limit.interval_us
+    return Taken(granted, full_at, max(0, full_at + limit.interval_us - empty_until))

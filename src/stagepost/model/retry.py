@@ -1,0 +1,237 @@
+"""Whether an error is tried again, after how long, and what is recorded about it."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+
+from stagepost.errors import ConfigurationError, PayloadError, Permanent, Retryable, StoreUnavailable
+
+__all__ = ["MAX_ERROR_LENGTH", "MAX_TRACEBACK_LENGTH", "RetryPolicy", "describe_error"]
+
+MAX_ERROR_LENGTH = 2_000
+MAX_TRACEBACK_LENGTH = 20_000
+"""Both in bytes of UTF-8."""
+
+LONGEST_POSSIBLE_DELAY = timedelta(days=365)
+
+BUILT_IN_RETRYABLE = (Retryable, StoreUnavailable, OSError)
+"""OSError covers TimeoutError and ConnectionError."""
+BUILT_IN_PERMANENT = (Permanent, PayloadError, msgspec.ValidationError)
+
+ErrorTypes = tuple[type[BaseException], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often and how soon a failed job is tried again.
+
+    The delay doubles (`factor`) after every failure from `first_delay` to `longest_delay`. `jitter` then
+    adds up to that fraction of it, always upwards: it spreads a crowd without ever going below
+    `minimum_delay`, and may go above `longest_delay` by that fraction.
+    """
+
+    max_attempts: int = 5
+    first_delay: timedelta = timedelta(seconds=1)
+    longest_delay: timedelta = timedelta(hours=1)
+    minimum_delay: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    jitter: float = 0.1
+    retry_on: ErrorTypes = ()
+    permanent_on: ErrorTypes = ()
+    unknown_errors: Literal["retry", "permanent"] = "retry"
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+        _check_delays(self)
+        _check_error_types(self)
+
+    def delay(self, failures: int, *, random: Random) -> timedelta:
+        """Say how long to wait after this many failures, the latest one included."""
+        seconds = max(self._growing_delay(failures), self.minimum_delay.total_seconds())
+        return timedelta(seconds=seconds * (1 + self.jitter * random.random()))
+
+    def delay_after(self, error: BaseException, failures: int, *, random: Random) -> timedelta:
+        """Wait as long as the error asks for, or else as this policy says."""
+        asked = self.retry_after(error)
+        return self.delay(failures, random=random) if asked is None else asked
+
+    def is_retryable(self, error: BaseException) -> bool:
+        """Say whether a later attempt may succeed; the first that has an opinion decides.
+
+        `Retryable` and `Permanent`; a bool attribute `retryable` of the error; this policy's `retry_on` and
+        `permanent_on`; what is built in (I/O and timeouts yes, payloads and validation no); for an exception
+        group its members, all of which must be retryable; `unknown_errors`. Where two types of a list match,
+        the one closer to the error's own type wins.
+        """
+        if isinstance(error, Retryable | Permanent):
+            return isinstance(error, Retryable)
+        marked = _attribute(error, "retryable")
+        if isinstance(marked, bool):
+            return marked
+        known = _verdict(error, retryable=self.retry_on, permanent=self.permanent_on)
+        if known is None:
+            known = _verdict(error, retryable=BUILT_IN_RETRYABLE, permanent=BUILT_IN_PERMANENT)
+        if known is None and isinstance(error, BaseExceptionGroup):
+            known = all(self.is_retryable(member) for member in error.exceptions)
+        return self.unknown_errors == "retry" if known is None else known
+
+    def retry_after(self, error: BaseException) -> timedelta | None:
+        """Read how long the error asks to wait; None if it does not, or asks for nonsense.
+
+        `Retryable(after=…)` is the author's word and taken as it is. What comes from outside, an attribute
+        `after` or `retry_after` (seconds or a timedelta) or a response's `Retry-After` header, is kept
+        between `minimum_delay` and `longest_delay`.
+        """
+        if isinstance(error, Retryable) and error.after is not None and error.after >= timedelta(0):
+            return error.after
+        for seconds in (
+            _seconds(_attribute(error, "after")),
+            _seconds(_attribute(error, "retry_after")),
+            _seconds_in_headers(error),
+        ):
+            if seconds is not None:
+                within = min(seconds, self.longest_delay.total_seconds())
+                return max(timedelta(seconds=within), self.minimum_delay)
+        return None
+
+    def _growing_delay(self, failures: int) -> float:
+        first, longest = self.first_delay.total_seconds(), self.longest_delay.total_seconds()
+        growths = max(failures - 1, 0)
+        # Comparing logarithms, because 2.0 ** 1024 overflows.
+        if first and math.log(first) + growths * math.log(self.factor) >= math.log(longest):
+            return longest
+        return first * self.factor**growths if first else 0.0
+
+
+def describe_error(error: BaseException) -> tuple[str, str]:
+    """Make two texts that every database can store: "Type: message", and the traceback.
+
+    Both are shortened in the middle; a traceback keeps more of its end, where the error was raised.
+    """
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - somebody else's __str__
+        message = "<its message cannot be printed>"
+    name = type(error).__qualname__
+    summary = f"{name}: {message}" if message else name
+    trace = "".join(traceback.format_exception(error))
+    return (
+        _shortened(summary, MAX_ERROR_LENGTH, kept_at_start=0.75),
+        _shortened(trace, MAX_TRACEBACK_LENGTH, kept_at_start=0.25),
+    )
+
+
+def _shortened(text: str, limit: int, *, kept_at_start: float) -> str:
+    # PostgreSQL refuses NUL, and half a surrogate pair is not UTF-8.
+    encoded = text.replace("\0", "\\x00").encode("utf-8", "backslashreplace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    mark = f"\n… {len(encoded) - limit:,} bytes left out …\n".encode()
+    start = int((limit - len(mark)) * kept_at_start)
+    end = limit - len(mark) - start
+    return (encoded[:start] + mark + encoded[-end:]).decode("utf-8", "ignore")
+
+
+def _verdict(error: BaseException, *, retryable: ErrorTypes, permanent: ErrorTypes) -> bool | None:
+    for ancestor in type(error).__mro__:
+        if ancestor in retryable or ancestor in permanent:
+            return ancestor in retryable
+    return None
+
+
+def _attribute(thing: object, name: str) -> Any:
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # noqa: BLE001 - somebody else's property
+        return None
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return float(min(value, LONGEST_POSSIBLE_DELAY.total_seconds()))
+    return None
+
+
+def _seconds_in_headers(error: BaseException) -> float | None:
+    """Read `Retry-After` where HTTP clients keep it: on the error's response, or on the error."""
+    for holder in (_attribute(error, "response"), error):
+        headers = _attribute(holder, "headers")
+        asked = _header(headers, "Retry-After")
+        if asked is None:
+            continue
+        if asked.isascii() and asked.isdigit():
+            return _seconds(int(asked[:18]))
+        return _seconds_between(_header(headers, "Date"), asked)
+    return None
+
+
+def _header(headers: Any, name: str) -> str | None:
+    if not (isinstance(headers, Mapping) or hasattr(headers, "get")):
+        return None
+    try:
+        value = headers.get(name) or headers.get(name.lower())
+    except Exception:  # noqa: BLE001 - somebody else's mapping
+        return None
+    return value.strip() if isinstance(value, str) else None
+
+
+def _seconds_between(sent: str | None, until: str) -> float | None:
+    """The server's own clock tells how long its date is away; ours may be wrong."""
+    if sent is None:
+        return None
+    try:
+        return _seconds(parsedate_to_datetime(until) - parsedate_to_datetime(sent))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _check_counts(policy: RetryPolicy) -> None:
+    if policy.max_attempts < 1:
+        raise ConfigurationError(
+            f"max_attempts is {policy.max_attempts}; it counts the first attempt too, so it is 1 or more."
+        )
+    if not 1 <= policy.factor <= 1_000:
+        raise ConfigurationError(f"factor is {policy.factor}; it must be from 1 (constant delay) to 1,000.")
+    if not 0 <= policy.jitter <= 1:
+        raise ConfigurationError(f"jitter is {policy.jitter}; it is a fraction of the delay, from 0 to 1.")
+    if policy.unknown_errors not in {"retry", "permanent"}:
+        raise ConfigurationError(
+            f"unknown_errors is {policy.unknown_errors!r}; it must be 'retry' or 'permanent'."
+        )
+
+
+def _check_delays(policy: RetryPolicy) -> None:
+    for name in ("first_delay", "longest_delay", "minimum_delay"):
+        delay = getattr(policy, name)
+        if not isinstance(delay, timedelta):
+            raise ConfigurationError(f"{name} is {delay!r}; it must be a timedelta.")
+        if not timedelta(0) <= delay <= LONGEST_POSSIBLE_DELAY:
+            raise ConfigurationError(f"{name} is {delay}; it must be from 0 to {LONGEST_POSSIBLE_DELAY}.")
+    longest = policy.longest_delay
+    if longest < max(policy.first_delay, policy.minimum_delay) or not longest:
+        raise ConfigurationError(
+            f"longest_delay is {longest}; it must be more than 0 and not less than first_delay "
+            f"({policy.first_delay}) and minimum_delay ({policy.minimum_delay})."
+        )
+
+
+def _check_error_types(policy: RetryPolicy) -> None:
+    for name in ("retry_on", "permanent_on"):
+        for kind in getattr(policy, name):
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise ConfigurationError(f"{name} has {kind!r}, which is not an exception class.")
+    both = set(policy.retry_on) & set(policy.permanent_on)
+    if both:
+        names = ", ".join(sorted(kind.__qualname__ for kind in both))
+        raise ConfigurationError(f"{names} is in retry_on and in permanent_on; leave it in one of them.")

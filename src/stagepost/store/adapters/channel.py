@@ -1,0 +1,28 @@
+"""What a caller's connection is brought to, whatever its driver."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from stagepost.store.dialect import Dialect, ParameterStyle
+from stagepost.store.statement import Rows
+
+__all__ = ["AsyncChannel", "Channel", "SyncChannel"]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Channel(Generic[R]):
+    """A way to run statements inside the caller's transaction; it never begins a second one, nor ends any."""
+
+    dialect: Dialect
+    style: ParameterStyle
+    execute: Callable[[str, Any], R]
+    """Takes a statement and its parameters; gives all its rows as plain tuples."""
+
+
+SyncChannel = Channel[Rows]
+AsyncChannel = Channel[Awaitable[Rows]]

@@ -1,0 +1,30 @@
+"""Callers' Django connections: `django.db.connection` and `connections[alias]`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stagepost.errors import ConfigurationError, NoTransaction
+from stagepost.store.adapters.channel import SyncChannel
+from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.store.statement import Rows
+
+__all__ = ["open_django"]
+
+VENDORS: dict[str, Dialect] = {"sqlite": SQLITE, "postgresql": POSTGRES, "mysql": MYSQL}
+
+
+def open_django(tx: Any) -> SyncChannel:
+    """Speak on a Django connection; all its backends take `%(name)s`."""
+    if tx.vendor not in VENDORS:
+        known = ", ".join(sorted(VENDORS))
+        raise ConfigurationError(f"Django database {tx.alias!r} is {tx.vendor}: Stagepost knows {known}.")
+    if not tx.in_atomic_block and tx.get_autocommit():
+        raise NoTransaction(tx)
+
+    def execute(sql: str, parameters: Any) -> Rows:
+        with tx.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    return SyncChannel(VENDORS[tx.vendor], ParameterStyle.PYFORMAT, execute)

@@ -1,0 +1,66 @@
+"""Callers' MySQL and MariaDB connections: PyMySQL, mysqlclient and asyncmy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from stagepost.errors import NoTransaction
+from stagepost.store.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.store.dialect import MYSQL, ParameterStyle
+from stagepost.store.statement import Rows
+
+__all__ = ["open_asyncmy", "open_mysqldb", "open_pymysql"]
+
+IN_TRANSACTION = 1
+"""The bit of the server's status that says so."""
+
+
+def open_pymysql(tx: Any) -> SyncChannel:
+    """Speak on a PyMySQL connection."""
+    _require_transaction(tx)
+    return _blocking(tx, import_module("pymysql.cursors").Cursor)
+
+
+def open_mysqldb(tx: Any) -> SyncChannel:
+    """Speak on a mysqlclient connection."""
+    channel = _blocking(tx, import_module("MySQLdb.cursors").Cursor)
+    if tx.get_autocommit():
+        _require_savepoints(tx, channel)
+    return channel
+
+
+async def open_asyncmy(tx: Any) -> AsyncChannel:
+    """Speak on an asyncmy connection."""
+    _require_transaction(tx)
+    plain = import_module("asyncmy.cursors").Cursor
+
+    async def execute(sql: str, parameters: Any) -> Rows:
+        async with tx.cursor(plain) as cursor:
+            await cursor.execute(sql, parameters)
+            return list(await cursor.fetchall()) if cursor.description else []
+
+    return AsyncChannel(MYSQL, ParameterStyle.PYFORMAT, execute)
+
+
+def _blocking(tx: Any, plain: Any) -> SyncChannel:
+    def execute(sql: str, parameters: Any) -> Rows:
+        with tx.cursor(plain) as cursor:
+            cursor.execute(sql, parameters)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    return SyncChannel(MYSQL, ParameterStyle.PYFORMAT, execute)
+
+
+def _require_transaction(tx: Any) -> None:
+    if tx.get_autocommit() and not tx.server_status & IN_TRANSACTION:
+        raise NoTransaction(tx)
+
+
+def _require_savepoints(tx: Any, channel: SyncChannel) -> None:
+    """Tell by a savepoint, which outside a transaction is forgotten at once: mysqlclient hides the status."""
+    channel.execute("savepoint stagepost_is_in_transaction", None)
+    try:
+        channel.execute("release savepoint stagepost_is_in_transaction", None)
+    except import_module("MySQLdb").OperationalError as error:
+        raise NoTransaction(tx) from error

@@ -1,0 +1,74 @@
+"""Callers' PostgreSQL connections: psycopg, psycopg2 and asyncpg."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from stagepost.errors import NoTransaction
+from stagepost.store.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.store.dialect import POSTGRES, ParameterStyle
+from stagepost.store.statement import Rows
+
+__all__ = ["open_asyncpg", "open_psycopg", "open_psycopg2", "open_psycopg_async"]
+
+IDLE = 0
+"""libpq's transaction status outside a transaction."""
+
+
+def open_psycopg(tx: Any) -> SyncChannel:
+    """Speak on a psycopg connection."""
+    _require_transaction(tx, tx.info.transaction_status)
+
+    def execute(sql: str, parameters: Any) -> Rows:
+        with tx.cursor(row_factory=_as_tuples) as cursor:
+            cursor.execute(sql, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    return SyncChannel(POSTGRES, ParameterStyle.PYFORMAT, execute)
+
+
+async def open_psycopg_async(tx: Any) -> AsyncChannel:
+    """Speak on a psycopg AsyncConnection."""
+    _require_transaction(tx, tx.info.transaction_status)
+
+    async def execute(sql: str, parameters: Any) -> Rows:
+        async with tx.cursor(row_factory=_as_tuples) as cursor:
+            await cursor.execute(sql, parameters)
+            return await cursor.fetchall() if cursor.description else []
+
+    return AsyncChannel(POSTGRES, ParameterStyle.PYFORMAT, execute)
+
+
+def open_psycopg2(tx: Any) -> SyncChannel:
+    """Speak on a psycopg2 connection."""
+    _require_transaction(tx, tx.get_transaction_status())
+    plain = import_module("psycopg2.extensions").cursor
+
+    def execute(sql: str, parameters: Any) -> Rows:
+        with tx.cursor(cursor_factory=plain) as cursor:
+            cursor.execute(sql, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    return SyncChannel(POSTGRES, ParameterStyle.PYFORMAT, execute)
+
+
+async def open_asyncpg(tx: Any) -> AsyncChannel:
+    """Speak on an asyncpg connection, pooled or not."""
+    if not tx.is_in_transaction():
+        raise NoTransaction(tx)
+
+    async def execute(sql: str, parameters: Any) -> Rows:
+        return [tuple(record) for record in await tx.fetch(sql, *parameters)]
+
+    return AsyncChannel(POSTGRES, ParameterStyle.DOLLAR, execute)
+
+
+def _require_transaction(tx: Any, status: int) -> None:
+    # Without autocommit the driver opens one before the next statement.
+    if tx.autocommit and status == IDLE:
+        raise NoTransaction(tx)
+
+
+def _as_tuples(_cursor: Any) -> type[tuple[Any, ...]]:
+    return tuple

@@ -1,0 +1,76 @@
+"""Callers' SQLAlchemy sessions and connections, on any driver Stagepost knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stagepost.errors import ConfigurationError, NoTransaction
+from stagepost.store.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.store.adapters.sqlite import opening
+from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.store.statement import Rows
+
+__all__ = ["open_async_sqlalchemy", "open_sqlalchemy_connection", "open_sqlalchemy_session"]
+
+DRIVERS: dict[str, tuple[Dialect, ParameterStyle]] = {
+    "pysqlite": (SQLITE, ParameterStyle.NAMED),
+    "aiosqlite": (SQLITE, ParameterStyle.NAMED),
+    "psycopg": (POSTGRES, ParameterStyle.PYFORMAT),
+    "psycopg2": (POSTGRES, ParameterStyle.PYFORMAT),
+    "asyncpg": (POSTGRES, ParameterStyle.DOLLAR),
+    "pymysql": (MYSQL, ParameterStyle.PYFORMAT),
+    "mysqldb": (MYSQL, ParameterStyle.PYFORMAT),
+    "asyncmy": (MYSQL, ParameterStyle.PYFORMAT),
+}
+
+
+def open_sqlalchemy_session(tx: Any) -> SyncChannel:
+    """Speak on the connection of a Session or scoped_session, which opens its transaction by itself."""
+    return open_sqlalchemy_connection(tx.connection())
+
+
+def open_sqlalchemy_connection(tx: Any) -> SyncChannel:
+    """Speak on a Connection, which opens its transaction by itself."""
+    driver = tx.dialect.driver
+    if driver not in DRIVERS:
+        known = ", ".join(sorted(DRIVERS))
+        raise ConfigurationError(f"SQLAlchemy driver {tx.dialect.name}+{driver}: Stagepost knows {known}.")
+    dialect, style = DRIVERS[driver]
+    if not tx.in_transaction():
+        tx.begin()
+
+    def execute(sql: str, parameters: Any) -> Rows:
+        if style is ParameterStyle.DOLLAR:
+            parameters = tuple(parameters)
+        result = tx.exec_driver_sql(sql, parameters)
+        return [tuple(row) for row in result] if result.returns_rows else []
+
+    if dialect is SQLITE:
+        if begin := opening(tx.connection.driver_connection):
+            execute(begin, ())
+    elif _commits_by_itself(tx.connection.dbapi_connection):
+        raise NoTransaction(tx)
+    return SyncChannel(dialect, style, execute)
+
+
+async def open_async_sqlalchemy(tx: Any) -> AsyncChannel:
+    """Speak on an AsyncSession or AsyncConnection: both lend the blocking object that they wrap."""
+
+    def open_wrapped(wrapped: Any) -> SyncChannel:
+        is_session = hasattr(wrapped, "get_bind")
+        return open_sqlalchemy_session(wrapped) if is_session else open_sqlalchemy_connection(wrapped)
+
+    channel: SyncChannel = await tx.run_sync(open_wrapped)
+
+    async def execute(sql: str, parameters: Any) -> Rows:
+        rows: Rows = await tx.run_sync(lambda _wrapped: channel.execute(sql, parameters))
+        return rows
+
+    return AsyncChannel(channel.dialect, channel.style, execute)
+
+
+def _commits_by_itself(driver_connection: Any) -> bool:
+    """Whether the engine or the connection has the isolation level AUTOCOMMIT."""
+    if hasattr(driver_connection, "get_autocommit"):
+        return bool(driver_connection.get_autocommit())
+    return bool(driver_connection.autocommit)

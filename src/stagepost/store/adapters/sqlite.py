@@ -1,0 +1,57 @@
+"""Callers' SQLite connections: sqlite3 and aiosqlite."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from stagepost.errors import NoTransaction
+from stagepost.store.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.store.dialect import SQLITE, ParameterStyle
+from stagepost.store.statement import Rows
+
+__all__ = ["open_aiosqlite", "open_sqlite3", "opening"]
+
+LEGACY_TRANSACTION_CONTROL = -1
+"""The value of `autocommit`, new in Python 3.12, that leaves transactions to `isolation_level`."""
+
+
+def open_sqlite3(tx: sqlite3.Connection) -> SyncChannel:
+    """Speak on a sqlite3 connection."""
+
+    def execute(sql: str, parameters: Any) -> Rows:
+        cursor = tx.cursor()
+        cursor.row_factory = None
+        return cursor.execute(sql, parameters).fetchall()
+
+    if begin := opening(tx):
+        execute(begin, ())
+    return SyncChannel(SQLITE, ParameterStyle.NAMED, execute)
+
+
+async def open_aiosqlite(tx: Any) -> AsyncChannel:
+    """Speak on an aiosqlite connection."""
+
+    async def execute(sql: str, parameters: Any) -> Rows:
+        async with await tx.cursor() as cursor:
+            cursor.row_factory = None
+            await cursor.execute(sql, parameters)
+            rows: Rows = await cursor.fetchall()
+            return rows
+
+    if begin := opening(tx):
+        await execute(begin, ())
+    return AsyncChannel(SQLITE, ParameterStyle.NAMED, execute)
+
+
+def opening(tx: Any) -> str | None:
+    """Say what opens the transaction that the driver would open by itself, but only before a write.
+
+    By then the operation may have read what another process changes meanwhile.
+    """
+    if tx.in_transaction:
+        return None
+    if getattr(tx, "autocommit", LEGACY_TRANSACTION_CONTROL) is True or tx.isolation_level is None:
+        raise NoTransaction(tx)
+    # Immediate: a transaction that reads first and writes later fails instead of waiting.
+    return "begin immediate"

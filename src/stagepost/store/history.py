@@ -1,0 +1,160 @@
+"""Operations on ended jobs: results, dead letters, counts, and removing what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import msgspec
+
+from stagepost.errors import JobNotFound
+from stagepost.model.job import Job, microseconds
+from stagepost.model.lifecycle import FINAL, JobState
+from stagepost.store.jobs import as_json, audit, job_of
+from stagepost.store.statement import Rows, Statement, Steps, operation
+
+__all__ = [
+    "DEAD",
+    "DeadLetterGroup",
+    "JobResult",
+    "counts_by_state",
+    "dead_letter_groups",
+    "dead_letters",
+    "discard",
+    "prune",
+    "prune_limit_keys",
+    "result_of",
+]
+
+DEAD = (JobState.DEAD_LETTER, JobState.FAILED)
+"""How jobs end that somebody should look at."""
+LAST_INSTANT = 2**62
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+
+class JobResult(msgspec.Struct, frozen=True):
+    """A job's state, and what it ended with, if it has."""
+
+    state: JobState
+    result: str | None
+    error: str | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in FINAL
+
+
+@operation
+def result_of(job_id: str) -> Steps[JobResult]:
+    """Look up how far a job is, without its arguments."""
+    rows = yield Statement("result_of_job", {"id": job_id})
+    if not rows:
+        raise JobNotFound(job_id)
+    state, result, error = rows[0]
+    return JobResult(JobState(state), result, error)
+
+
+@operation
+def counts_by_state() -> Steps[dict[JobState, int]]:
+    """Count all jobs by state, live and ended."""
+    rows = yield Statement("count_by_state")
+    return {state: 0 for state in JobState} | {JobState(state): number for state, number in rows}
+
+
+@operation
+def dead_letters(
+    *,
+    task_name: str | None = None,
+    queue_name: str | None = None,
+    reason: str | None = None,
+    before: tuple[int, str] | None = None,
+    most: int = 50,
+) -> Steps[list[Job]]:
+    """List jobs that failed for good, last ended first; `before` is (finished_at, id) of the page's last job."""
+    before_at, before_id = before or (LAST_INSTANT, LAST_ID)
+    filters = {
+        "task_name": task_name or "",
+        "queue_name": queue_name or "",
+        "reason": reason or "",
+        "before_at": before_at,
+        "before_id": before_id,
+        "most": most,
+    }
+    found: list[Job] = []
+    for state in DEAD:  # one state at a time: then an index gives the order, and only a page is read
+        rows = yield Statement("list_dead_letters", {**filters, "state": state})
+        found += [job_of(row) for row in rows]
+    return sorted(found, key=lambda job: (job.finished_at or 0, job.id), reverse=True)[:most]
+
+
+class DeadLetterGroup(msgspec.Struct, frozen=True):
+    """Failed jobs and dead letters of one task with errors alike in all but ids and numbers."""
+
+    task_name: str
+    reason: str
+    jobs: int
+    first_at: int
+    last_at: int
+
+
+@operation
+def dead_letter_groups(*, most: int = 100) -> Steps[list[DeadLetterGroup]]:
+    """Group what failed for good by task and reason, the largest group first."""
+    rows = yield Statement("group_dead_letters", {"most": most})
+    return [DeadLetterGroup(*row) for row in rows]
+
+
+@operation
+def discard(job_ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
+    """Delete ended jobs for good; returns the ids of those that there were."""
+    rows = yield Statement("lock_ended_jobs", {"ids": as_json(sorted(job_ids))})
+    yield from _delete(rows)
+    for job_id, state, task_name in rows:
+        yield from audit(actor, "discard", str(job_id), detail=f"{task_name}, {state}").start()
+    return [str(row[0]) for row in rows]
+
+
+@operation
+def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: int = 1000) -> Steps[int]:
+    """Delete what ended more than `older_than` ago, up to `most` rows of each kind; returns how many, 0 at the end.
+
+    Jobs in `states` go with their failure log; so do runs of schedules that old, and unique keys held no more.
+    """
+    older_us, removed = microseconds(older_than), 0
+    for state in sorted(states):
+        if (room := most - removed) > 0:
+            rows = yield Statement("lock_prunable_jobs", {"state": state, "older_us": older_us, "most": room})
+            yield from _delete(rows)
+            removed += len(rows)
+    removed += yield from _prune_until("prunable_runs", "prune_runs", older_us=older_us, most=most)
+    removed += yield from _prune_until("prunable_unique_keys", "prune_unique_keys", older_us=KEPT_US, most=most)
+    return removed
+
+
+@operation
+def prune_limit_keys(*, after: str = "", most: int = 1000) -> Steps[str | None]:
+    """Delete limit keys that no live job has, among the `most` next ones; returns where to go on, None at the end."""
+    keys = yield Statement("prunable_limit_keys", {"after": after, "most": most})
+    if not keys:
+        return None
+    until: str = keys[-1][0]
+    yield Statement("prune_limit_keys", {"after": after, "until": until})
+    return until
+
+
+KEPT_US = microseconds(timedelta(minutes=1))
+"""An enqueue that just found a unique key held reads its holder next; keys stay this much longer."""
+
+
+def _prune_until(find: str, delete: str, *, older_us: int, most: int) -> Steps[int]:
+    """Find the instant up to which about `most` rows are too old, then delete up to it: no list of keys needed."""
+    rows = yield Statement(find, {"older_us": older_us, "most": most})
+    if rows:
+        yield Statement(delete, {"until": rows[-1][0]})
+    return len(rows)
+
+
+def _delete(rows: Rows) -> Steps[None]:
+    if rows:
+        yield Statement("delete_ended_jobs", {"ids": as_json([str(row[0]) for row in rows])})

@@ -1,0 +1,3 @@
+delete from stagepost_worker
+where seen_at < :now - :after_us
+returning id

@@ -1,0 +1,2 @@
+delete from stagepost_worker
+where id = :id

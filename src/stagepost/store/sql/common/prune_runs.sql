@@ -1,0 +1,2 @@
+delete from stagepost_schedule_run
+where fired_at <= :until

@@ -1,0 +1,2 @@
+delete from stagepost_unique_key
+where held_until <= :until

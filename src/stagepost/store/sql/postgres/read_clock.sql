@@ -1,0 +1,2 @@
+-- Differs: a parameter on its own has no type.
+select cast(:now as bigint)

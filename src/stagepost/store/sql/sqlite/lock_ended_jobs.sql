@@ -1,0 +1,5 @@
+-- Differs: ids come through json_each.
+select id, state, task_name
+from stagepost_job_history
+where id in (select value from json_each(:ids))
+order by id

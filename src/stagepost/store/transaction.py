@@ -1,0 +1,128 @@
+"""Runs operations on the caller's own connection, inside the caller's open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from stagepost.clock import Clock
+from stagepost.errors import ConfigurationError, SchemaError
+from stagepost.store.adapters.channel import AsyncChannel, Channel, SyncChannel
+from stagepost.store.adapters.django import open_django
+from stagepost.store.adapters.mysql import open_asyncmy, open_mysqldb, open_pymysql
+from stagepost.store.adapters.postgres import open_asyncpg, open_psycopg, open_psycopg2, open_psycopg_async
+from stagepost.store.adapters.sqlalchemy import (
+    open_async_sqlalchemy,
+    open_sqlalchemy_connection,
+    open_sqlalchemy_session,
+)
+from stagepost.store.adapters.sqlite import open_aiosqlite, open_sqlite3
+from stagepost.store.runner import Calls, calls_for, drive, drive_async
+from stagepost.store.statement import Operation
+from stagepost.store.trouble import Trouble
+
+__all__ = ["adapter_for", "is_async", "run_in", "run_in_async"]
+
+T = TypeVar("T")
+
+SyncAdapter = Callable[[Any], SyncChannel]
+AsyncAdapter = Callable[[Any], Awaitable[AsyncChannel]]
+
+SYNC_ADAPTERS: dict[tuple[str, str], SyncAdapter] = {
+    ("sqlite3", "Connection"): open_sqlite3,
+    ("psycopg", "Connection"): open_psycopg,
+    ("psycopg2", "connection"): open_psycopg2,
+    ("pymysql", "Connection"): open_pymysql,
+    ("MySQLdb", "Connection"): open_mysqldb,
+    ("sqlalchemy", "Session"): open_sqlalchemy_session,
+    ("sqlalchemy", "scoped_session"): open_sqlalchemy_session,
+    ("sqlalchemy", "Connection"): open_sqlalchemy_connection,
+    ("django", "ConnectionProxy"): open_django,
+    ("django", "BaseDatabaseWrapper"): open_django,
+}
+"""By the package and name of the connection's class, so that no driver need be imported."""
+
+ASYNC_ADAPTERS: dict[tuple[str, str], AsyncAdapter] = {
+    ("aiosqlite", "Connection"): open_aiosqlite,
+    ("psycopg", "AsyncConnection"): open_psycopg_async,
+    ("asyncpg", "Connection"): open_asyncpg,
+    ("asyncpg", "PoolConnectionProxy"): open_asyncpg,
+    ("asyncmy", "Connection"): open_asyncmy,
+    ("sqlalchemy", "AsyncSession"): open_async_sqlalchemy,
+    ("sqlalchemy", "async_scoped_session"): open_async_sqlalchemy,
+    ("sqlalchemy", "AsyncConnection"): open_async_sqlalchemy,
+}
+
+
+def run_in(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
+    """Run an operation inside the transaction of a blocking connection; the caller commits or rolls back."""
+    adapter = adapter_for(tx)
+    if adapter.sync is None:
+        raise ConfigurationError(f"{_name(tx)} is asynchronous: hand it to the asynchronous client.")
+    channel = adapter.sync(tx)
+    try:
+        return drive(_calls(operation, channel, clock), channel.execute)
+    except Exception as error:
+        _raise_if_schema(operation, channel, error)
+        raise
+
+
+async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
+    """Run an operation inside the transaction of an async connection; the caller commits or rolls back."""
+    adapter = adapter_for(tx)
+    if adapter.async_ is None:
+        raise ConfigurationError(
+            f"{_name(tx)} blocks, and would stop the event loop: hand over an asynchronous connection, "
+            f"or use the blocking client in a thread."
+        )
+    channel = await adapter.async_(tx)
+    try:
+        return await drive_async(_calls(operation, channel, clock), channel.execute)
+    except Exception as error:
+        _raise_if_schema(operation, channel, error)
+        raise
+
+
+def is_async(tx: Any) -> bool:
+    """Say whether statements on this connection are awaited."""
+    return adapter_for(tx).sync is None
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """How to open a channel on one kind of connection; one of the two is set."""
+
+    sync: SyncAdapter | None = None
+    async_: AsyncAdapter | None = None
+
+
+def adapter_for(tx: Any) -> Adapter:
+    """Recognise a caller's connection or session by the names of its classes."""
+    for cls in type(tx).__mro__:
+        kind = (cls.__module__.partition(".")[0], cls.__name__)
+        if kind in SYNC_ADAPTERS:
+            return Adapter(sync=SYNC_ADAPTERS[kind])
+        if kind in ASYNC_ADAPTERS:
+            return Adapter(async_=ASYNC_ADAPTERS[kind])
+    kinds = sorted(f"{package}.{name}" for package, name in SYNC_ADAPTERS | ASYNC_ADAPTERS)
+    raise ConfigurationError(
+        f"{_name(tx)} is no connection Stagepost can write through. Hand over one of: {', '.join(kinds)}."
+    )
+
+
+def _calls(operation: Operation[T], channel: Channel[Any], clock: Clock) -> Calls[T]:
+    return calls_for(operation, dialect=channel.dialect, style=channel.style, clock=clock)
+
+
+def _raise_if_schema(operation: Operation[Any], channel: Channel[Any], error: Exception) -> None:
+    # SQLAlchemy and Django wrap the driver's error.
+    cause = getattr(error, "orig", None) or error.__cause__ or error
+    if channel.dialect.trouble(cause) is Trouble.SCHEMA:
+        raise SchemaError(
+            f"{operation.name}: {cause}. Run `stagepost migrate` on the database of this connection."
+        ) from error
+
+
+def _name(tx: Any) -> str:
+    return f"{type(tx).__module__}.{type(tx).__qualname__}"

@@ -1,0 +1,126 @@
+"""Operations on what workers say of themselves: for people to look at, no lease or rescue rests on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import msgspec
+
+from stagepost.model.job import microseconds
+from stagepost.store.jobs import as_json
+from stagepost.store.statement import Statement, Steps, operation
+
+__all__ = [
+    "ALIVE_WITHIN",
+    "UnservedTask",
+    "Worker",
+    "forget_silent",
+    "forget_worker",
+    "heartbeat",
+    "list_workers",
+    "say_hello",
+    "unknown_tasks",
+]
+
+ALIVE_WITHIN = timedelta(seconds=60)
+"""A worker that said nothing for longer counts as gone."""
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A worker as it last described itself. Times are microseconds since 1970, by the database's clock."""
+
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    slots: int
+    running: int
+    started_at: int
+    seen_at: int
+    looked_at: int
+    """When it last looked for work; long ago while it has free slots means that it is stuck."""
+    silent_us: int
+    """How long ago it last said something."""
+
+
+@operation
+def say_hello(
+    worker_id: str, *, host: str, pid: int, queues: Sequence[str], tasks: Sequence[str], slots: int
+) -> Steps[None]:
+    """Describe a worker that starts; saying it again changes the description."""
+    yield Statement(
+        "say_hello",
+        {
+            "id": worker_id,
+            "host": host[:191],
+            "pid": pid,
+            "queues": as_json(sorted(queues)),
+            "tasks": as_json(sorted(tasks)),
+            "slots": slots,
+        },
+    )
+
+
+@operation
+def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Steps[bool]:
+    """Say that a worker is alive; False if it was forgotten and has to say hello again."""
+    rows = yield Statement(
+        "heartbeat", {"id": worker_id, "running": running, "looked_us": microseconds(looked_ago)}
+    )
+    return bool(rows)
+
+
+@operation
+def list_workers() -> Steps[list[Worker]]:
+    """List the workers that are not forgotten, those that started last first."""
+    rows = yield Statement("list_workers")
+    return [Worker(*row[:3], _names(row[3]), _names(row[4]), *row[5:]) for row in rows]
+
+
+@operation
+def forget_worker(worker_id: str) -> Steps[None]:
+    """Remove a worker that stops."""
+    yield Statement("forget_worker", {"id": worker_id})
+
+
+@operation
+def forget_silent(after: timedelta) -> Steps[list[str]]:
+    """Remove workers that said nothing for longer than `after`; returns their ids."""
+    rows = yield Statement("forget_silent", {"after_us": microseconds(after)})
+    return [row[0] for row in rows]
+
+
+class UnservedTask(msgspec.Struct, frozen=True):
+    """Jobs that wait in a queue where no live worker knows their task; they are kept until one does."""
+
+    task_name: str
+    queue_name: str
+    jobs: int
+    oldest_us: int
+    """For how long the oldest could have been run."""
+
+
+@operation
+def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITHIN) -> Steps[list[UnservedTask]]:
+    """Find tasks with jobs queued for longer than `older_than` that no live worker of their queue lists.
+
+    Reads every queued job, so it is for the upkeep's slow round and for people, not for a worker's loop.
+    """
+    workers = yield from list_workers().start()
+    served = set(_served(worker for worker in workers if worker.silent_us <= microseconds(alive_within)))
+    rows = yield Statement("queued_tasks", {"older_us": microseconds(older_than)})
+    return [
+        UnservedTask(task_name, queue_name, jobs, oldest_us)
+        for task_name, queue_name, jobs, oldest_us in rows
+        if (queue_name, task_name) not in served
+    ]
+
+
+def _served(workers: Iterable[Worker]) -> Iterable[tuple[str, str]]:
+    return ((queue, task) for worker in workers for queue in worker.queues for task in worker.tasks)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...])

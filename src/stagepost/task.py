@@ -1,0 +1,223 @@
+"""Tasks: registered functions, by name, and how their jobs are asked for."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
+
+from stagepost.errors import ConfigurationError, TaskError, UnknownTask
+from stagepost.model.context import TraceContext, current_trace
+from stagepost.model.identity import new_id
+from stagepost.model.job import DEFAULT_QUEUE, NewJob, OnConflict, microseconds
+from stagepost.model.payload import Limits, Signature
+from stagepost.model.rate import RateLimit
+from stagepost.model.retry import RetryPolicy
+from stagepost.model.schedule import CatchUp
+
+__all__ = ["JobOptions", "Registry", "ScheduleSpec", "Task", "TaskOptions", "with_changes"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,190}")
+PRIORITIES = range(-32768, 32768)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """How jobs of a task are run, unless one job says otherwise."""
+
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeout: timedelta | None = None
+    """An attempt that takes longer fails; None lets it run as long as its lease is kept."""
+    pool: Literal["auto", "process"] = "auto"
+    """`auto`: `async def` on the loop, `def` in a thread. `process`: one process per slot, for CPU and risky code."""
+    max_running: int | None = None
+    """How many jobs of this task (per `limit_by`, if given) may be queued or running at once, over all workers."""
+    limit_by: Callable[..., str] | None = None
+    """Called with the job's arguments; jobs with the same text share one `max_running`."""
+    rate_limit: RateLimit | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        _check_name("queue", self.queue)
+        _check_priority(self.priority)
+        if self.max_running is not None and self.max_running < 1:
+            raise ConfigurationError(f"max_running is {self.max_running}: it must be 1 or more.")
+        if self.limit_by is not None and self.max_running is None:
+            raise ConfigurationError("limit_by needs max_running: say how many jobs may run per key.")
+        if self.timeout is not None and self.timeout <= timedelta(0):
+            raise ConfigurationError(f"timeout is {self.timeout}: it must be longer than nothing.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """What one job asks for beyond its arguments."""
+
+    id: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    delay: timedelta | float | None = None
+    at: datetime | None = None
+    max_attempts: int | None = None
+    unique_key: str | None = None
+    unique_for: timedelta | None = None
+    on_conflict: OnConflict = OnConflict.KEEP
+    trace: TraceContext | None = None
+
+    def __post_init__(self) -> None:
+        if self.queue is not None:
+            _check_name("queue", self.queue)
+        if self.priority is not None:
+            _check_priority(self.priority)
+        if self.delay is not None and self.at is not None:
+            raise ConfigurationError("give `delay` or `at`, not both.")
+        if self.delay is not None and microseconds(self.delay) < 0:
+            raise ConfigurationError(f"delay is {self.delay}: it cannot be negative.")
+        if self.at is not None and self.at.tzinfo is None:
+            raise ConfigurationError(f"at={self.at.isoformat()} has no time zone: add one, such as datetime.UTC.")
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise ConfigurationError(f"max_attempts is {self.max_attempts}: it must be 1 or more.")
+        if self.unique_for is not None and self.unique_key is None:
+            raise ConfigurationError("unique_for needs a unique_key to hold for that long.")
+        if self.unique_key is not None and not 1 <= len(self.unique_key) <= 191:
+            raise ConfigurationError(f"unique_key has {len(self.unique_key)} characters: 1 to 191 are possible.")
+
+
+class Task(Generic[P, R]):
+    """A registered function; calling it runs it here and now, as if it were not registered."""
+
+    def __init__(self, function: Callable[..., Any], *, name: str, options: TaskOptions, wants_context: bool) -> None:
+        _check_name("task", name)
+        self.function = function
+        self.name = name
+        self.options = options
+        self.wants_context = wants_context
+        self.is_async = inspect.iscoroutinefunction(function)
+        if self.is_async and options.pool == "process":
+            raise TaskError(f"task {name}: pool='process' runs plain functions; make it `def`, not `async def`.")
+        self.signature = Signature.of(function, context_parameter=wants_context)
+        self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", name)
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now."""
+        result: R = self.function(*args, **kwargs)
+        return result
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r})"
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """Check and encode the arguments; the job exists once a client has enqueued it."""
+        return self.build(JobOptions(), args, kwargs)
+
+    def build(self, job: JobOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        """Make a job of checked arguments, the task's options and the job's own."""
+        options = self.options
+        payload = self.signature.encode(args, dict(kwargs), limits=options.limits)
+        return NewJob(
+            id=job.id or new_id(),
+            task_name=self.name,
+            payload=payload,
+            queue_name=job.queue or options.queue,
+            priority=options.priority if job.priority is None else job.priority,
+            max_attempts=job.max_attempts or options.retry.max_attempts,
+            delay_us=0 if job.delay is None else microseconds(job.delay),
+            available_at=None if job.at is None else round(job.at.timestamp() * 1_000_000),
+            unique_key=job.unique_key,
+            unique_for_us=None if job.unique_for is None else microseconds(job.unique_for),
+            on_conflict=job.on_conflict,
+            limit_key=self._limit_key(args, kwargs),
+            limit=options.max_running,
+            context=(job.trace or current_trace.get()).encode(),
+        )
+
+    def _limit_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        if self.options.max_running is None:
+            return None
+        if self.options.limit_by is None:
+            return self.name
+        key = f"{self.name}:{self.options.limit_by(*args, **kwargs)}"
+        if len(key) > 191:
+            raise ConfigurationError(f"task {self.name}: limit_by gave {len(key)} characters: 191 are possible.")
+        return key
+
+
+@dataclass(frozen=True)
+class ScheduleSpec:
+    """A schedule as code declares it; the store decides when it fires."""
+
+    name: str
+    rule: str
+    time_zone: str
+    catch_up: CatchUp
+    template: NewJob
+
+
+class Registry:
+    """The tasks a process knows, by name."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task[..., Any]] = {}
+
+    def add(self, task: Task[..., Any]) -> None:
+        """Register a task; the same function may come again when its module is loaded twice."""
+        known = self._tasks.get(task.name)
+        if known is not None and _place(known.function) != _place(task.function):
+            raise TaskError(
+                f"task {task.name!r} is registered twice: by {_place(known.function)} and {_place(task.function)}. "
+                f"Give one of them another name."
+            )
+        self._tasks[task.name] = task
+
+    def get(self, name: str) -> Task[..., Any]:
+        """Look a task up by name."""
+        try:
+            return self._tasks[name]
+        except KeyError:
+            raise UnknownTask(name) from None
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        return iter(self._tasks.values())
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that its tasks name."""
+        return sorted({task.options.queue for task in self})
+
+
+def with_changes(options: JobOptions, changes: Mapping[str, Any]) -> JobOptions:
+    """Change some options; an unknown one is a clear error."""
+    try:
+        return replace(options, **changes)
+    except TypeError:
+        known = ", ".join(JobOptions.__dataclass_fields__)
+        unknown = ", ".join(sorted(set(changes) - set(JobOptions.__dataclass_fields__)))
+        raise ConfigurationError(f"unknown job option {unknown}. Known are: {known}.") from None
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _check_name(what: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{what} name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."
+        )
+
+
+def _check_priority(priority: int) -> None:
+    if priority not in PRIORITIES:
+        raise ConfigurationError(f"priority is {priority}: it must be within −32768 and 32767, larger first.")

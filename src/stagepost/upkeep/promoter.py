@@ -1,0 +1,35 @@
+"""Queues what has become due and lets limited jobs through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.leases import next_due, promote_due, unblock
+from stagepost.upkeep.service import Service
+
+__all__ = ["Promoter"]
+
+LONGEST_SECONDS = 1.0
+SHORTEST_SECONDS = 0.01
+MOST_AT_ONCE = 1000
+
+
+class Promoter(Service):
+    """Sleeps until the next job is due, at most a second. Every worker has one: a due job never waits for a leader."""
+
+    def __init__(self, store: AsyncStore, *, on_promoted: Callable[[], None] = lambda: None) -> None:
+        super().__init__(interval=LONGEST_SECONDS)
+        self._store = store
+        self._on_promoted = on_promoted
+
+    async def run_once(self) -> int:
+        """Queue what is due; returns how many jobs became claimable."""
+        promoted = await self._store.run(promote_due(most=MOST_AT_ONCE))
+        unblocked = await self._store.run(unblock())
+        if promoted or unblocked:
+            self._on_promoted()
+        due = await self._store.run(next_due())
+        seconds = LONGEST_SECONDS if due is None else due.total_seconds()
+        self.interval = min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
+        return promoted + unblocked

@@ -1,0 +1,53 @@
+"""Takes back the jobs of workers that died."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.leases import Rescued, rescue_expired
+from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.service import Service
+
+__all__ = ["Rescuer"]
+
+log = logging.getLogger(__name__)
+
+MARGIN = timedelta(seconds=1)
+"""How long past its end a lease is left alone: its owner fenced itself before."""
+MOST_AT_ONCE = 500
+
+
+class Rescuer(Service):
+    """Queues jobs whose lease ended; parks those that crashed their worker too often."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        leader: Leader,
+        *,
+        interval: float = 5.0,
+        margin: timedelta = MARGIN,
+        on_rescued: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(interval=interval)
+        self._store = store
+        self._leader = leader
+        self._margin = margin
+        self._on_rescued = on_rescued
+
+    async def run_once(self) -> Rescued | None:
+        """Rescue what can be rescued now."""
+        if not self._leader.is_leading:
+            return None
+        rescued = await self._store.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE))
+        if rescued.queued:
+            log.warning("%d jobs of dead workers are queued again", len(rescued.queued))
+            self._on_rescued()
+        for job_id in rescued.buried:
+            log.error("job %s killed its worker too often: it is a dead letter now", job_id)
+        if len(rescued.queued) + len(rescued.buried) + len(rescued.cancelled) >= MOST_AT_ONCE:
+            self.wake()
+        return rescued

@@ -1,0 +1,90 @@
+"""The program inside a handler's process: reads an attempt, runs it, writes what it gave."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import signal
+import sys
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+
+from stagepost.client.app import App
+from stagepost.client.context import JobContext, entered, outcome_of
+from stagepost.clock import SystemClock
+from stagepost.errors import UnknownTask
+from stagepost.model.context import JobIdentity, identified
+from stagepost.model.outcome import Outcome, Refused
+from stagepost.model.retry import describe_error
+from stagepost.task import Task
+from stagepost.worker.children import Assignment, Reply, read_frame, write_frame
+
+__all__ = ["main"]
+
+
+def main(input_descriptor: int, output_descriptor: int) -> None:
+    """Serve attempts until the worker is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells everyone; the worker decides
+    assignments: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_read, args=(input_descriptor, assignments), daemon=True).start()
+    with os.fdopen(output_descriptor, "wb") as output:
+        while True:
+            assignment = msgspec.json.decode(assignments.get(), type=Assignment)
+            write_frame(output, msgspec.json.encode(_attempt(assignment)))
+
+
+def _read(descriptor: int, assignments: SimpleQueue[bytes]) -> None:
+    with os.fdopen(descriptor, "rb") as pipe:
+        while True:
+            try:
+                assignments.put(read_frame(pipe))
+            except EOFError:
+                # The worker died: its lease ends, others will run this job, nothing done here would be accepted.
+                os._exit(1)
+
+
+def _attempt(assignment: Assignment) -> Reply:
+    job = assignment.job
+    try:
+        task = _task(assignment)
+    except BaseException as error:  # noqa: BLE001 - an import can raise anything
+        return Reply(Refused(*describe_error(error)), settled_in_transaction=False)
+    context = JobContext(job, task, SystemClock())
+    with entered(context), identified(JobIdentity(job.id, job.task_name, job.attempt), context.trace):
+        outcome = _outcome(context, task)
+    return Reply(outcome, context.settled_in_transaction)
+
+
+def _outcome(context: JobContext, task: Task[..., Any]) -> Outcome:
+    try:
+        args, kwargs = task.signature.decode(context.job.payload)
+        if task.wants_context:
+            args = (context, *args)
+        return context.completed(task.function(*args, **kwargs))
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+        return outcome_of(error, context.job, task)
+
+
+def _task(assignment: Assignment) -> Task[..., Any]:
+    """Import the module that registers the task, and find the task in it."""
+    if assignment.script is not None:
+        namespace = runpy.run_path(assignment.script, run_name="__stagepost_child__")
+    else:
+        namespace = vars(importlib.import_module(assignment.module))
+    for value in namespace.values():
+        if isinstance(value, Task) and value.name == assignment.task_name:
+            return value
+        if isinstance(value, App):
+            try:
+                return value.registry.get(assignment.task_name)
+            except UnknownTask:
+                continue
+    raise UnknownTask(assignment.task_name)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

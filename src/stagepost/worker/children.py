@@ -1,0 +1,152 @@
+"""Processes for handlers that use the CPU or may crash: one attempt each at a time, JSON over pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stagepost.model.job import LeasedJob
+from stagepost.model.outcome import Crashed, Outcome
+from stagepost.task import Task
+
+__all__ = ["Assignment", "Child", "ChildPool", "Reply", "read_frame", "write_frame"]
+
+LENGTH_BYTES = 8
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What a child is told to run."""
+
+    job: LeasedJob
+    module: str
+    """Where its task is defined; for a script that was run as the main program, `script` is its file."""
+    script: str | None
+    task_name: str
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What the attempt gave."""
+
+    outcome: Outcome
+    settled_in_transaction: bool
+
+
+class ChildPool:
+    """Starts children when they are needed, keeps idle ones, replaces dead ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[Child] = []
+
+    def run(self, job: LeasedJob, task: Task[..., Any], running: list[Child]) -> Reply:
+        """Run an attempt in a child, from a thread; a child that dies is a crash of this attempt alone.
+
+        `running` receives the child, so that another thread can kill it.
+        """
+        child = self._take()
+        running.append(child)
+        try:
+            reply = child.run(assignment_of(job, task))
+        except (EOFError, OSError) as error:
+            child.kill()
+            return Reply(Crashed(f"the handler's process died ({child.fate()}): {error}"), False)
+        with self._lock:
+            self._idle.append(child)
+        return reply
+
+    def close(self) -> None:
+        """End all idle children."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.kill()
+
+    def _take(self) -> Child:
+        with self._lock:
+            while self._idle:
+                child = self._idle.pop()
+                if child.is_alive():
+                    return child
+        return Child()
+
+
+class Child:
+    """One process, and the two pipes to it."""
+
+    def __init__(self) -> None:
+        their_input, our_output = os.pipe()
+        our_input, their_output = os.pipe()
+        command = [sys.executable, "-m", "stagepost.worker.child", str(their_input), str(their_output)]
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            command, pass_fds=(their_input, their_output), stdin=subprocess.DEVNULL, env=_environment()
+        )
+        os.close(their_input)
+        os.close(their_output)
+        self._output = os.fdopen(our_output, "wb")
+        self._input = os.fdopen(our_input, "rb")
+
+    def run(self, assignment: Assignment) -> Reply:
+        """Send an attempt and wait for what it gave."""
+        write_frame(self._output, msgspec.json.encode(assignment))
+        return msgspec.json.decode(read_frame(self._input), type=Reply)
+
+    def is_alive(self) -> bool:
+        """Whether it has not exited."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it at once, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._output, self._input):
+            with contextlib.suppress(OSError, ValueError):
+                pipe.close()
+
+    def fate(self) -> str:
+        """Say how it ended, for people."""
+        code = self._process.poll()
+        if code is None:
+            return "still running"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def assignment_of(job: LeasedJob, task: Task[..., Any]) -> Assignment:
+    """Say where a child finds the task."""
+    module = task.function.__module__
+    script = None
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        module = spec.name if spec is not None else module
+        script = None if spec is not None else str(Path(main.__file__ or "").resolve())
+    return Assignment(job=job, module=module, script=script, task_name=task.name)
+
+
+def write_frame(pipe: Any, content: bytes) -> None:
+    """Write one message."""
+    pipe.write(len(content).to_bytes(LENGTH_BYTES, "big") + content)
+    pipe.flush()
+
+
+def read_frame(pipe: Any) -> bytes:
+    """Read one message; EOFError if the other end is gone."""
+    head = pipe.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        raise EOFError("it closed its end")
+    size = int.from_bytes(head, "big")
+    content: bytes = pipe.read(size)
+    if len(content) < size:
+        raise EOFError("it closed its end in the middle of a message")
+    return content
+
+
+def _environment() -> dict[str, str]:
+    """Give the child the same modules to import from."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

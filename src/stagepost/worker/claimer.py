@@ -1,0 +1,103 @@
+"""Turns free slots into leases."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from stagepost.clock import Clock
+from stagepost.errors import StoreError
+from stagepost.model.job import LeasedJob
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.leases import claim, release_strays
+from stagepost.upkeep.service import Service
+from stagepost.worker.flights import Flight, Flights
+
+__all__ = ["Claimer"]
+
+MOST_AT_ONCE = 500
+
+
+class Claimer(Service):
+    """Claims as many jobs as there is room for, each queue in turn; looks less and less often while it finds none."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        flights: Flights,
+        *,
+        queues: Sequence[str],
+        task_names: Sequence[str],
+        owner: str,
+        lease: timedelta,
+        room: Callable[[], int],
+        start: Callable[[list[Flight]], None],
+        clock: Clock,
+        poll_shortest: float,
+        poll_longest: float,
+    ) -> None:
+        super().__init__(interval=poll_shortest)
+        self.looked_at = clock.monotonic()
+        """When it last asked the store for work and got an answer."""
+        self.empty_passes = 0
+        """How many passes in a row looked for work and found none."""
+        self._store = store
+        self._flights = flights
+        self._queues = deque(queues)
+        self._task_names = tuple(task_names)
+        self._owner = owner
+        self._lease = lease
+        self._room = room
+        self._start = start
+        self._clock = clock
+        self._shortest, self._longest = poll_shortest, poll_longest
+        self._may_have_strays = False
+
+    async def run_once(self) -> int:
+        """Fill the free room from all queues; returns how many jobs were claimed."""
+        if self._may_have_strays:
+            await self._store.run(release_strays(owner=self._owner, held=self._held()))
+            self._may_have_strays = False
+        claimed = wanted = 0
+        for _ in range(len(self._queues)):
+            slots = min(self._room(), MOST_AT_ONCE)
+            if slots <= 0 or self.is_stopping:
+                break
+            wanted += slots
+            claimed += await self._claim(self._queues[0], slots)
+            self._queues.rotate(-1)
+        self.empty_passes = 0 if claimed or not wanted else self.empty_passes + 1
+        self._choose_interval(claimed=claimed, wanted=wanted)
+        return claimed
+
+    async def _claim(self, queue: str, slots: int) -> int:
+        asked_at = self._clock.monotonic()
+        operation = claim(queue, owner=self._owner, task_names=self._task_names, slots=slots, lease=self._lease)
+        # Until the answer is here: one that is lost on the way leaves jobs leased to us that we do not know of.
+        self._may_have_strays = True
+        try:
+            jobs = await self._store.run(operation, patience_seconds=0)
+        except StoreError:
+            self.interval = self._longest
+            raise
+        self._may_have_strays = False
+        self.looked_at = self._clock.monotonic()
+        self._take(jobs, lease_ends=asked_at + self._lease.total_seconds())
+        return len(jobs)
+
+    def _take(self, jobs: list[LeasedJob], *, lease_ends: float) -> None:
+        flights = [Flight(job, lease_ends) for job in jobs]
+        self._flights.add(flights)
+        self._start(flights)
+
+    def _held(self) -> list[tuple[str, int]]:
+        return [flight.fence for flight in self._flights.all()]
+
+    def _choose_interval(self, *, claimed: int, wanted: int) -> None:
+        if claimed and claimed >= wanted:
+            self.interval = 0.0 if self._room() > 0 else self._longest  # full: a freed slot wakes us
+        elif claimed:
+            self.interval = self._shortest
+        else:
+            self.interval = min(max(self.interval, self._shortest) * 1.5, self._longest)

@@ -1,0 +1,117 @@
+"""Writes what attempts gave, many at a time: outcomes that arrive during one commit share the next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stagepost.errors import LeaseLost, StoreUnavailable
+from stagepost.model.outcome import Outcome, Refused
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.leases import Fence, settle
+from stagepost.store.settlement import Settlement
+from stagepost.upkeep.service import Service
+from stagepost.worker.flights import Flight, Flights
+
+__all__ = ["Finisher"]
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 500
+PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """An outcome on its way to the store."""
+
+    flight: Flight
+    change: Settlement
+    may_be_settled: bool
+    """The handler ended its job in a transaction of its own, which may have committed."""
+
+
+class Finisher(Service):
+    """Settles attempts in groups."""
+
+    def __init__(self, store: AsyncStore, flights: Flights, *, on_room: Callable[[], None] = lambda: None) -> None:
+        super().__init__(interval=3600)
+        self.settled = 0
+        self.lost = 0
+        self._store = store
+        self._flights = flights
+        self._on_room = on_room
+        self._endings: list[Ending] = []
+        self.on_unlimited: Callable[[], None] = lambda: None
+        """Called when a job that counts against a limit has ended, so that the next can be let through."""
+
+    @property
+    def pending(self) -> int:
+        """How many outcomes are not written yet."""
+        return len(self._endings)
+
+    def put(self, flight: Flight, outcome: Outcome, *, may_be_settled: bool = False) -> None:
+        """Take an outcome; it is written with the next group."""
+        self._endings.append(Ending(flight, Settlement.of(flight.job, outcome), may_be_settled))
+        self.wake()
+
+    async def run_once(self) -> int:
+        """Write one group; what cannot be written stays for the next pass."""
+        group = self._endings[:MOST_AT_ONCE]
+        if not group:
+            return 0
+        held = await self._settle(group)
+        del self._endings[: len(group)]
+        for ending in group:
+            self._note(ending, held=held.get(ending.change.fence, False))
+        if any(ending.change.limit_key for ending in group):
+            self.on_unlimited()
+        self._on_room()
+        if self._endings:
+            self.wake()
+        return len(group)
+
+    async def _settle(self, group: list[Ending]) -> dict[Fence, bool]:
+        try:
+            return dict(
+                await self._store.run(
+                    settle([ending.change for ending in group]), patience_seconds=PATIENCE_SECONDS
+                )
+            )
+        except StoreUnavailable:
+            self._drop_lost()
+            raise
+        except Exception:
+            log.exception("%d outcomes could not be written together; writing them one by one", len(group))
+            return await self._settle_singly(group)
+
+    async def _settle_singly(self, group: list[Ending]) -> dict[Fence, bool]:
+        """Find the one the store refuses, and fail that job instead of its neighbours."""
+        held: dict[Fence, bool] = {}
+        for ending in group:
+            try:
+                held |= await self._store.run(settle([ending.change]))
+            except StoreUnavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - recorded on the job
+                reason = f"its outcome could not be stored: {type(error).__name__}: {error}"
+                log.exception("job %s: %s", ending.change.id, reason)
+                held |= await self._store.run(settle([Settlement.of(ending.flight.job, Refused(reason))]))
+        return held
+
+    def _drop_lost(self) -> None:
+        """Forget outcomes whose lease ended while the store was away: their jobs are others' by now."""
+        kept = [ending for ending in self._endings if not ending.flight.is_lost]
+        for ending in self._endings:
+            if ending.flight.is_lost:
+                self._note(ending, held=False)
+        self._endings = kept
+
+    def _note(self, ending: Ending, *, held: bool) -> None:
+        self._flights.remove(ending.flight)
+        if held or ending.may_be_settled:
+            self.settled += 1
+        else:
+            self.lost += 1
+            log.warning("%s", LeaseLost(ending.change.id, ending.change.attempt))

@@ -1,0 +1,103 @@
+"""Keeps a worker's leases from a thread and connection of its own, so that no handler can hold it up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from stagepost.clock import Clock
+from stagepost.store.leases import Renewed, renew
+from stagepost.store.store import Store
+from stagepost.worker.flights import Flight, Flights
+
+__all__ = ["LeaseKeeper"]
+
+log = logging.getLogger(__name__)
+
+
+class LeaseKeeper(threading.Thread):
+    """Renews every lease three times per lease; stops attempts that lost theirs, or soon may have."""
+
+    def __init__(
+        self,
+        store: Store,
+        flights: Flights,
+        *,
+        owner: str,
+        lease: timedelta,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(name="stagepost-leases", daemon=True)
+        self._store = store
+        self._flights = flights
+        self._owner = owner
+        self._lease = lease
+        self._clock = clock
+        self._loop = loop
+        self._beat = beat
+        self._interval = lease.total_seconds() / 3
+        self._margin = lease.total_seconds() / 6
+        self._stop_event = threading.Event()
+
+    def run(self) -> None:
+        """Pass after pass until stopped; a failed pass is tried again soon."""
+        pause = self._interval
+        while not self._stop_event.wait(pause):
+            try:
+                self.run_once()
+                self._beat()
+                pause = self._interval
+            except Exception as error:  # noqa: BLE001 - whatever went wrong, the leases must be tried again
+                pause = min(1.0, self._interval / 4)
+                log.warning("leases could not be renewed, trying again in %.1f s: %s", pause, error)
+            self._fence_expiring()
+
+    def run_once(self) -> Renewed | None:
+        """Renew all leases in one statement, and stop attempts that lost theirs or are asked to stop."""
+        flights = self._flights.all()
+        if not flights:
+            return None
+        asked_at = self._clock.monotonic()
+        patience = max(0.5, self._interval)
+        renewed = self._store.run(
+            renew([flight.fence for flight in flights], owner=self._owner, lease=self._lease),
+            patience_seconds=patience,
+        )
+        for flight in flights:
+            if flight.fence not in renewed.held:
+                self._lose(flight, "its lease was taken over")
+                continue
+            flight.lease_ends = asked_at + self._lease.total_seconds()
+            if flight.fence in renewed.asked_to_stop:
+                self._loop.call_soon_threadsafe(flight.stop, "cancelled on request")
+        return renewed
+
+    def stop(self) -> None:
+        """End the thread after the pass that is running, and wait for that."""
+        self._stop_event.set()
+        if self.is_alive():
+            self.join(timeout=self._store.call_seconds + 1)
+
+    def _fence_expiring(self) -> None:
+        """Stop attempts whose lease could not be renewed in time: another worker may get them any moment."""
+        now = self._clock.monotonic()
+        for flight in self._flights.all():
+            if now > flight.lease_ends - self._margin:
+                self._lose(flight, "its lease could not be renewed in time")
+
+    def _lose(self, flight: Flight, reason: str) -> None:
+        # A flight that was settled since the list was taken has no lease to lose.
+        if flight in self._flights and not flight.is_lost:
+            self._loop.call_soon_threadsafe(self._lose_on_loop, flight, reason)
+
+    def _lose_on_loop(self, flight: Flight, reason: str) -> None:
+        if flight not in self._flights or flight.is_lost:
+            return
+        flight.is_lost = True
+        log.warning("job %s: attempt %d is stopped, %s", flight.job.id, flight.job.attempt, reason)
+        flight.stop(reason)

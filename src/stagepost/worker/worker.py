@@ -1,0 +1,208 @@
+"""The worker: puts claimer, executor, finisher, lease keeper and upkeep together, and takes them apart in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+
+from stagepost.client.app import App
+from stagepost.errors import ConfigurationError
+from stagepost.model.identity import new_id
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.health import durability_warnings
+from stagepost.store.migrate import check_schema
+from stagepost.store.workers import forget_worker
+from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.promoter import Promoter
+from stagepost.upkeep.pruner import Pruner
+from stagepost.upkeep.rescuer import Rescuer
+from stagepost.upkeep.scheduler import Scheduler, declare
+from stagepost.upkeep.service import Service
+from stagepost.worker.claimer import Claimer
+from stagepost.worker.executor import Executor
+from stagepost.worker.finisher import Finisher
+from stagepost.worker.flights import Flights
+from stagepost.worker.lease_keeper import LeaseKeeper
+from stagepost.worker.reporter import Reporter
+
+__all__ = ["Worker"]
+
+log = logging.getLogger(__name__)
+
+STUBBORN_SECONDS = 2.0
+"""How long handlers that were told to stop may take to notice."""
+
+IDLE_PASSES = 2
+
+
+class Worker:
+    """Runs the jobs of an app's queues until it is told to stop."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        queues: Sequence[str] = (),
+        concurrency: int | None = None,
+        shutdown_timeout: float | None = None,
+    ) -> None:
+        settings = app.settings
+        self.app = app
+        self.owner = new_id()
+        self.queues = list(queues) or app.registry.queues
+        self.concurrency = settings.concurrency if concurrency is None else concurrency
+        self.shutdown_timeout = settings.shutdown_timeout if shutdown_timeout is None else shutdown_timeout
+        self.lease = timedelta(seconds=settings.lease)
+        if not len(app.registry):
+            raise ConfigurationError("the app has no tasks. Import the modules that define them before the worker.")
+        self._stop_event = asyncio.Event()
+        self._hurry_event = asyncio.Event()
+        self._build()
+
+    def _build(self) -> None:
+        app, settings, clock = self.app, self.app.settings, self.app.clock
+        self.flights = Flights()
+        self.store = AsyncStore(app.store)
+        self.finisher = Finisher(self.store, self.flights, on_room=self._wake_claimer)
+        self.executor = Executor(app.registry, self.finisher, concurrency=self.concurrency, clock=clock)
+        self.claimer = Claimer(
+            self.store,
+            self.flights,
+            queues=self.queues,
+            task_names=[task.name for task in app.registry],
+            owner=self.owner,
+            lease=self.lease,
+            room=self._room,
+            start=self.executor.start,
+            clock=clock,
+            poll_shortest=settings.poll_shortest,
+            poll_longest=settings.poll_longest,
+        )
+        self.leader = Leader(self.store, owner=self.owner, clock=clock)
+        self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
+        self.finisher.on_unlimited = self.promoter.wake
+        self.reporter = Reporter(self.store, self)
+        self._upkeep: list[Service] = [
+            self.leader,
+            self.promoter,
+            Rescuer(self.store, self.leader, on_rescued=self._wake_claimer),
+            Scheduler(self.store, self.leader, on_fired=self._wake_claimer),
+            Pruner(self.store, self.leader, history_days=settings.history_days),
+            self.reporter,
+        ]
+
+    def stop(self) -> None:
+        """Finish what is running, then end; the second time: give it back and end at once."""
+        if self._stop_event.is_set():
+            self._hurry_event.set()
+        self._stop_event.set()
+
+    async def run(self, *, install_signals: bool = False, until_idle: bool = False) -> None:
+        """Work until stopped, or, with `until_idle`, until the queues have nothing that is due."""
+        loop = asyncio.get_running_loop()
+        if install_signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.stop)
+        await loop.run_in_executor(None, self._check_store)
+        await declare(self.store, self.app.schedules.values())
+        keeper_store = self.app.store if self.app.store.database.is_memory else self.app.open_store(pool_size=1)
+        keeper = LeaseKeeper(
+            keeper_store,
+            self.flights,
+            owner=self.owner,
+            lease=self.lease,
+            clock=self.app.clock,
+            loop=loop,
+        )
+        keeper.start()
+        log.info(
+            "worker %s (pid %d on %s) runs queues %s with %d slots",
+            self.owner, os.getpid(), socket.gethostname(), ", ".join(self.queues), self.concurrency,
+        )  # fmt: skip
+        try:
+            await self._work(until_idle=until_idle)
+        finally:
+            await loop.run_in_executor(None, keeper.stop)
+            if keeper_store is not self.app.store:
+                keeper_store.close()
+            self.executor.close()
+            self.store.close()
+
+    async def _work(self, *, until_idle: bool) -> None:
+        services = [*self._upkeep, self.finisher, self.claimer]
+        tasks = {service: asyncio.create_task(service.run(), name=type(service).__name__) for service in services}
+        try:
+            if until_idle:
+                await self._until_idle()
+            else:
+                await self._stop_event.wait()
+            await self._shut_down(tasks)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _shut_down(self, tasks: dict[Service, asyncio.Task[None]]) -> None:
+        """Stop claiming, drain with leases kept, give back what is left, write it all, stop the rest."""
+        log.info("stopping: %d jobs are running", self.executor.running)
+        self.claimer.stop()
+        with contextlib.suppress(TimeoutError):
+            # A claim under way may still bring jobs; they are given back with the rest.
+            await asyncio.wait_for(asyncio.shield(tasks[self.claimer]), STUBBORN_SECONDS)
+        self.executor.give_back_ready()
+        if not await self._drain():
+            self.executor.release_running("the worker is shutting down")
+            await self.executor.drain(STUBBORN_SECONDS)
+            self.executor.abandon_running()
+        self.executor.give_back_ready()
+        await self._write_all()
+        for service in self._upkeep:
+            service.stop()
+        with contextlib.suppress(Exception):
+            await self.leader.resign()
+            await self.store.run(forget_worker(self.owner), patience_seconds=1)
+        log.info("stopped: %d jobs settled, %d lost to other workers", self.finisher.settled, self.finisher.lost)
+
+    async def _drain(self) -> bool:
+        drained = asyncio.create_task(self.executor.drain(self.shutdown_timeout))
+        hurried = asyncio.create_task(self._hurry_event.wait())
+        await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        drained.cancel()
+        return not self.executor.running
+
+    async def _write_all(self) -> None:
+        """Wait until the finisher has written everything, as long as that can still succeed."""
+        deadline = self.app.clock.monotonic() + self.lease.total_seconds()
+        while self.finisher.pending and self.app.clock.monotonic() < deadline:
+            self.finisher.wake()
+            await asyncio.sleep(0.01)
+
+    async def _until_idle(self) -> None:
+        """Return once the claimer looked twice and found nothing while nothing was running."""
+        while not self._stop_event.is_set():
+            if not len(self.flights) and self.claimer.empty_passes >= IDLE_PASSES:
+                return
+            if len(self.flights):
+                self.claimer.empty_passes = 0
+            else:
+                self.promoter.wake()
+                self.claimer.wake()
+            await asyncio.sleep(0.01)
+
+    def _check_store(self) -> None:
+        check_schema(self.app.store)
+        for warning in self.app.store.run(durability_warnings()):
+            log.warning("%s", warning)
+
+    def _room(self) -> int:
+        return self.concurrency + self.app.settings.prefetch - len(self.flights)
+
+    def _wake_claimer(self) -> None:
+        self.claimer.wake()

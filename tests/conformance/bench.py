@@ -1,0 +1,193 @@
+"""A store on the test bench: one database, one colour, a clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from stagepost.clock import ManualClock
+from stagepost.store import Store
+from stagepost.store.connection import Connection
+from stagepost.store.dialect import Dialect
+from stagepost.store.migrate import migrate, migrations_of
+from stagepost.store.statement import Operation, Rows
+from stagepost.store.transaction import run_in_async
+
+T = TypeVar("T")
+
+
+class Colour(StrEnum):
+    """Whether operations run on blocking connections of our own, or on asynchronous ones of a caller's."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+class DatabaseOnBench:
+    """One migrated database for the whole run, and the connections that stay open to it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.store = Store.at(url)
+        migrate(self.store)
+        self.loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._tables = _tables(self.store.dialect)
+        self._racers: list[Store] = []
+        self._asynchronous: Any = None
+
+    async def asynchronous(self) -> Any:
+        """A caller's asynchronous connection, on `loop`."""
+        if self._asynchronous is None:
+            self._asynchronous = await connect_async(self.url)
+        return self._asynchronous
+
+    def empty(self) -> None:
+        """Delete all rows, which is much faster than a new database."""
+        with self.store.transaction() as connection:
+            for table in self._tables:
+                connection.execute(f"delete from {table}", {})
+
+    def racers(self, number: int) -> list[Store]:
+        """Stores with one open connection each, kept for the next race."""
+        self._racers += [Store.at(self.url, pool_size=1) for _ in range(number - len(self._racers))]
+        for store in self._racers[:number]:
+            store.clock = self.store.clock
+            with store.transaction() as connection:
+                connection.execute("select 1", {})
+        return self._racers[:number]
+
+    def close(self) -> None:
+        for store in [self.store, *self._racers]:
+            store.close()
+        if self._asynchronous is not None:
+            self.loop.run(_close(self._asynchronous))
+        self.loop.close()
+
+
+class Bench:
+    """What tests call `store`: runs operations, moves time, looks at rows."""
+
+    def __init__(self, database: DatabaseOnBench, colour: Colour) -> None:
+        self.database = database
+        self.colour = colour
+        self.clock = database.store.clock = ManualClock()
+
+    @property
+    def url(self) -> str:
+        return self.database.url
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.database.store.dialect
+
+    @property
+    def now(self) -> int:
+        """Microseconds since 1970 on this bench's clock."""
+        instant = self.clock.instant()
+        assert instant is not None
+        return instant
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation in a transaction of its own, in the bench's colour."""
+        if self.colour is Colour.SYNC:
+            return self.database.store.run(operation)
+        return self.database.loop.run(self._run_async(operation))
+
+    def rows(self, sql: str, **parameters: Any) -> Rows:
+        """Run plain SQL, committed; parameters are written `:name` on every database."""
+        if self.dialect.name != "sqlite":
+            sql = re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", sql)
+        with self.transaction() as connection:
+            return connection.execute(sql, parameters)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction on a blocking connection, committed if the body returns."""
+        with self.database.store.transaction() as connection:
+            yield connection
+
+    def race(self, *operations: Operation[T]) -> list[T]:
+        """Run each operation on a connection and in a thread of its own, all started at once."""
+        stores = self.database.racers(len(operations))
+        return at_once([_call(store, operation) for store, operation in zip(stores, operations, strict=True)])
+
+    async def _run_async(self, operation: Operation[T]) -> T:
+        tx = await self.database.asynchronous()
+        await _begin(tx)
+        try:
+            result = await run_in_async(tx, operation, clock=self.clock)
+        except BaseException:
+            await tx.rollback()
+            raise
+        await tx.commit()
+        return result
+
+
+def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Make calls in threads that leave a barrier together; results come in the calls' order."""
+    barrier = threading.Barrier(len(calls))
+
+    def go(call: Callable[[], T]) -> T:
+        barrier.wait(timeout=10)
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        futures = [threads.submit(go, call) for call in calls]
+        return [future.result(timeout=60) for future in futures]
+
+
+def mysql_options(url: str) -> dict[str, Any]:
+    """Connection options that all MySQL drivers share."""
+    parts = urlsplit(url)
+    return {
+        "host": parts.hostname or "127.0.0.1",
+        "port": parts.port or 3306,
+        "user": unquote(parts.username or "root"),
+        "password": unquote(parts.password or ""),
+        "charset": "utf8mb4",
+    }
+
+
+async def connect_async(url: str) -> Any:
+    """Open an asynchronous connection as an application would: the driver's defaults, no autocommit."""
+    match urlsplit(url).scheme:
+        case "sqlite":
+            import aiosqlite
+
+            return await aiosqlite.connect(urlsplit(url).path[1:])
+        case "postgresql":
+            import psycopg
+
+            return await psycopg.AsyncConnection.connect(url)
+        case _:
+            import asyncmy
+
+            return await asyncmy.connect(**mysql_options(url), db=urlsplit(url).path[1:])
+
+
+async def _begin(tx: Any) -> None:
+    """Open the transaction of drivers that open none before the first write."""
+    if type(tx).__module__.startswith("aiosqlite"):
+        await tx.execute("begin immediate")
+
+
+async def _close(tx: Any) -> None:
+    closing: Awaitable[None] | None = tx.close()
+    if closing is not None:  # asyncmy closes at once
+        await closing
+
+
+def _call(store: Store, operation: Operation[T]) -> Callable[[], T]:
+    return lambda: store.run(operation)
+
+
+def _tables(dialect: Dialect) -> list[str]:
+    sql = "\n".join(migration.sql for migration in migrations_of(dialect))
+    return re.findall(r"^create table (?:if not exists )?(stagepost_\w+)", sql, flags=re.MULTILINE)

@@ -1,0 +1,98 @@
+"""Every kind of connection an application may hand over, brought to one shape for the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+
+from stagepost.clock import Clock
+from stagepost.store.statement import Operation
+from stagepost.store.transaction import is_async, run_in, run_in_async
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How an application uses one kind of connection; every function may return something to await."""
+
+    name: str
+    database: str
+    needs: str
+    """The driver's module."""
+    open: Callable[..., Any]
+    """Takes the database's URL and `autocommit` and `odd_rows`, and gives what is handed over as `tx`."""
+    execute: Callable[[Any, str], Any]
+    commit: Callable[[Any], Any] = lambda tx: tx.commit()
+    rollback: Callable[[Any], Any] = lambda tx: tx.rollback()
+    begin: Callable[[Any], Any] = lambda _tx: None
+    close: Callable[[Any], Any] = lambda tx: tx.close()
+    takes_begin: bool = True
+    """With autocommit, a plain `begin` opens a transaction."""
+    has_odd_rows: bool = True
+    """The application can set another shape of rows on this connection."""
+
+    def __str__(self) -> str:
+        return f"{self.database}-{self.name}"
+
+
+class Caller:
+    """An application with a connection; its asynchronous kinds run on a loop of their own."""
+
+    def __init__(self, kind: Kind, url: str, clock: Clock, **options: bool) -> None:
+        pytest.importorskip(kind.needs, reason=f"{kind.needs} is not installed", exc_type=ImportError)
+        self.kind = kind
+        self.clock = clock
+        self._loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.tx = self._finish(kind.open(url, **options))
+
+    def begin(self) -> None:
+        self._finish(self.kind.begin(self.tx))
+
+    def execute(self, sql: str) -> None:
+        self._finish(self.kind.execute(self.tx, sql))
+
+    def write(self, note: str) -> None:
+        """Write a row of the application's own."""
+        self.execute(f"insert into caller_note (note) values ('{note}')")
+
+    def read(self) -> None:
+        """Read something of the application's own."""
+        self.execute("select note from caller_note")
+
+    def run(self, operation: Operation[T]) -> T:
+        if is_async(self.tx):
+            return self._loop.run(run_in_async(self.tx, operation, clock=self.clock))
+        return run_in(self.tx, operation, clock=self.clock)
+
+    def commit(self) -> None:
+        self._finish(self.kind.commit(self.tx))
+
+    def rollback(self) -> None:
+        self._finish(self.kind.rollback(self.tx))
+
+    def close(self) -> None:
+        self._finish(self.kind.close(self.tx))
+        self._loop.close()
+
+    def _finish(self, result: Any) -> Any:
+        async def wait() -> Any:
+            return await result
+
+        return self._loop.run(wait()) if inspect.isawaitable(result) else result
+
+
+@contextlib.contextmanager
+def calling(kind: Kind, url: str, clock: Clock, **options: bool) -> Iterator[Caller]:
+    """Open a caller, and close it whatever happens."""
+    caller = Caller(kind, url, clock, **options)
+    try:
+        yield caller
+    finally:
+        caller.close()

@@ -1,0 +1,58 @@
+"""The fixture `store`: every test that asks for it runs on each database, in each colour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conformance.bench import Bench, Colour, DatabaseOnBench
+
+DATABASES = ("sqlite", "postgres", "mariadb")
+
+
+@pytest.fixture(scope="session")
+def database_on_bench(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], DatabaseOnBench]]:
+    """Makes each of the databases when it is first asked for."""
+    made: dict[str, DatabaseOnBench] = {}
+
+    def make(name: str) -> DatabaseOnBench:
+        if name not in made:
+            if name == "sqlite":
+                url = f"sqlite:///{tmp_path_factory.mktemp('conformance')}/stagepost.db"
+            else:
+                url = request.getfixturevalue(f"{name}_server").fresh_database()
+            made[name] = DatabaseOnBench(url)
+        return made[name]
+
+    yield make
+    for database in made.values():
+        database.close()
+
+
+@pytest.fixture(scope="session", params=DATABASES)
+def database(
+    request: pytest.FixtureRequest, database_on_bench: Callable[[str], DatabaseOnBench]
+) -> DatabaseOnBench:
+    return database_on_bench(request.param)
+
+
+@pytest.fixture(scope="session", params=list(Colour))
+def colour(request: pytest.FixtureRequest) -> Colour:
+    return Colour(request.param)
+
+
+@pytest.fixture
+def store(database: DatabaseOnBench, colour: Colour) -> Bench:
+    """An empty store, once for each database and colour."""
+    database.empty()
+    return Bench(database, colour)
+
+
+@pytest.fixture
+def blocking_store(database: DatabaseOnBench) -> Bench:
+    """An empty store in the blocking colour only: for races between threads and for plans of statements."""
+    database.empty()
+    return Bench(database, Colour.SYNC)

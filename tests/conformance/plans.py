@@ -1,0 +1,55 @@
+"""How a database would run a statement: which tables it would read from end to end."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from stagepost.store.statement import Rows, Statement
+from tests.conformance.bench import Bench
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the database says it would do, and the tables it would read whole."""
+
+    text: str
+    read_whole: frozenset[str]
+
+
+def plan_of(store: Bench, statement: Statement) -> Plan:
+    """Explain every text of a statement; a table has to hold enough rows for a scan to be the worse way."""
+    dialect, style = store.dialect, store.database.store.database.style
+    given = {**statement.parameters, "now": store.now, "selected": '["none"]'}
+    lines: list[str] = []
+    read_whole: set[str] = set()
+    with store.transaction() as connection:
+        for text in dialect.script(statement.name, style, own_clock=True).texts:
+            prefix = "explain query plan " if dialect.name == "sqlite" else "explain "
+            rows = connection.execute(prefix + text.sql, {name: given[name] for name in text.names})
+            lines += [" ".join(str(value) for value in row) for row in rows]
+            read_whole |= SCANNED[dialect.name](rows)
+    return Plan("\n".join(lines), frozenset(read_whole))
+
+
+def analyze(store: Bench, *tables: str) -> None:
+    """Let the database count what the tables hold, so that its plans are those of a table that size."""
+    for table in tables:
+        store.rows(f"analyze table {table}" if store.dialect.name == "mysql" else f"analyze {table}")
+
+
+def _sqlite_scans(rows: Rows) -> set[str]:
+    details = [str(row[3]) for row in rows]
+    return {match[1] for detail in details if (match := re.match(r"SCAN (\w+)(?! USING)", detail))}
+
+
+def _postgres_scans(rows: Rows) -> set[str]:
+    return {match[1] for (line,) in rows if (match := re.search(r"Seq Scan on (\w+)", str(line)))}
+
+
+def _mysql_scans(rows: Rows) -> set[str]:
+    # select_type, table, type; an INSERT is listed as ALL and reads nothing.
+    return {str(row[2]) for row in rows if row[3] in {"ALL", "index"} and row[1] != "INSERT"}
+
+
+SCANNED = {"sqlite": _sqlite_scans, "postgres": _postgres_scans, "mysql": _mysql_scans}

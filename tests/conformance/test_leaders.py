@@ -1,0 +1,108 @@
+"""One leader at a time, whose term number only grows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from stagepost.store.leaders import Leadership, lead, list_leaders, resign
+from stagepost.store.statement import Statement
+from tests.conformance.bench import Bench
+from tests.conformance.plans import analyze, plan_of
+
+TERM = timedelta(seconds=20)
+
+
+def test_the_first_to_ask_leads_for_one_term(store: Bench) -> None:
+    leadership = store.run(lead("upkeep", owner="a", term=TERM))
+
+    assert leadership == Leadership("upkeep", "a", term=1, expires_at=store.now + 20_000_000)
+
+
+def test_nobody_else_leads_while_the_term_lasts(store: Bench) -> None:
+    store.run(lead("upkeep", owner="a", term=TERM))
+    store.clock.advance(TERM - timedelta(microseconds=1))
+
+    assert store.run(lead("upkeep", owner="b", term=TERM)) is None
+
+
+def test_renewing_extends_the_lead_and_keeps_its_number(store: Bench) -> None:
+    store.run(lead("upkeep", owner="a", term=TERM))
+    store.clock.advance(TERM / 2)
+
+    leadership = store.run(lead("upkeep", owner="a", term=TERM))
+
+    assert leadership == Leadership("upkeep", "a", term=1, expires_at=store.now + 20_000_000)
+
+
+def test_an_expired_lead_is_taken_over_with_the_next_number(store: Bench) -> None:
+    store.run(lead("upkeep", owner="a", term=TERM))
+    store.clock.advance(TERM)
+
+    leadership = store.run(lead("upkeep", owner="b", term=TERM))
+
+    assert leadership is not None
+    assert leadership.term == 2
+    assert store.run(lead("upkeep", owner="a", term=TERM)) is None
+
+
+def test_a_leader_that_slept_through_its_term_learns_it_from_a_new_number(store: Bench) -> None:
+    store.run(lead("upkeep", owner="a", term=TERM))
+    store.clock.advance(TERM)
+
+    leadership = store.run(lead("upkeep", owner="a", term=TERM))
+
+    assert leadership is not None
+    assert leadership.term == 2
+
+
+def test_resigning_lets_another_lead_at_once(store: Bench) -> None:
+    store.run(lead("upkeep", owner="a", term=TERM))
+
+    store.run(resign("upkeep", owner="a"))
+
+    assert store.run(list_leaders()) == []
+    leadership = store.run(lead("upkeep", owner="b", term=TERM))
+    assert leadership is not None
+    assert leadership.term == 2
+
+
+def test_only_the_leader_can_resign(store: Bench) -> None:
+    store.run(lead("upkeep", owner="a", term=TERM))
+
+    store.run(resign("upkeep", owner="b"))
+
+    assert store.run(lead("upkeep", owner="b", term=TERM)) is None
+    assert [leader.owner for leader in store.run(list_leaders())] == ["a"]
+
+
+def test_rights_of_other_names_are_apart(store: Bench) -> None:
+    store.run(lead("upkeep", owner="a", term=TERM))
+
+    assert store.run(lead("relay", owner="b", term=TERM)) is not None
+    assert [(leader.name, leader.owner) for leader in store.run(list_leaders())] == [
+        ("relay", "b"),
+        ("upkeep", "a"),
+    ]
+
+
+def test_of_those_who_ask_at_once_one_leads_and_numbers_never_repeat(blocking_store: Bench) -> None:
+    seen: list[int] = []
+    for _ in range(12):
+        answers = blocking_store.race(*(lead("upkeep", owner=f"owner-{n}", term=TERM) for n in range(6)))
+
+        leaders = [answer for answer in answers if answer is not None]
+        assert len(leaders) == 1
+        seen.append(leaders[0].term)
+        blocking_store.clock.advance(TERM)
+    assert seen == list(range(1, 13))
+
+
+def test_asking_reads_one_row_by_its_name(blocking_store: Bench) -> None:
+    for number in range(300):
+        blocking_store.run(lead(f"right-{number}", owner="a", term=TERM))
+    analyze(blocking_store, "stagepost_leader")
+
+    parameters = {"name": "right-7", "owner": "a", "term_us": 20_000_000}
+
+    assert plan_of(blocking_store, Statement("lead", parameters)).read_whole == frozenset()
+    assert plan_of(blocking_store, Statement("resign", parameters)).read_whole == frozenset()
