@@ -6,7 +6,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+__all__ = ["Clock", "ManualClock", "SystemClock", "monotonic", "sleep"]
+
+monotonic = time.monotonic
+"""Real seconds that only grow, for deadlines that a test's clock must not touch."""
+sleep = time.sleep
 
 
 class Clock(Protocol):

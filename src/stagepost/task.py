@@ -220,4 +220,4 @@ def _check_name(what: str, name: str) -> None:
 
 def _check_priority(priority: int) -> None:
     if priority not in PRIORITIES:
-        raise ConfigurationError(f"priority is {priority}: it must be within −32768 and 32767, larger first.")
+        raise ConfigurationError(f"priority is {priority}: it must be within -32768 and 32767, larger first.")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -28,6 +28,8 @@ class Colour(StrEnum):
 
     SYNC = "sync"
     ASYNC = "async"
+    ASYNCPG = "asyncpg"
+    """Asynchronous too; the only driver that lets the server guess every parameter's type."""
 
 
 class DatabaseOnBench:
@@ -40,13 +42,13 @@ class DatabaseOnBench:
         self.loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._tables = _tables(self.store.dialect)
         self._racers: list[Store] = []
-        self._asynchronous: Any = None
+        self._asynchronous: dict[Colour, Any] = {}
 
-    async def asynchronous(self) -> Any:
+    async def asynchronous(self, colour: Colour) -> Any:
         """A caller's asynchronous connection, on `loop`."""
-        if self._asynchronous is None:
-            self._asynchronous = await connect_async(self.url)
-        return self._asynchronous
+        if colour not in self._asynchronous:
+            self._asynchronous[colour] = await connect_async(self.url, colour)
+        return self._asynchronous[colour]
 
     def empty(self) -> None:
         """Delete all rows, which is much faster than a new database."""
@@ -66,8 +68,8 @@ class DatabaseOnBench:
     def close(self) -> None:
         for store in [self.store, *self._racers]:
             store.close()
-        if self._asynchronous is not None:
-            self.loop.run(_close(self._asynchronous))
+        for connection in self._asynchronous.values():
+            self.loop.run(_close(connection))
         self.loop.close()
 
 
@@ -101,11 +103,13 @@ class Bench:
         return self.database.loop.run(self._run_async(operation))
 
     def rows(self, sql: str, **parameters: Any) -> Rows:
-        """Run plain SQL, committed; parameters are written `:name` on every database."""
+        """Run one plain statement that commits by itself; parameters are written `:name` on every database."""
         if self.dialect.name != "sqlite":
             sql = re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", sql)
-        with self.transaction() as connection:
-            return connection.execute(sql, parameters)
+        with self.database.store.pool.connection() as loan:
+            rows = loan.connection.execute(sql, parameters)
+            loan.is_sound = True
+            return rows
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -119,15 +123,9 @@ class Bench:
         return at_once([_call(store, operation) for store, operation in zip(stores, operations, strict=True)])
 
     async def _run_async(self, operation: Operation[T]) -> T:
-        tx = await self.database.asynchronous()
-        await _begin(tx)
-        try:
-            result = await run_in_async(tx, operation, clock=self.clock)
-        except BaseException:
-            await tx.rollback()
-            raise
-        await tx.commit()
-        return result
+        tx = await self.database.asynchronous(self.colour)
+        async with _transaction(tx):
+            return await run_in_async(tx, operation, clock=self.clock)
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -155,13 +153,17 @@ def mysql_options(url: str) -> dict[str, Any]:
     }
 
 
-async def connect_async(url: str) -> Any:
+async def connect_async(url: str, colour: Colour) -> Any:
     """Open an asynchronous connection as an application would: the driver's defaults, no autocommit."""
     match urlsplit(url).scheme:
         case "sqlite":
             import aiosqlite
 
             return await aiosqlite.connect(urlsplit(url).path[1:])
+        case "postgresql" if colour is Colour.ASYNCPG:
+            import asyncpg
+
+            return await asyncpg.connect(url)
         case "postgresql":
             import psycopg
 
@@ -172,10 +174,18 @@ async def connect_async(url: str) -> Any:
             return await asyncmy.connect(**mysql_options(url), db=urlsplit(url).path[1:])
 
 
-async def _begin(tx: Any) -> None:
-    """Open the transaction of drivers that open none before the first write."""
-    if type(tx).__module__.startswith("aiosqlite"):
-        await tx.execute("begin immediate")
+@contextlib.asynccontextmanager
+async def _transaction(tx: Any) -> AsyncIterator[None]:
+    if hasattr(tx, "transaction"):  # psycopg and asyncpg
+        async with tx.transaction():
+            yield
+        return
+    try:
+        yield
+    except BaseException:
+        await tx.rollback()
+        raise
+    await tx.commit()
 
 
 async def _close(tx: Any) -> None:

@@ -232,11 +232,13 @@ def django_kind(database: str, needs: str) -> Kind:
     blocks: dict[str, Any] = {}
 
     def open_(url: str, *, autocommit: bool = False, odd_rows: bool = False) -> Any:
+        import django
         from django.conf import settings
         from django.db import connections
 
         if not settings.configured:
             settings.configure(USE_TZ=True)
+            django.setup()
         parts = urlsplit(url)
         facts = {
             "ENGINE": f"django.db.backends.{DJANGO_ENGINES[database]}",

@@ -7,8 +7,26 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
+from tests.conformance.ran import start_recording, stop_recording
 
 DATABASES = ("sqlite", "postgres", "mariadb")
+BENCHES = (
+    "sqlite-sync",
+    "sqlite-async",
+    "postgres-sync",
+    "postgres-async",
+    "postgres-asyncpg",
+    "mariadb-sync",
+    "mariadb-async",
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements_recorded() -> Iterator[None]:
+    """Notes what ran, for the test that demands every statement."""
+    start_recording()
+    yield
+    stop_recording()
 
 
 @pytest.fixture(scope="session")
@@ -39,16 +57,17 @@ def database(
     return database_on_bench(request.param)
 
 
-@pytest.fixture(scope="session", params=list(Colour))
-def colour(request: pytest.FixtureRequest) -> Colour:
-    return Colour(request.param)
+@pytest.fixture(scope="session", params=BENCHES)
+def bench(request: pytest.FixtureRequest, database_on_bench: Callable[[str], DatabaseOnBench]) -> Bench:
+    database, colour = request.param.split("-")
+    return Bench(database_on_bench(database), Colour(colour))
 
 
 @pytest.fixture
-def store(database: DatabaseOnBench, colour: Colour) -> Bench:
+def store(bench: Bench) -> Bench:
     """An empty store, once for each database and colour."""
-    database.empty()
-    return Bench(database, colour)
+    bench.database.empty()
+    return Bench(bench.database, bench.colour)
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def test_of_those_who_ask_at_once_one_leads_and_numbers_never_repeat(blocking_st
 
 
 def test_asking_reads_one_row_by_its_name(blocking_store: Bench) -> None:
-    for number in range(300):
+    for number in range(50):
         blocking_store.run(lead(f"right-{number}", owner="a", term=TERM))
     analyze(blocking_store, "stagepost_leader")
 

@@ -81,10 +81,10 @@ def test_an_operation_that_comes_first_opens_the_callers_transaction(kind: Kind,
         caller.begin()
         caller.run(jobs.enqueue(job))
 
-        assert store.run(jobs.find(job.id)) is None
+        assert store.rows("select count(*) from stagepost_job") == [(0,)]
         caller.commit()
 
-    assert store.run(jobs.find(job.id)) is not None
+    assert store.rows("select count(*) from stagepost_job") == [(1,)]
 
 
 @every_kind

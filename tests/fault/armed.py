@@ -36,9 +36,7 @@ class Fault:
         """Block until it has fired so often."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._fired >= times, seconds):
-                raise TimeoutError(
-                    f"{self._what}: fired {self._fired} times within {seconds:g} s, not {times}"
-                )
+                raise TimeoutError(f"{self._what}: fired {self._fired} times within {seconds:g} s, not {times}")
 
     def fire(self) -> None:
         with self._changed:

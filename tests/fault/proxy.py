@@ -46,9 +46,7 @@ class FaultProxy:
     Faults act on what travels after they are set. `pass_through` ends them all.
     """
 
-    def __init__(
-        self, host: str, port: int, conversation: Callable[[], Conversation] = RawConversation
-    ) -> None:
+    def __init__(self, host: str, port: int, conversation: Callable[[], Conversation] = RawConversation) -> None:
         self._target = (host, port)
         self._new_conversation = conversation
         self._mode = Mode.PASS
@@ -56,7 +54,7 @@ class FaultProxy:
         self._random = random.Random(0)  # noqa: S311 (jitter should be the same in every run)
         self._limit: ByteLimit | None = None
         self._trap: StatementTrap | None = None
-        self._links: set[_Link] = set()
+        self._links: dict[_Link, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._server: asyncio.Server | None = None
@@ -76,9 +74,7 @@ class FaultProxy:
         query = dict(parse_qsl(parts.query))
         if parts.scheme == "postgresql":
             query["sslmode"] = "disable"
-        return urlunsplit(
-            parts._replace(netloc=f"{account}{at}{LOOPBACK}:{self.port}", query=urlencode(query))
-        )
+        return urlunsplit(parts._replace(netloc=f"{account}{at}{LOOPBACK}:{self.port}", query=urlencode(query)))
 
     @property
     def open_connections(self) -> int:
@@ -192,23 +188,21 @@ class FaultProxy:
         if self._server is not None:
             self._server.close()
         self._reset_all()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        running = list(self._links.values())
+        for task in running:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         await asyncio.sleep(0)  # transports close in the loop's next round
 
     def _reset_all(self) -> None:
-        for link in list(self._links):
+        for link in self._links:
             link.reset()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = _Link(self, _Side(reader, writer), self._new_conversation())
-        self._links.add(link)
-        try:
-            await link.run()
-        finally:
-            self._links.discard(link)
+        task = self._loop.create_task(link.run())
+        self._links[link] = task
+        task.add_done_callback(lambda _: self._links.pop(link))
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,9 +215,7 @@ class _Side:
     def reset(self) -> None:
         """Close with RST instead of FIN."""
         with contextlib.suppress(OSError):
-            self.writer.get_extra_info("socket").setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE
-            )
+            self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self.writer.transport.abort()
 
 

@@ -104,7 +104,7 @@ def test_new_connections_pass_after_a_cut(proxy: FaultProxy) -> None:
 
 def test_a_refusing_proxy_resets_new_connections_until_it_is_healed(proxy: FaultProxy) -> None:
     proxy.refuse()
-    with connected(proxy) as client, pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError), connected(proxy) as client:
         client.recv(1)
 
     proxy.pass_through()
@@ -113,9 +113,7 @@ def test_a_refusing_proxy_resets_new_connections_until_it_is_healed(proxy: Fault
         assert ask(client, b"hello") == b"hello"
 
 
-def test_a_half_open_connection_takes_everything_and_gives_nothing(
-    proxy: FaultProxy, echo: EchoServer
-) -> None:
+def test_a_half_open_connection_takes_everything_and_gives_nothing(proxy: FaultProxy, echo: EchoServer) -> None:
     with connected(proxy) as client:
         ask(client, b"before")
 
@@ -209,7 +207,7 @@ def test_a_dead_server_resets_the_client() -> None:
         deaf.bind(("127.0.0.1", 0))
         proxy = FaultProxy("127.0.0.1", deaf.getsockname()[1])
 
-        with proxy, connected(proxy) as client, pytest.raises(ConnectionResetError):
+        with proxy, pytest.raises(ConnectionResetError), connected(proxy) as client:
             client.recv(1)
 
 

@@ -62,9 +62,7 @@ def test_postgres_goes_on_in_the_clear_when_the_server_declines_encryption() -> 
     conversation.client_sent(TLS_REQUEST)
     conversation.server_sent(b"N")
 
-    assert conversation.client_sent(STARTUP + postgres_message(b"Q", b"commit\0")) == [
-        Statement(b"commit", 2)
-    ]
+    assert conversation.client_sent(STARTUP + postgres_message(b"Q", b"commit\0")) == [Statement(b"commit", 2)]
 
 
 def test_postgres_statements_inside_tls_are_not_guessed() -> None:

@@ -26,9 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: a missing service is a failure in CI, an unusable address always."""
     parser = argparse.ArgumentParser(prog="python -m tests.services", description=__doc__)
     parser.add_argument("--no-install", action="store_true", help="never install server packages")
-    parser.add_argument(
-        "names", nargs="*", metavar="service", help=f"one of {', '.join(BY_NAME)}; all if none"
-    )
+    parser.add_argument("names", nargs="*", metavar="service", help=f"one of {', '.join(BY_NAME)}; all if none")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in BY_NAME]:
         parser.error(f"no such service: {', '.join(unknown)}")

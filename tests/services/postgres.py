@@ -38,9 +38,7 @@ class PostgresInstance(PrivateServer):
     def prepare(self) -> None:
         # Not synced: a test's cluster need not survive a power cut between initdb and the first start.
         options = ["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres"]
-        self.run_tool(
-            str(_program("initdb")), *options, "--encoding=UTF8", "--locale=C", "-D", str(self.data)
-        )
+        self.run_tool(str(_program("initdb")), *options, "--encoding=UTF8", "--locale=C", "-D", str(self.data))
 
     def command(self) -> list[str]:
         settings = {"listen_addresses": LOOPBACK, "port": str(self.port), "unix_socket_directories": ""}
@@ -64,9 +62,7 @@ class PostgresServer(Server):
     def _create(self) -> str:
         name = fresh_name()
         with _connected(self.url) as connection:
-            connection.execute(
-                f"create database {name} template template0 encoding 'UTF8' locale 'C'".encode()
-            )
+            connection.execute(f"create database {name} template template0 encoding 'UTF8' locale 'C'".encode())
         return name
 
     def _drop(self, name: str) -> None:

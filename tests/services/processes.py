@@ -81,9 +81,7 @@ def unprivileged_account(*names: str) -> str | None:
     for name in (*names, "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name).pw_name
-    raise ServerFailed(
-        f"none of the accounts {', '.join(names)}, nobody exists; servers must not run as root"
-    )
+    raise ServerFailed(f"none of the accounts {', '.join(names)}, nobody exists; servers must not run as root")
 
 
 def private_directory(label: str, account: str | None) -> Path:
@@ -156,9 +154,7 @@ class PrivateServer:
         with self.log.open("ab") as log:
             self._process = self._spawn(self.command(), log.fileno())
         self._leash = self._leash_to(self._process.pid)
-        wait_until(
-            self._is_up, f"{self.label} to accept connections on port {self.port}", seconds=START_SECONDS
-        )
+        wait_until(self._is_up, f"{self.label} to accept connections on port {self.port}", seconds=START_SECONDS)
 
     def stop(self) -> None:
         """Ask the server to end and wait for it; nothing happens if it is down."""

@@ -121,9 +121,7 @@ class RabbitmqServer(Server):
 
     def _stale(self) -> list[str]:
         with contextlib.suppress(ServerFailed):  # a broker we may use but not administer
-            return [
-                name for name in self._control("list_vhosts", "--silent", "name").split() if is_stale(name)
-            ]
+            return [name for name in self._control("list_vhosts", "--silent", "name").split() if is_stale(name)]
         return []
 
     def _control(self, *command: str) -> str:
@@ -140,9 +138,7 @@ def refusal(url: str) -> str | None:
     """Say why the broker cannot be used; None if it offers AMQP 0-9-1."""
     parts = urlsplit(url)
     try:
-        with socket.create_connection(
-            (parts.hostname or LOOPBACK, parts.port or 5672), timeout=5
-        ) as connection:
+        with socket.create_connection((parts.hostname or LOOPBACK, parts.port or 5672), timeout=5) as connection:
             connection.sendall(PROTOCOL_HEADER)
             answer = connection.recv(1)
     except OSError as error:
@@ -165,9 +161,7 @@ def _control(node: str | None, *command: str, environment: Mapping[str, str], ac
         user=account,
     )
     if done.returncode != 0:
-        raise ServerFailed(
-            f"rabbitmqctl {' '.join(command)} failed: {done.stderr.strip() or done.stdout.strip()}"
-        )
+        raise ServerFailed(f"rabbitmqctl {' '.join(command)} failed: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
 

@@ -56,10 +56,7 @@ class RedisServer(Server):
     def _create(self) -> str:
         for number in NUMBERS:
             with self._session(number) as session:
-                if (
-                    session.call("DBSIZE") == "0"
-                    and session.call("SET", OWNER_KEY, fresh_name(), "NX") == "OK"
-                ):
+                if session.call("DBSIZE") == "0" and session.call("SET", OWNER_KEY, fresh_name(), "NX") == "OK":
                     return number
         raise ServerFailed(f"{self.url}: databases {NUMBERS[0]} to {NUMBERS[-1]} are all in use; empty one")
 

@@ -115,9 +115,7 @@ def test_a_missing_service_is_a_loud_skip_on_a_laptop(
         give_up_on(redis_with(NotInstalled), "not there", pytestconfig)
 
 
-def test_a_missing_service_is_a_failure_in_ci(
-    monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
-) -> None:
+def test_a_missing_service_is_a_failure_in_ci(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
     monkeypatch.setenv("CI", "true")
 
     assert not report(redis_with(NotInstalled), may_install=False)

@@ -12,11 +12,13 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
 from stagepost.client.client import AsyncClient, Client
 from stagepost.client.context import JobContext
 from stagepost.client.handle import JobHandle
+from stagepost.client.limiter import RateLimiter
 from stagepost.client.tasks import AppTask
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
 from stagepost.errors import ConfigurationError
 from stagepost.model.job import NewJob
+from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.migrate import migrate
@@ -86,7 +88,7 @@ class App:
     def task(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
 
     @overload
-    def task(self, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
+    def task(self, function: None = None, /, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
         """Register a function; options are those of `TaskOptions`. Its name is its module and function name."""
@@ -109,6 +111,12 @@ class App:
             raise ConfigurationError(f"schedule {name!r} is declared twice, for two tasks. Give one another name.")
         self.schedules[name] = ScheduleSpec(name, text, time_zone, CatchUp(catch_up), job)
 
+    def rate_limiter(self, limit: RateLimit, *, shared: bool = True) -> RateLimiter:
+        """Wait for a provider's rate limit inside handlers; `shared` counts over all processes, through the store."""
+        if shared:
+            return RateLimiter(limit, store=self.store, async_store=self.async_store)
+        return RateLimiter(limit)
+
     def enqueue_many(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Ask for many jobs, made by `task.job(...)`, in one transaction."""
         return [JobHandle(enqueued, self) for enqueued in self.client.enqueue_many(jobs, tx=tx)]
@@ -117,7 +125,7 @@ class App:
         """Wait for a job's result."""
         return self.client.result(job_id, timeout=timeout)
 
-    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ASYNC109
+    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait for a job's result without blocking the loop."""
         return await self.async_client.result(job_id, timeout=timeout)
 

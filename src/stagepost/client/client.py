@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import getpass
 import socket
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
+from stagepost.clock import monotonic, sleep
 from stagepost.errors import JobFailed, UnknownTask, WaitTimeout
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
@@ -79,7 +79,7 @@ class Client:
             job = self._run(jobs.get(job_id), None)
             if job.state in FINAL:
                 return result_of(job, self._registry)
-            time.sleep(pause)
+            sleep(pause)
         raise AssertionError("the pauses end with WaitTimeout")
 
     def _run(self, operation: Operation[T], tx: Any) -> T:
@@ -131,7 +131,7 @@ class AsyncClient:
         """Queue ended jobs again; returns the ids of those that were ended."""
         return await self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
 
-    async def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ASYNC109
+    async def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait until a job ends and return its result, decoded as its task's return type."""
         for pause in _pauses(job_id, timeout):
             job = await self._run(jobs.get(job_id), None)
@@ -182,10 +182,10 @@ def _page(
 def _pauses(job_id: str, timeout: timedelta | float | None) -> Iterator[float]:
     """Yield longer and longer pauses until the timeout, then raise."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    give_up_at = None if seconds is None else time.monotonic() + seconds
+    give_up_at = None if seconds is None else monotonic() + seconds
     pause = FIRST_POLL_SECONDS
     while True:
-        left = LONGEST_POLL_SECONDS if give_up_at is None else give_up_at - time.monotonic()
+        left = LONGEST_POLL_SECONDS if give_up_at is None else give_up_at - monotonic()
         yield max(0.0, min(pause, left))
         if left <= 0:
             raise WaitTimeout(f"job {job_id} did not end within {seconds:g} s; it goes on. Wait again for its result.")

@@ -35,7 +35,7 @@ class JobHandle(Generic[R]):
         result: R = self._reader.result(self.id, timeout=timeout)
         return result
 
-    async def result_async(self, *, timeout: timedelta | float | None = None) -> R:  # noqa: ASYNC109 - as in `result`
+    async def result_async(self, *, timeout: timedelta | float | None = None) -> R:
         """Wait as `result` does, without blocking the loop."""
         result: R = await self._reader.result_async(self.id, timeout=timeout)
         return result

@@ -17,14 +17,24 @@ class JobContextFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Never drops a record."""
         identity, trace = current_identity.get(), current_trace.get()
-        record.job_id = record.task_id = identity.job_id if identity else None
-        record.task_name = identity.task_name if identity else None
-        record.attempt = identity.attempt if identity else None
-        record.trace_id, record.correlation_id, record.user_id = trace.trace_id, trace.correlation_id, trace.user_id
-        facts = [("job", record.job_id), ("attempt", record.attempt), ("trace", trace.trace_id)]
-        facts += [("correlation", trace.correlation_id), ("user", trace.user_id)]
-        shown = " ".join(f"{name}={value}" for name, value in facts if value is not None)
-        record.job_suffix = f" [{shown}]" if shown else ""
+        facts = {
+            "job": identity.job_id if identity else None,
+            "attempt": identity.attempt if identity else None,
+            "trace": trace.trace_id,
+            "correlation": trace.correlation_id,
+            "user": trace.user_id,
+        }
+        shown = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+        record.__dict__.update(
+            job_id=facts["job"],
+            task_id=facts["job"],
+            task_name=identity.task_name if identity else None,
+            attempt=facts["attempt"],
+            trace_id=trace.trace_id,
+            correlation_id=trace.correlation_id,
+            user_id=trace.user_id,
+            job_suffix=f" [{shown}]" if shown else "",
+        )
         return True
 
 

@@ -39,7 +39,7 @@ class JobIdentity(msgspec.Struct, frozen=True):
     attempt: int
 
 
-current_trace: ContextVar[TraceContext] = ContextVar("stagepost_trace", default=TraceContext())
+current_trace: ContextVar[TraceContext] = ContextVar("stagepost_trace", default=TraceContext())  # noqa: B039 - frozen
 current_identity: ContextVar[JobIdentity | None] = ContextVar("stagepost_identity", default=None)
 
 

@@ -27,11 +27,7 @@ def new_id() -> str:
                 _last_millisecond, _counter = _last_millisecond + 1, 0
         millisecond, counter = _last_millisecond, _counter
     number = (
-        (millisecond & 0xFFFF_FFFF_FFFF) << 80
-        | 0x7 << 76
-        | counter << 64
-        | 0b10 << 62
-        | tail & 0x3FFF_FFFF_FFFF_FFFF
+        (millisecond & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | counter << 64 | 0b10 << 62 | tail & 0x3FFF_FFFF_FFFF_FFFF
     )
     digits = f"{number:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

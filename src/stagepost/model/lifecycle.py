@@ -44,9 +44,7 @@ class Cause(StrEnum):
 
 S, C = JobState, Cause
 
-FINAL: frozenset[JobState] = frozenset(
-    {S.COMPLETED, S.COMPLETED_WITH_ERRORS, S.FAILED, S.DEAD_LETTER, S.CANCELLED}
-)
+FINAL: frozenset[JobState] = frozenset({S.COMPLETED, S.COMPLETED_WITH_ERRORS, S.FAILED, S.DEAD_LETTER, S.CANCELLED})
 LIVE: frozenset[JobState] = frozenset(S) - FINAL
 
 TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {

@@ -38,15 +38,16 @@ class _Parameter:
 class Signature:
     """The parameters of one task's function; turns a call into one JSON object and back.
 
-    The object has one field per argument that was given, by the parameter's name; defaults stay out, so
-    that changing one also changes jobs already enqueued. `*args` is a list and `**kwargs` an object, each
-    under its own name, and left out when empty.
+    The object has one field per argument that was given, by the parameter's name and in the order of the
+    parameters, however the call was written. Defaults stay out, so that changing one also changes jobs
+    already enqueued. `*args` is a list and `**kwargs` an object, each under its own name.
 
     What the handler gets equals what the caller gave, or `encode` refuses: a datetime needs a parameter
     annotated as one. A tuple for a list is the exception, and the other way round.
     """
 
     __slots__ = (
+        "_arguments",
         "_decoder",
         "_extra_keywords",
         "_extra_positions",
@@ -76,7 +77,8 @@ class Signature:
         self._parameters = {p.name: self._read(function, p) for p in parameters}
         self._names = frozenset(self._parameters) - {self._extra_positions, self._extra_keywords}
         self._required = frozenset(p.name for p in self._parameters.values() if p.is_required)
-        self._decoder = _decoder_of(self._parameters.values())
+        self._arguments = _struct_of(self._parameters.values())
+        self._decoder = msgspec.json.Decoder(self._arguments, dec_hook=json_values.from_json)
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, context_parameter: bool) -> Signature:
@@ -100,7 +102,7 @@ class Signature:
         """Bind like a call would and encode what was given."""
         values = self._bind(args, kwargs)
         try:
-            encoded = json_values.ENCODER.encode(values)
+            encoded = json_values.ENCODER.encode(self._arguments(**values))
             if len(encoded) > limits.max_bytes:
                 raise PayloadTooLarge(f"arguments of {self.function_name}", len(encoded), limits.max_bytes)
             if json_values.may_break_limits(encoded, limits, wrapper_depth=1):
@@ -134,9 +136,7 @@ class Signature:
             annotation = types.GenericAlias(tuple, (annotation, ...))
         elif parameter.kind is _KINDS.VAR_KEYWORD:
             is_unpacked = typing.get_origin(annotation) is typing.Unpack
-            annotation = (
-                typing.get_args(annotation)[0] if is_unpacked else types.GenericAlias(dict, (str, annotation))
-            )
+            annotation = typing.get_args(annotation)[0] if is_unpacked else types.GenericAlias(dict, (str, annotation))
         is_required = not is_extra and parameter.default is _KINDS.empty
         trouble = json_values.trouble_with(annotation)
         if trouble and is_required:
@@ -161,8 +161,7 @@ class Signature:
         if not self._required <= values.keys():
             missing = next(name for name in self._parameters if name in self._required - values.keys())
             raise PayloadError(
-                f"{self.function_name}: argument `{missing}` is missing. "
-                f"Its parameters are {self._listing()}."
+                f"{self.function_name}: argument `{missing}` is missing. Its parameters are {self._listing()}."
             )
         return values
 
@@ -227,7 +226,11 @@ class Signature:
             if unencodable:
                 return PayloadError(f"{self.function_name}: argument `{name}` {unencodable}.")
             try:
-                _decoder_of([parameter]).decode(json_values.ENCODER.encode({name: value}))
+                msgspec.json.decode(
+                    json_values.ENCODER.encode({name: value}),
+                    type=_struct_of([parameter]),
+                    dec_hook=json_values.from_json,
+                )
             except ValueError as mismatch:
                 return PayloadError(
                     f"{self.function_name}: argument `{name}` must be {wanted}, "
@@ -320,14 +323,14 @@ def _result_annotation(function: Callable[..., Any]) -> Any:
     return Any if json_values.trouble_with(resolved) else resolved
 
 
-def _decoder_of(parameters: typing.Iterable[_Parameter]) -> msgspec.json.Decoder[Any]:
+def _struct_of(parameters: typing.Iterable[_Parameter]) -> type[msgspec.Struct]:
+    """Make the record that holds the arguments of one call; what was not given is UNSET, and not encoded."""
     fields = [
         (p.name, p.annotation) if p.is_required else (p.name, p.annotation, msgspec.UNSET)
         for p in parameters
         if not p.trouble
     ]
-    arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-    return msgspec.json.Decoder(arguments, dec_hook=json_values.from_json)
+    return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
 
 
 @lru_cache(maxsize=1024)

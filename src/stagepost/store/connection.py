@@ -97,9 +97,7 @@ class SqliteDatabase:
 
     def connect(self) -> SqliteConnection:
         try:
-            raw = sqlite3.connect(
-                self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            raw = sqlite3.connect(self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
             raw.execute("pragma journal_mode = wal").fetchall()
             raw.execute("pragma synchronous = full")
         except sqlite3.OperationalError as error:
@@ -232,9 +230,7 @@ class MysqlDatabase:
         try:
             raw = pymysql.connect(**{**defaults, **self.options}, charset="utf8mb4", autocommit=True)
             with raw.cursor() as cursor:
-                cursor.execute(
-                    f"set session innodb_lock_wait_timeout = {LOCK_SECONDS}, sql_mode = 'STRICT_ALL_TABLES'"
-                )
+                cursor.execute(f"set session innodb_lock_wait_timeout = {LOCK_SECONDS}, sql_mode = 'STRICT_ALL_TABLES'")
                 cursor.execute("set session transaction isolation level read committed")
         except pymysql.Error as error:
             raise StoreUnavailable(f"MySQL/MariaDB at {masked(self.url)} cannot be reached: {error}") from error
@@ -266,7 +262,7 @@ class MysqlConnection:
 
     def abort(self) -> None:
         with contextlib.suppress(Exception):
-            _shut_down(self.raw._sock.fileno())
+            _shut_down(self.raw._sock.fileno())  # noqa: SLF001 - PyMySQL has no public way
 
 
 def _shut_down(descriptor: int) -> None:
@@ -291,9 +287,7 @@ def _driver(name: str, *, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ConfigurationError(
-            f"the driver {name} is not installed: pip install 'stagepost[{extra}]'"
-        ) from error
+        raise ConfigurationError(f"the driver {name} is not installed: pip install 'stagepost[{extra}]'") from error
 
 
 def _unless_in_url(url: str, **defaults: Any) -> dict[str, Any]:

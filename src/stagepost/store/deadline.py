@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
+
+from stagepost.clock import monotonic
 
 __all__ = ["Deadlines"]
 
@@ -27,7 +28,7 @@ class Deadlines:
         with self._changed:
             self._next += 1
             token = self._next
-            self._calls[token] = (time.monotonic() + seconds, abort)
+            self._calls[token] = (monotonic() + seconds, abort)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="stagepost-deadlines", daemon=True)
                 self._thread.start()
@@ -39,10 +40,10 @@ class Deadlines:
                 self._calls.pop(token, None)
 
     def _watch(self) -> None:
-        idle_since = time.monotonic()
+        idle_since = monotonic()
         with self._changed:
             while True:
-                now = time.monotonic()
+                now = monotonic()
                 for token in [token for token, (deadline, _) in self._calls.items() if deadline <= now]:
                     _, abort = self._calls.pop(token)
                     abort()

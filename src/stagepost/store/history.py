@@ -59,7 +59,7 @@ def result_of(job_id: str) -> Steps[JobResult]:
 def counts_by_state() -> Steps[dict[JobState, int]]:
     """Count all jobs by state, live and ended."""
     rows = yield Statement("count_by_state")
-    return {state: 0 for state in JobState} | {JobState(state): number for state, number in rows}
+    return dict.fromkeys(JobState, 0) | {JobState(state): number for state, number in rows}
 
 
 @operation

@@ -54,7 +54,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, repeated: bool = False) -> Steps[lis
             # A holder that ended in between is not found: then its key is free again.
             open_ = [job for job in open_ if job.id not in existing]
     if open_:
-        raise StoreError(f"job {open_[0].id}: its unique key {open_[0].unique_key!r} changed hands too often; try again.")
+        raise StoreError(f"unique key {open_[0].unique_key!r} changed hands too often; enqueue the job again.")
     return [results[job.id] for job in jobs]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -53,7 +53,7 @@ def claim(
 
 
 @operation
-def settle(changes: Sequence[Settlement]) -> Steps[Mapping[Fence, bool]]:
+def settle(changes: Sequence[Settlement]) -> Steps[dict[Fence, bool]]:
     """Write what attempts gave, all in one transaction. Says for each attempt whether its fence still held.
 
     An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose

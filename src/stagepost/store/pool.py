@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from stagepost.clock import monotonic
 from stagepost.errors import StoreUnavailable
 from stagepost.store.connection import Connection, Database
 
@@ -65,11 +65,11 @@ class Pool:
             connection.close()
 
     def _acquire(self) -> Connection:
-        deadline = time.monotonic() + self.wait_seconds
+        deadline = monotonic() + self.wait_seconds
         with self._changed:
             self._forget_parents_connections()
             while not self._idle and self._open >= self.size:
-                if not self._changed.wait(deadline - time.monotonic()):
+                if not self._changed.wait(deadline - monotonic()):
                     raise StoreUnavailable(
                         f"no database connection came free in {self.wait_seconds:g} s: all {self.size} are in use. "
                         f"Raise `pool_size`, or look for work that holds one for long."

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
 from stagepost.errors import ConfigurationError
-from stagepost.model.job import LeasedJob, microseconds
+from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import LIVE, JobState
 from stagepost.model.rate import RateLimit, take
 from stagepost.store.jobs import as_json, audit
 from stagepost.store.leases import claim
-from stagepost.store.statement import Rows, Statement, Steps, operation
+from stagepost.store.statement import Statement, Steps, operation
 
 __all__ = [
     "ALL_QUEUES",
@@ -32,7 +34,7 @@ ALL_QUEUES = "*"
 
 
 class QueueSettings(msgspec.Struct, frozen=True):
-    """What operators set on a queue; None sets no limit."""
+    """What operators set on a queue; None is no limit."""
 
     name: str
     paused_at: int | None = None
@@ -41,24 +43,13 @@ class QueueSettings(msgspec.Struct, frozen=True):
 
     @property
     def is_limited(self) -> bool:
-        """Whether claiming from it needs `claim_limited`."""
+        """Whether its jobs have to be claimed by `claim_limited`."""
         return self.max_running is not None or self.rate is not None
-
-
-class Queue(msgspec.Struct, frozen=True):
-    """How a queue stands."""
-
-    name: str
-    counts: dict[JobState, int]
-    """Of live jobs, by state."""
-    lag_us: int | None
-    """For how long the oldest queued job could have been run; None if none is queued."""
-    settings: QueueSettings
 
 
 @operation
 def pause(name: str, *, actor: str) -> Steps[None]:
-    """Let no job of a queue start; what runs goes on. A queue need not have jobs yet."""
+    """Let no job of a queue start; those that run go on. The queue need not have jobs yet."""
     yield Statement("add_queue", {"name": name})
     yield Statement("pause_queue", {"name": name})
     yield from audit(actor, "pause_queue", name).start()
@@ -77,17 +68,101 @@ def set_limits(
 ) -> Steps[None]:
     """Limit how many jobs of a queue run at once, and how many start per second; None lifts a limit.
 
-    `burst` is how many may start at once after a pause, one second's worth if left out.
+    `burst` is how many may start at once after a quiet time; left out, one second's worth.
     """
     if max_running is not None and max_running < 1:
         raise ConfigurationError(f"queue {name}: max_running is {max_running}. Give 1 or more, or pause the queue.")
-    limit = None if rate is None else _limit(rate, burst)
-    limits = {
-        "max_running": max_running,
-        "rate": limit and limit.rate,
-        "burst": limit and limit.burst,
-    }
+    limit = None if rate is None else RateLimit(name, rate, max(1, math.floor(rate)) if burst is None else burst)
+    limits = {"max_running": max_running, "rate": limit and limit.rate, "burst": limit and limit.burst}
     yield Statement("add_queue", {"name": name})
-    # An emptier bucket than the new limit can have would make jobs wait for tokens of the old one.
-    yield Statement("limit_queue", {"name": name, "fill_us": limit.fill_us if limit else 0, **limits})
+    yield Statement("limit_queue", {"name": name, **limits})
     yield from audit(actor, "limit_queue", name, detail=as_json(limits)).start()
+
+
+@operation
+def queue_settings(names: Iterable[str]) -> Steps[dict[str, QueueSettings]]:
+    """Read the settings of some queues, and of all queues together, for a worker to keep for a while."""
+    rows = yield Statement("list_queue_settings")
+    found = {row[0]: _settings(*row) for row in rows}
+    return {name: found.get(name, QueueSettings(name)) for name in [*names, ALL_QUEUES]}
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """How a queue stands."""
+
+    name: str
+    counts: Mapping[JobState, int]
+    """Of live jobs, by state."""
+    lag_us: int | None
+    """For how long the oldest queued job could have been run; None if none is queued."""
+    settings: QueueSettings
+
+
+@operation
+def list_queues() -> Steps[list[Queue]]:
+    """List the queues that have live jobs or settings, by name. Counts every live job."""
+    rows = yield Statement("list_queue_settings")
+    settings = {row[0]: _settings(*row) for row in rows}
+    counts: dict[str, dict[JobState, int]] = {}
+    lags: dict[str, int] = {}
+    rows = yield Statement("count_live_jobs")
+    for queue_name, state, number, waited_us in rows:
+        counts.setdefault(queue_name, dict.fromkeys(sorted(LIVE), 0))[JobState(state)] = number
+        if state == JobState.QUEUED:
+            lags[queue_name] = max(0, waited_us)
+    return [
+        Queue(
+            name=name,
+            counts=counts.get(name, dict.fromkeys(sorted(LIVE), 0)),
+            lag_us=lags.get(name),
+            settings=settings.get(name, QueueSettings(name)),
+        )
+        for name in sorted({*settings, *counts})
+    ]
+
+
+@operation
+def claim_limited(
+    queue_name: str,
+    *,
+    owner: str,
+    task_names: Sequence[str],
+    slots: int,
+    lease: timedelta,
+    global_name: str = ALL_QUEUES,
+) -> Steps[list[LeasedJob]]:
+    """Lease jobs as `claim` does, but no more than the limits of the queue, and of all queues together, allow."""
+    # Locked, in one order for all, before counting: two that count at once would both see the same room.
+    rows = yield Statement("lock_queues", {"name": queue_name, "global_name": global_name})
+    limits = [(_settings(*row[:-2]), *row[-2:]) for row in rows]
+    if any(settings.paused_at is not None for settings, _, _ in limits):
+        return []
+    if any(settings.max_running is not None for settings, _, _ in limits):
+        running = yield Statement("count_running")
+        slots = min(slots, _room([settings for settings, _, _ in limits], dict(running), global_name))
+    for settings, full_at, until_full in limits:
+        if settings.rate is not None:
+            slots = min(slots, take(full_at, full_at - until_full, max(0, slots), settings.rate).granted)
+    if slots <= 0:
+        return []
+    jobs = yield from claim(queue_name, owner=owner, task_names=task_names, slots=slots, lease=lease).start()
+    for settings, full_at, until_full in limits:
+        if settings.rate is not None and jobs:
+            taken = take(full_at, full_at - until_full, len(jobs), settings.rate)
+            yield Statement("fill_queue", {"name": settings.name, "full_at": taken.full_at})
+    return jobs
+
+
+def _room(limits: Sequence[QueueSettings], running: Mapping[str, int], global_name: str) -> int:
+    """Say how many more may run under the tightest of the limits."""
+    return min(
+        settings.max_running - (sum(running.values()) if settings.name == global_name else running.get(settings.name, 0))
+        for settings in limits
+        if settings.max_running is not None
+    )
+
+
+def _settings(
+    name: str, paused_at: int | None, max_running: int | None, rate: float | None, burst: Any
+) -> QueueSettings:
+    return QueueSettings(name, paused_at, max_running, None if rate is None else RateLimit(name, rate, burst))

@@ -9,12 +9,12 @@ __all__ = ["take_tokens"]
 
 
 @operation
-def take_tokens(name: str, limit: RateLimit, wanted: int) -> Steps[Taken]:
-    """Take up to `wanted` tokens out of a bucket; buckets are full when they are first asked for."""
-    yield Statement("add_rate", {"name": name})
-    # Locked before reckoning: two that read the same fill would both take it.
-    [(full_at, until_full)] = yield Statement("lock_rate", {"name": name})
-    taken = take(limit, wanted, full_at=full_at, now=full_at - until_full)
+def take_tokens(limit: RateLimit, wanted: int) -> Steps[Taken]:
+    """Take up to `wanted` tokens out of the bucket of this name, which is full when first asked for."""
+    yield Statement("add_rate", {"name": limit.name})
+    # Locked before reckoning: two that see the same tokens would both take them.
+    [(full_at, until_full)] = yield Statement("lock_rate", {"name": limit.name})
+    taken = take(full_at, full_at - until_full, wanted, limit)
     if taken.granted:
-        yield Statement("fill_rate", {"name": name, "full_at": taken.full_at})
+        yield Statement("fill_rate", {"name": limit.name, "full_at": taken.full_at})
     return taken

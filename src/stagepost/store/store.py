@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from stagepost.clock import Clock, SystemClock
+from stagepost.clock import Clock, SystemClock, monotonic, sleep
 from stagepost.errors import SchemaError, StagepostError, StoreUnavailable
 from stagepost.store.connection import Connection, Database, database_at, masked
 from stagepost.store.deadline import Deadlines
@@ -39,7 +38,7 @@ class Store:
         pool_size: int = 8,
         call_seconds: float = CALL_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
-        pause: Callable[[float], None] = time.sleep,
+        pause: Callable[[float], None] = sleep,
     ) -> None:
         self.database = database
         self.clock = clock or SystemClock()
@@ -61,7 +60,7 @@ class Store:
 
     def run(self, operation: Operation[T], *, patience_seconds: float | None = None) -> T:
         """Run an operation in a transaction of its own, again from the start where that can help."""
-        give_up_at = time.monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
+        give_up_at = monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
         tries = 0
         while True:
             tries += 1
@@ -83,7 +82,7 @@ class Store:
                     operation = operation.repeated()
                 failure = error
             pause = min(1.0, 0.01 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries
-            if time.monotonic() + pause > give_up_at:
+            if monotonic() + pause > give_up_at:
                 raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
             self._pause(pause)
 

@@ -84,7 +84,7 @@ class Child:
         their_input, our_output = os.pipe()
         our_input, their_output = os.pipe()
         command = [sys.executable, "-m", "stagepost.worker.child", str(their_input), str(their_output)]
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
+        self._process = subprocess.Popen(
             command, pass_fds=(their_input, their_output), stdin=subprocess.DEVNULL, env=_environment()
         )
         os.close(their_input)

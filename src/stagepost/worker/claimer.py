@@ -11,12 +11,14 @@ from stagepost.errors import StoreError
 from stagepost.model.job import LeasedJob
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import claim, release_strays
+from stagepost.store.queues import ALL_QUEUES, claim_limited, queue_settings
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
 
 __all__ = ["Claimer"]
 
 MOST_AT_ONCE = 500
+SETTINGS_SECONDS = 1.0
 
 
 class Claimer(Service):
@@ -53,12 +55,15 @@ class Claimer(Service):
         self._clock = clock
         self._shortest, self._longest = poll_shortest, poll_longest
         self._may_have_strays = False
+        self._limited: frozenset[str] = frozenset()
+        self._settings_read_at = float("-inf")
 
     async def run_once(self) -> int:
         """Fill the free room from all queues; returns how many jobs were claimed."""
         if self._may_have_strays:
             await self._store.run(release_strays(owner=self._owner, held=self._held()))
             self._may_have_strays = False
+        await self._read_settings()
         claimed = wanted = 0
         for _ in range(len(self._queues)):
             slots = min(self._room(), MOST_AT_ONCE)
@@ -73,7 +78,8 @@ class Claimer(Service):
 
     async def _claim(self, queue: str, slots: int) -> int:
         asked_at = self._clock.monotonic()
-        operation = claim(queue, owner=self._owner, task_names=self._task_names, slots=slots, lease=self._lease)
+        lease_jobs = claim_limited if queue in self._limited else claim
+        operation = lease_jobs(queue, owner=self._owner, task_names=self._task_names, slots=slots, lease=self._lease)
         # Until the answer is here: one that is lost on the way leaves jobs leased to us that we do not know of.
         self._may_have_strays = True
         try:
@@ -85,6 +91,15 @@ class Claimer(Service):
         self.looked_at = self._clock.monotonic()
         self._take(jobs, lease_ends=asked_at + self._lease.total_seconds())
         return len(jobs)
+
+    async def _read_settings(self) -> None:
+        """Learn now and then which queues have limits; claiming from the others costs one statement."""
+        if self._clock.monotonic() - self._settings_read_at < SETTINGS_SECONDS:
+            return
+        rows = await self._store.run(queue_settings([*self._queues, ALL_QUEUES]), patience_seconds=0)
+        limited = {settings.name for settings in rows.values() if settings.is_limited or settings.paused_at is not None}
+        self._limited = frozenset(self._queues if ALL_QUEUES in limited else limited)
+        self._settings_read_at = self._clock.monotonic()
 
     def _take(self, jobs: list[LeasedJob], *, lease_ends: float) -> None:
         flights = [Flight(job, lease_ends) for job in jobs]

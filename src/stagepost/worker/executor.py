@@ -6,14 +6,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from stagepost.client.context import JobContext, entered, outcome_of
+from stagepost.client.limiter import RateLimiter
 from stagepost.clock import Clock
-from stagepost.errors import PayloadError, Permanent, Retryable, UnknownTask
+from stagepost.errors import PayloadError, Permanent, Retryable, Snooze, UnknownTask
 from stagepost.model.context import JobIdentity, identified
-from stagepost.model.outcome import Abandoned, Outcome, Released
+from stagepost.model.outcome import Abandoned, Outcome, Released, Snoozed
+from stagepost.model.rate import RateLimit
 from stagepost.task import Registry, Task
 from stagepost.worker.children import Child, ChildPool, Reply
 from stagepost.worker.finisher import Finisher
@@ -23,6 +26,8 @@ from stagepost.worker.threads import ThreadPool
 __all__ = ["Executor"]
 
 log = logging.getLogger(__name__)
+
+LONGEST_WAIT_IN_SLOT = timedelta(seconds=1)
 
 
 class Executor:
@@ -35,7 +40,7 @@ class Executor:
         *,
         concurrency: int,
         clock: Clock,
-        on_start: Callable[[Flight], None] = lambda flight: None,
+        new_limiter: Callable[[RateLimit], RateLimiter],
     ) -> None:
         self.concurrency = concurrency
         self.threads = ThreadPool()
@@ -43,7 +48,8 @@ class Executor:
         self._registry = registry
         self._finisher = finisher
         self._clock = clock
-        self._on_start = on_start
+        self._new_limiter = new_limiter
+        self._limiters: dict[str, RateLimiter] = {}
         self._ready: deque[Flight] = deque()
         self._running: dict[asyncio.Task[None], Flight] = {}
         self._released: set[Flight] = set()
@@ -105,21 +111,35 @@ class Executor:
         self._fill()
 
     async def _run(self, flight: Flight) -> None:
-        self._on_start(flight)
         try:
             task = self._registry.get(flight.job.task_name)
         except UnknownTask:
-            log.warning("job %s: this worker does not know task %r, giving it back", flight.job.id, flight.job.task_name)
+            log.warning("job %s: task %r is unknown here, giving it back", flight.job.id, flight.job.task_name)
             self._finisher.put(flight, Released())
             return
         context = JobContext(flight.job, task, self._clock)
         try:
+            await self._wait_for_token(task)
             with entered(context), identified(_identity(flight), context.trace):
                 outcome, settled = await self._attempt(flight, task, context)
+        except Snooze as snooze:
+            outcome, settled = Snoozed(snooze.delay), False
         except asyncio.CancelledError:
             # From outside, after the attempt itself was over; what it gave is lost with it.
             outcome, settled = Released(), context.settled_in_transaction
         self._finisher.put(flight, outcome, may_be_settled=settled)
+
+    async def _wait_for_token(self, task: Task[..., Any]) -> None:
+        """Keep to the task's rate: a short wait happens here, a longer one back in the queue."""
+        if task.options.rate_limit is None:
+            return
+        limiter = self._limiters.get(task.name)
+        if limiter is None:
+            limiter = self._limiters[task.name] = self._new_limiter(task.options.rate_limit)
+        while wait := await limiter.try_acquire_async():
+            if wait > LONGEST_WAIT_IN_SLOT:
+                raise Snooze(wait)
+            await asyncio.sleep(wait.total_seconds())
 
     async def _attempt(self, flight: Flight, task: Task[..., Any], context: JobContext) -> tuple[Outcome, bool]:
         """Decode, call within the timeout, and say what came of it."""

@@ -74,11 +74,8 @@ class Finisher(Service):
 
     async def _settle(self, group: list[Ending]) -> dict[Fence, bool]:
         try:
-            return dict(
-                await self._store.run(
-                    settle([ending.change for ending in group]), patience_seconds=PATIENCE_SECONDS
-                )
-            )
+            changes = [ending.change for ending in group]
+            return await self._store.run(settle(changes), patience_seconds=PATIENCE_SECONDS)
         except StoreUnavailable:
             self._drop_lost()
             raise
@@ -91,13 +88,14 @@ class Finisher(Service):
         held: dict[Fence, bool] = {}
         for ending in group:
             try:
-                held |= await self._store.run(settle([ending.change]))
+                settled = await self._store.run(settle([ending.change]))
             except StoreUnavailable:
                 raise
-            except Exception as error:  # noqa: BLE001 - recorded on the job
+            except Exception as error:
                 reason = f"its outcome could not be stored: {type(error).__name__}: {error}"
                 log.exception("job %s: %s", ending.change.id, reason)
-                held |= await self._store.run(settle([Settlement.of(ending.flight.job, Refused(reason))]))
+                settled = await self._store.run(settle([Settlement.of(ending.flight.job, Refused(reason))]))
+            held.update(settled)
         return held
 
     def _drop_lost(self) -> None:

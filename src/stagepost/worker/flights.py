@@ -20,7 +20,7 @@ class Flight:
     job: LeasedJob
     lease_ends: float
     """On the local monotonic clock, counted from before the claim or renewal was sent: never later than the store's."""
-    stop: Callable[[str], None] = field(default=lambda reason: None)
+    stop: Callable[[str], None] = field(default=lambda _reason: None)
     """Asks the handler to stop; set when it starts, called on the loop."""
     is_lost: bool = False
 

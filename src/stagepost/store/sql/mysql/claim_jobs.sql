@@ -1,13 +1,12 @@
--- Differs: no UPDATE ... RETURNING, so the rows are locked and read as they will be, then marked.
+-- Differs: no UPDATE ... RETURNING, so the rows are locked and read as they will be, then marked. The index is forced:
+-- with another the rows are sorted after they were locked, all of them.
 select
     id, task_name, queue_name, attempts + 1, failures, crashes, max_attempts, priority,
     created_at, available_at, payload, context, limit_key, :owner
-from stagepost_job
+from stagepost_job force index (stagepost_job_claim)
 where state = 'queued'
   and queue_name = :queue_name
-  and task_name in (
-      select known.name from json_table(:task_names, '$[*]' columns (name varchar(191) path '$')) as known
-  )
+  and json_contains(:task_names, json_quote(task_name))
   and not exists (select 1 from stagepost_queue where name = :queue_name and paused_at is not null)
 order by priority desc, available_at, id
 limit :slots

@@ -17,14 +17,15 @@ select
     job.failures + change_.failures, job.crashes + change_.crashes, job.max_attempts,
     job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.payload, job.context,
     change_.result, change_.error, change_.reason, job.created_at, job.started_at, :now
-from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
-join stagepost_job as job on job.id = held.id
-join json_table(:changes, '$[*]' columns (
-    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', state varchar(24) path '$.state',
+from json_table(:changes, '$[*]' columns (
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner',
+    state varchar(24) path '$.state',
     failures integer path '$.failures', crashes integer path '$.crashes',
     result longtext path '$.result', error longtext path '$.error',
     reason varchar(191) path '$.reason'
-)) as change_ on change_.id = job.id and change_.attempt = job.attempts
+)) as change_
+join stagepost_job as job on job.id = change_.id
+where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
 ;
 delete job
 from stagepost_job as job

@@ -8,11 +8,11 @@ where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.o
 for update
 ;
 update stagepost_job as job
-join json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held on held.id = job.id
 join json_table(:changes, '$[*]' columns (
-    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', state varchar(24) path '$.state',
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner',
+    state varchar(24) path '$.state',
     failures integer path '$.failures', crashes integer path '$.crashes', delay_us bigint path '$.delay_us'
-)) as change_ on change_.id = job.id and change_.attempt = job.attempts
+)) as change_ on change_.id = job.id
 set job.available_at = case when change_.state = 'queued' then job.available_at else :now + change_.delay_us end,
     job.state = case when change_.state = 'queued' and job.limit_key is not null then 'blocked' else change_.state end,
     job.failures = job.failures + change_.failures,
@@ -20,3 +20,4 @@ set job.available_at = case when change_.state = 'queued' then job.available_at 
     job.lease_until = null,
     job.locked_by = null,
     job.updated_at = :now
+where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner

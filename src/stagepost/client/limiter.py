@@ -1,0 +1,77 @@
+"""Waits for a provider's rate limit: tokens shared by all processes through the store, or kept in this one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from stagepost.clock import monotonic, sleep
+from stagepost.errors import WaitTimeout
+from stagepost.model.rate import RateLimit, Taken, take
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.rates import take_tokens
+from stagepost.store.store import Store
+
+__all__ = ["RateLimiter"]
+
+
+class RateLimiter:
+    """Lets calls to a provider through at its rate. Two with the same name and a store share their tokens."""
+
+    def __init__(self, limit: RateLimit, *, store: Store | None = None, async_store: AsyncStore | None = None) -> None:
+        self.limit = limit
+        self._store = store
+        self._async_store = async_store
+        self._lock = threading.Lock()
+        self._full_at = 0
+
+    def acquire(self, *, timeout: timedelta | float | None = None) -> None:
+        """Wait for one token; raises WaitTimeout if that takes longer than `timeout`."""
+        left = _countdown(timeout)
+        while (wait := self._wait(self.try_acquire(), left)) is not None:
+            sleep(wait)
+
+    async def acquire_async(self, *, timeout: timedelta | float | None = None) -> None:
+        """Wait for one token without blocking the loop."""
+        left = _countdown(timeout)
+        while (wait := self._wait(await self.try_acquire_async(), left)) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(wait)  # no event comes: tokens grow with time
+
+    def try_acquire(self) -> timedelta:
+        """Take a token if there is one: returns nothing to wait; otherwise how long until there may be one."""
+        taken = self._take_here() if self._store is None else self._store.run(take_tokens(self.limit, 1))
+        return _wait_of(taken)
+
+    async def try_acquire_async(self) -> timedelta:
+        """Take a token as `try_acquire` does."""
+        if self._async_store is None:
+            return _wait_of(self._take_here())
+        return _wait_of(await self._async_store.run(take_tokens(self.limit, 1)))
+
+    def _take_here(self) -> Taken:
+        with self._lock:
+            taken = take(self._full_at, round(monotonic() * 1_000_000), 1, self.limit)
+            self._full_at = taken.full_at
+            return taken
+
+    def _wait(self, wait: timedelta, left: Callable[[], float]) -> float | None:
+        """Say how long to wait before the next try; None means that the token is ours."""
+        if not wait:
+            return None
+        if left() < wait.total_seconds():
+            raise WaitTimeout(f"rate limit {self.limit.name!r}: no token came in time. Try again later.")
+        return wait.total_seconds()
+
+
+def _wait_of(taken: Taken) -> timedelta:
+    return timedelta(0) if taken.granted else timedelta(microseconds=max(1, taken.wait_us))
+
+
+def _countdown(timeout: timedelta | float | None) -> Callable[[], float]:
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if seconds is None:
+        return lambda: float("inf")
+    give_up_at = monotonic() + seconds
+    return lambda: give_up_at - monotonic()

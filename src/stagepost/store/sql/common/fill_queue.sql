@@ -1,0 +1,3 @@
+update stagepost_queue
+set full_at = :full_at
+where name = :name

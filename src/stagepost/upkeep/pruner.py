@@ -1,0 +1,57 @@
+"""Deletes what is too old to keep."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.history import prune, prune_limit_keys
+from stagepost.store.workers import forget_silent, unknown_tasks
+from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.service import Service
+
+__all__ = ["Pruner"]
+
+log = logging.getLogger(__name__)
+
+SILENT = timedelta(minutes=10)
+UNSERVED = timedelta(minutes=5)
+MOST_AT_ONCE = 1000
+
+
+class Pruner(Service):
+    """The slow round of upkeep: prunes history in small chunks, and tells of jobs that no worker knows."""
+
+    def __init__(self, store: AsyncStore, leader: Leader, *, history_days: float, interval: float = 60.0) -> None:
+        super().__init__(interval=interval)
+        self._store = store
+        self._leader = leader
+        self._keep = timedelta(days=history_days)
+
+    async def run_once(self) -> int:
+        """Prune until nothing is too old; returns how many rows went."""
+        if not self._leader.is_leading:
+            return 0
+        pruned = await self._prune_history()
+        after: str | None = ""
+        while after is not None and not self.is_stopping:
+            after = await self._store.run(prune_limit_keys(after=after, most=MOST_AT_ONCE))
+        await self._store.run(forget_silent(SILENT))
+        for task in await self._store.run(unknown_tasks(UNSERVED)):
+            log.error(
+                "%d jobs of task %r wait in queue %r and no running worker knows that task; start one that does",
+                task.jobs,
+                task.task_name,
+                task.queue_name,
+            )
+        return pruned
+
+    async def _prune_history(self) -> int:
+        pruned = 0
+        while self._keep and self._leader.is_leading and not self.is_stopping:
+            removed = await self._store.run(prune(self._keep, most=MOST_AT_ONCE))
+            if not removed:
+                break
+            pruned += removed
+        return pruned

@@ -1,0 +1,55 @@
+"""Which statements ran on which database: the last test of the suite demands all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from importlib.resources import files
+from typing import Any
+
+from stagepost.clock import Clock
+from stagepost.store import dialect as dialects
+from stagepost.store import runner
+from stagepost.store.dialect import Dialect, ParameterStyle, SqlCall
+from stagepost.store.statement import Rows, Statement
+
+RAN: set[tuple[str, str, int]] = set()
+"""Dialect, name of the file, and position within it of every statement a database has accepted."""
+
+_calls_of = dialects.calls_of
+
+
+def start_recording() -> None:
+    """Note from now on what databases accept."""
+    runner.calls_of = _recorded  # type: ignore[attr-defined]
+
+
+def stop_recording() -> None:
+    runner.calls_of = _calls_of  # type: ignore[attr-defined]
+
+
+def all_statements(dialect: Dialect) -> set[tuple[str, str, int]]:
+    """Every statement of every file that is effective for a dialect."""
+    root = files("stagepost.store") / "sql"
+    names = {path.name.removesuffix(".sql") for folder in (dialect.name, "common") for path in (root / folder).iterdir()}
+    return {
+        (dialect.name, name, position)
+        for name in names
+        for position, _ in enumerate(dialect.script(name, ParameterStyle.NAMED, own_clock=True).texts)
+    }
+
+
+def _recorded(
+    statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock
+) -> Generator[SqlCall, Rows, Rows]:
+    script = dialect.script(statement.name, style, own_clock=clock.instant() is not None)
+    positions: dict[str, Any] = {text.sql: position for position, text in enumerate(script.texts)}
+    calls = _calls_of(statement, dialect=dialect, style=style, clock=clock)
+    try:
+        call = next(calls)
+        while True:
+            rows = yield call
+            RAN.add((dialect.name, statement.name, positions[call.sql]))
+            call = calls.send(rows)
+    except StopIteration as end:
+        result: Rows = end.value
+        return result
