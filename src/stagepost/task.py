@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from stagepost.errors import ConfigurationError, TaskError, UnknownTask
@@ -18,13 +20,15 @@ from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.model.schedule import CatchUp
 
-__all__ = ["JobOptions", "Registry", "ScheduleSpec", "Task", "TaskOptions", "with_changes"]
+__all__ = ["JobOptions", "Registry", "ScheduleSpec", "Task", "TaskOptions", "default_name", "with_changes"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,190}")
 PRIORITIES = range(-32768, 32768)
+CHILD_MODULE = "__stagepost_child__"
+"""What a script that was the main program is called where a handler's process loads it again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +199,18 @@ class Registry:
     def queues(self) -> list[str]:
         """The queues that its tasks name."""
         return sorted({task.options.queue for task in self})
+
+
+def default_name(function: Callable[..., Any]) -> str:
+    """Name a task by its module and function, the same whether its file was run or imported."""
+    module = function.__module__
+    if module in {"__main__", CHILD_MODULE}:
+        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+        if spec is not None and module == "__main__":  # python -m package.module
+            module = spec.name
+        else:
+            module = Path(function.__code__.co_filename).stem
+    return f"{module}.{function.__qualname__}".replace(".<locals>", "")
 
 
 def with_changes(options: JobOptions, changes: Mapping[str, Any]) -> JobOptions:

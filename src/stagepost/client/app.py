@@ -23,7 +23,7 @@ from stagepost.model.schedule import CatchUp, parse_rule
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.migrate import migrate
 from stagepost.store.store import Store
-from stagepost.task import Registry, ScheduleSpec, TaskOptions
+from stagepost.task import Registry, ScheduleSpec, TaskOptions, default_name
 
 __all__ = ["App"]
 
@@ -168,7 +168,7 @@ class TaskDecorator:
         task: AppTask[..., Any] = AppTask(
             self._app,
             function,
-            name=self._name or f"{function.__module__}.{function.__qualname__}".replace(".<locals>", ""),
+            name=self._name or default_name(function),
             options=self._options,
             wants_context=_wants_context(function),
         )

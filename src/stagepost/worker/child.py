@@ -20,7 +20,7 @@ from stagepost.errors import UnknownTask
 from stagepost.model.context import JobIdentity, identified
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.model.retry import describe_error
-from stagepost.task import Task
+from stagepost.task import CHILD_MODULE, Task
 from stagepost.worker.children import Assignment, Reply, read_frame, write_frame
 
 __all__ = ["main"]
@@ -72,7 +72,7 @@ def _outcome(context: JobContext, task: Task[..., Any]) -> Outcome:
 def _task(assignment: Assignment) -> Task[..., Any]:
     """Import the module that registers the task, and find the task in it."""
     if assignment.script is not None:
-        namespace = runpy.run_path(assignment.script, run_name="__stagepost_child__")
+        namespace = runpy.run_path(assignment.script, run_name=CHILD_MODULE)
     else:
         namespace = vars(importlib.import_module(assignment.module))
     for value in namespace.values():

@@ -13,7 +13,7 @@ from typing import Any
 from stagepost.client.context import JobContext, entered, outcome_of
 from stagepost.client.limiter import RateLimiter
 from stagepost.clock import Clock
-from stagepost.errors import PayloadError, Permanent, Retryable, Snooze, UnknownTask
+from stagepost.errors import PayloadError, Permanent, Snooze, TaskError, UnknownTask
 from stagepost.model.context import JobIdentity, identified
 from stagepost.model.outcome import Abandoned, Outcome, Released, Snoozed
 from stagepost.model.rate import RateLimit
@@ -153,7 +153,7 @@ class Executor:
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome, never a dead worker
             if isinstance(error, TimeoutError) and deadline.expired():
                 context.request_stop("it took too long")
-                error = Retryable(f"timed out after {seconds:g} s")
+                error = TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
             outcome = outcome_of(error, flight.job, task)
             return outcome, context.settled_in_transaction
         return reply.outcome, reply.settled_in_transaction
@@ -192,7 +192,7 @@ class Executor:
         if context.stop_reason is not None:
             return Abandoned(context.stop_reason)
         # The handler raised CancelledError itself: nobody asked it to.
-        return outcome_of(Retryable(f"the handler raised {type(error).__name__}"), flight.job, context.task)
+        return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), flight.job, context.task)
 
 
 def _identity(flight: Flight) -> JobIdentity:

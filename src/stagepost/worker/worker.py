@@ -22,6 +22,7 @@ from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
 from stagepost.upkeep.rescuer import Rescuer
+from stagepost.upkeep.scheduler import Scheduler, declare
 from stagepost.upkeep.service import Service
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.executor import Executor
@@ -93,6 +94,7 @@ class Worker:
             self.leader,
             self.promoter,
             Rescuer(self.store, self.leader, on_rescued=self._wake_claimer),
+            Scheduler(self.store, self.leader, on_fired=self._wake_claimer),
             Pruner(self.store, self.leader, history_days=settings.history_days),
             self.reporter,
         ]
@@ -110,6 +112,7 @@ class Worker:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
         await loop.run_in_executor(None, self._check_store)
+        await declare(self.store, self.app.schedules.values())
         keeper_store = self.app.store if self.app.store.database.is_memory else self.app.open_store(pool_size=1)
         keeper = LeaseKeeper(
             keeper_store,

@@ -1,0 +1,284 @@
+"""Operations on schedules: declare, look at, pause, and fire what is due exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from stagepost.errors import ConfigurationError, ScheduleNotFound
+from stagepost.model.identity import new_id
+from stagepost.model.job import Enqueued, NewJob, microseconds
+from stagepost.model.schedule import CatchUp, DueTimes, Rule, due_times, parse_rule
+from stagepost.store.jobs import as_json, audit, enqueue_many
+from stagepost.store.statement import Statement, Steps, operation
+
+__all__ = [
+    "Fired",
+    "Run",
+    "Schedule",
+    "fire_due",
+    "list_runs",
+    "list_schedules",
+    "next_schedule_due",
+    "pause_schedule",
+    "put_schedule",
+    "remove_schedules_not_in",
+    "resume_schedule",
+    "run_now",
+]
+
+NEVER = 2**62
+"""Stands for the next due time of a rule that has no more."""
+BROKEN_FOR = timedelta(minutes=5)
+"""How long a schedule that cannot fire is left alone, so that it keeps no place among those that can."""
+TEXT_CHARACTERS = 191
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A schedule as it is now. Times are microseconds since 1970, UTC."""
+
+    name: str
+    task_name: str
+    rule: str
+    time_zone: str
+    catch_up: str
+    template: str
+    """JSON of the job it asks for."""
+    next_due_at: int
+    last_due_at: int | None
+    paused_at: int | None
+    held_until: int | None
+    """When a schedule that could not fire is tried again."""
+    error: str | None
+    """Why it could not fire."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One due time of a schedule, and the job that was asked for then."""
+
+    schedule_name: str
+    due_at: int
+    job_id: str
+    fired_at: int
+
+
+@operation
+def put_schedule(
+    name: str, *, rule: str, template: NewJob, time_zone: str = "UTC", catch_up: CatchUp = CatchUp.LATEST
+) -> Steps[None]:
+    """Declare a schedule; doing so again changes it. While the rule stays as it is, so does the next due time."""
+    parsed = _checked(name, rule, time_zone, template)
+    # Without the id, which differs each time: every due time makes its own.
+    text = msgspec.json.encode(msgspec.structs.replace(template, id="")).decode()
+    [(now,)] = yield Statement("read_clock")
+    facts = {
+        "name": name,
+        "task_name": template.task_name,
+        "rule": rule,
+        "time_zone": time_zone,
+        "catch_up": CatchUp(catch_up),
+        "template": text,
+    }
+    next_due_at = _next_after(parsed, int(now))
+    yield Statement("add_schedule", {**facts, "next_due_at": next_due_at})
+    known = yield from _locked(name)
+    if (known.rule, known.time_zone) == (rule, time_zone):
+        next_due_at = known.next_due_at
+    wanted = msgspec.structs.replace(known, **facts, next_due_at=next_due_at)
+    if wanted != known:
+        yield Statement("change_schedule", {**facts, "next_due_at": next_due_at})
+
+
+@operation
+def list_schedules() -> Steps[list[Schedule]]:
+    """List all schedules by name."""
+    rows = yield Statement("list_schedules")
+    return [Schedule(*row) for row in rows]
+
+
+@operation
+def list_runs(schedule_name: str, *, before: int = NEVER, most: int = 50) -> Steps[list[Run]]:
+    """List when a schedule fired, newest first; `before` is the last due time of the page before."""
+    rows = yield Statement("list_runs", {"name": schedule_name, "before": before, "most": most})
+    return [Run(name, due_at, str(job_id), fired_at) for name, due_at, job_id, fired_at in rows]
+
+
+@operation
+def remove_schedules_not_in(names: Collection[str], *, actor: str) -> Steps[list[str]]:
+    """Remove schedules that code no longer declares; only for a database that one application has to itself."""
+    schedules = yield from list_schedules().start()
+    gone = [schedule.name for schedule in schedules if schedule.name not in names]
+    for name in gone:
+        yield Statement("delete_schedule", {"name": name})
+        yield from audit(actor, "remove_schedule", name).start()
+    return gone
+
+
+@operation
+def pause_schedule(name: str, *, actor: str) -> Steps[None]:
+    """Let a schedule enqueue nothing until it is resumed."""
+    yield from _locked(name)
+    yield Statement("pause_schedule", {"name": name})
+    yield from audit(actor, "pause_schedule", name).start()
+
+
+@operation
+def resume_schedule(name: str, *, actor: str) -> Steps[None]:
+    """Let a schedule go on with its next due time; what was due while it was paused is left out, as was asked."""
+    schedule = yield from _locked(name)
+    rule = parse_rule(schedule.rule, schedule.time_zone)
+    [(now,)] = yield Statement("read_clock")
+    if schedule.paused_at is not None:
+        yield Statement("resume_schedule", {"name": name, "next_due_at": _next_after(rule, int(now))})
+    yield from audit(actor, "resume_schedule", name).start()
+
+
+@operation
+def run_now(name: str, *, actor: str) -> Steps[Enqueued]:
+    """Enqueue a schedule's job once more, beside its due times; works while it is paused, too."""
+    schedule = yield from _locked(name)
+    [(now,)] = yield Statement("read_clock")
+    [enqueued] = yield from enqueue_many([_job(schedule, int(now))]).start()
+    yield from audit(actor, "run_schedule", name, detail=enqueued.id).start()
+    return enqueued
+
+
+@operation
+def next_schedule_due() -> Steps[timedelta | None]:
+    """Tell how long until a schedule is due, not more than zero if one is; None if there is none."""
+    rows = yield Statement("next_schedule_due")
+    return None if rows[0][0] is None else timedelta(microseconds=int(rows[0][0]))
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What one round of firing did."""
+
+    runs: tuple[Run, ...]
+    errors: Mapping[str, str]
+    """Of the schedules that could not fire, by name; they are tried again after a while."""
+    is_more: bool
+    """Whether more may be due already."""
+
+
+@operation
+def fire_due(most: int = 100) -> Steps[Fired]:
+    """Enqueue the jobs of up to `most` schedules that are due, each due time once whoever else does the same.
+
+    A schedule may fire up to `most` due times in one round. Only the database's clock counts.
+    """
+    rows = yield Statement("lock_due_schedules", {"most": most})
+    runs: list[Run] = []
+    errors: dict[str, str] = {}
+    is_more = len(rows) == most
+    for *facts, until_due in rows:
+        schedule = Schedule(*facts)
+        now = schedule.next_due_at - int(until_due)
+        try:
+            due, jobs = _due_jobs(schedule, now, most)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one schedule must not stop the others
+            errors[schedule.name] = f"{type(error).__name__}: {error}"[:1000]
+            yield from _hold(schedule, errors[schedule.name])
+            continue
+        runs += yield from _fire(schedule, due, jobs)
+        is_more = is_more or (due.next is not None and due.next <= now)
+    return Fired(tuple(runs), errors, is_more)
+
+
+def _due_jobs(schedule: Schedule, now: int, most: int) -> tuple[DueTimes, dict[int, NewJob]]:
+    rule = parse_rule(schedule.rule, schedule.time_zone)
+    due = due_times(rule, schedule.next_due_at - 1, now, catch_up=CatchUp(schedule.catch_up), most=most)
+    return due, {due_at: _job(schedule, due_at) for due_at in due.fire}
+
+
+def _fire(schedule: Schedule, due: DueTimes, jobs: Mapping[int, NewJob]) -> Steps[list[Run]]:
+    """Record due times, enqueue for those that were not recorded yet, and move the schedule on."""
+    asked = [
+        {"schedule_name": schedule.name, "due_at": due_at, "job_id": job.id} for due_at, job in jobs.items()
+    ]
+    made: dict[int, int] = {}
+    if asked:
+        rows = yield Statement("insert_schedule_runs", {"runs": as_json(asked)})
+        made = {int(due_at): int(fired_at) for due_at, fired_at in rows}
+    enqueued = yield from enqueue_many([jobs[due_at] for due_at in sorted(made)]).start()
+    runs = [
+        Run(schedule.name, due_at, job.id, made[due_at])
+        for due_at, job in zip(sorted(made), enqueued, strict=True)
+    ]
+    for run in runs:
+        if run.job_id != jobs[run.due_at].id:  # a live job holds the unique key: the due time is its
+            yield Statement(
+                "credit_run", {"name": schedule.name, "due_at": run.due_at, "job_id": run.job_id}
+            )
+    yield Statement(
+        "move_schedule",
+        {
+            "name": schedule.name,
+            "seen": schedule.next_due_at,
+            "next_due_at": NEVER if due.next is None else due.next,
+            "last_due_at": due.fire[-1] if due.fire else schedule.last_due_at,
+        },
+    )
+    return runs
+
+
+def _hold(schedule: Schedule, error: str) -> Steps[None]:
+    yield Statement(
+        "hold_schedule",
+        {
+            "name": schedule.name,
+            "seen": schedule.next_due_at,
+            "error": error,
+            "hold_us": microseconds(BROKEN_FOR),
+        },
+    )
+
+
+def _locked(name: str) -> Steps[Schedule]:
+    rows = yield Statement("lock_schedule", {"name": name})
+    if not rows:
+        raise ScheduleNotFound(name)
+    return Schedule(*rows[0])
+
+
+def _next_after(rule: Rule, now: int) -> int:
+    due = rule.next_after(now)
+    return NEVER if due is None else due
+
+
+def _job(schedule: Schedule, due_at: int) -> NewJob:
+    """Make the job of one due time; its context says which."""
+    template = msgspec.json.decode(schedule.template, type=NewJob)
+    _check_template(template)
+    context: dict[str, Any] = {} if template.context is None else msgspec.json.decode(template.context)
+    context |= {"schedule": schedule.name, "due_at": due_at}
+    return msgspec.structs.replace(template, id=new_id(), context=as_json(context))
+
+
+def _checked(name: str, rule: str, time_zone: str, template: NewJob) -> Rule:
+    """Refuse what could not fire later."""
+    if not 1 <= len(name) <= TEXT_CHARACTERS:
+        raise ConfigurationError(f"schedule {name[:50]!r}: a name has 1 to {TEXT_CHARACTERS} characters.")
+    if len(rule) > TEXT_CHARACTERS:
+        raise ConfigurationError(f"schedule {name!r}: its rule is longer than {TEXT_CHARACTERS} characters.")
+    try:
+        _check_template(template)
+    except ValueError as error:
+        raise ConfigurationError(f"schedule {name!r}: its job cannot be stored: {error}.") from error
+    return parse_rule(rule, time_zone)
+
+
+def _check_template(template: NewJob) -> None:
+    """Raise ValueError for what a database would refuse: an error of its own would stop all schedules of a round."""
+    for field in ("task_name", "queue_name", "unique_key", "limit_key"):
+        if len(getattr(template, field) or "") > TEXT_CHARACTERS:
+            raise ValueError(f"{field} is longer than {TEXT_CHARACTERS} characters")
+    if template.priority not in range(-32768, 32768):
+        raise ValueError(f"priority is {template.priority}")
+    if template.max_attempts not in range(1, 2**31):
+        raise ValueError(f"max_attempts is {template.max_attempts}")
+    msgspec.json.decode(template.payload)
+    if template.context is not None:
+        msgspec.json.decode(template.context, type=dict[str, Any])

@@ -1,0 +1,58 @@
+"""Fires schedules: declared in code, kept in the store, once per due time whatever the number of schedulers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.schedules import Fired, fire_due, next_schedule_due, put_schedule
+from stagepost.task import ScheduleSpec
+from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.service import Service
+
+__all__ = ["Scheduler", "declare"]
+
+log = logging.getLogger(__name__)
+
+LONGEST_SECONDS = 1.0
+SHORTEST_SECONDS = 0.01
+
+
+class Scheduler(Service):
+    """Sleeps until the next schedule is due, at most a second, and enqueues its job."""
+
+    def __init__(self, store: AsyncStore, leader: Leader, *, on_fired: Callable[[], None] = lambda: None) -> None:
+        super().__init__(interval=LONGEST_SECONDS)
+        self._store = store
+        self._leader = leader
+        self._on_fired = on_fired
+
+    async def run_once(self) -> Fired | None:
+        """Fire what is due."""
+        if not self._leader.is_leading:
+            self.interval = LONGEST_SECONDS
+            return None
+        fired = await self._store.run(fire_due())
+        for name, error in fired.errors.items():
+            log.error("schedule %r cannot fire: %s", name, error)
+        if fired.runs:
+            self._on_fired()
+        due = None if fired.is_more else await self._store.run(next_schedule_due())
+        seconds = LONGEST_SECONDS if due is None else due.total_seconds()
+        self.interval = 0.0 if fired.is_more else min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
+        return fired
+
+
+async def declare(store: AsyncStore, schedules: Iterable[ScheduleSpec]) -> None:
+    """Put the schedules that code declares into the store; one that is there and unchanged keeps its next due time."""
+    for schedule in schedules:
+        await store.run(
+            put_schedule(
+                schedule.name,
+                rule=schedule.rule,
+                template=schedule.template,
+                time_zone=schedule.time_zone,
+                catch_up=schedule.catch_up,
+            )
+        )
