@@ -16,6 +16,7 @@ StagepostError
 │   ├── IllegalTransition   the job's state does not allow it
 │   ├── UniqueKeyTaken
 │   └── JobFailed           waited for a result, the job ended without one
+├── ScheduleNotFound
 ├── WaitTimeout             waited for something, it did not come in time
 ├── Retryable               raise it in a handler: try again later
 ├── Permanent               raise it in a handler: never try again
@@ -40,6 +41,7 @@ __all__ = [
     "PayloadTooLarge",
     "Permanent",
     "Retryable",
+    "ScheduleNotFound",
     "SchemaError",
     "Snooze",
     "StagepostError",
@@ -163,6 +165,16 @@ class JobFailed(JobError):
         reason = f": {error}" if error else ""
         super().__init__(f"job {job_id} ended {state}{reason}")
         self.job_id, self.state, self.error = job_id, state, error
+
+
+class ScheduleNotFound(StagepostError):
+    """No schedule of this name is stored."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"schedule {name!r}: there is no such schedule. It is stored when a worker starts whose code declares it."
+        )
+        self.name = name
 
 
 class WaitTimeout(StagepostError):

@@ -206,10 +206,8 @@ def default_name(function: Callable[..., Any]) -> str:
     module = function.__module__
     if module in {"__main__", CHILD_MODULE}:
         spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-        if spec is not None and module == "__main__":  # python -m package.module
-            module = spec.name
-        else:
-            module = Path(function.__code__.co_filename).stem
+        was_run_by_name = spec is not None and module == "__main__"
+        module = getattr(spec, "name", "") if was_run_by_name else Path(function.__code__.co_filename).stem
     return f"{module}.{function.__qualname__}".replace(".<locals>", "")
 
 

@@ -30,7 +30,8 @@ def stop_recording() -> None:
 def all_statements(dialect: Dialect) -> set[tuple[str, str, int]]:
     """Every statement of every file that is effective for a dialect."""
     root = files("stagepost.store") / "sql"
-    names = {path.name.removesuffix(".sql") for folder in (dialect.name, "common") for path in (root / folder).iterdir()}
+    paths = [*(root / dialect.name).iterdir(), *(root / "common").iterdir()]
+    names = {path.name.removesuffix(".sql") for path in paths}
     return {
         (dialect.name, name, position)
         for name in names

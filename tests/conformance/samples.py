@@ -7,7 +7,9 @@ from typing import Any
 
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
-from stagepost.store import leases
+from stagepost.model.outcome import Outcome
+from stagepost.store import jobs, leases
+from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 
 LEASE = timedelta(seconds=30)
@@ -29,6 +31,38 @@ def new_job(**changes: Any) -> NewJob:
     return NewJob(**(facts | changes))
 
 
+def enqueue(store: Bench, **changes: Any) -> str:
+    """Store a sample job and return its id."""
+    return store.run(jobs.enqueue(new_job(**changes))).id
+
+
 def claim(store: Bench, *, slots: int = 1, owner: str = "worker-a") -> list[LeasedJob]:
     """Lease jobs of the sample task."""
     return store.run(leases.claim(QUEUE, owner=owner, task_names=[TASK], slots=slots, lease=LEASE))
+
+
+def running(store: Bench, *, owner: str = "worker-a", **changes: Any) -> LeasedJob:
+    """Store a sample job and lease it; no other may be queued."""
+    job_id = enqueue(store, **changes)
+    [job] = claim(store, owner=owner)
+    assert job.id == job_id
+    return job
+
+
+def settle(store: Bench, job: LeasedJob, outcome: Outcome) -> bool:
+    """Settle one attempt; says whether its fence held."""
+    [held] = store.run(leases.settle([Settlement.of(job, outcome)])).values()
+    return held
+
+
+def finish(store: Bench, outcome: Outcome) -> LeasedJob:
+    """Lease the next job and settle it."""
+    [job] = claim(store)
+    assert settle(store, job, outcome)
+    return job
+
+
+def lose_lease(store: Bench) -> None:
+    """Let the leases of all running jobs end, and take the jobs back."""
+    store.clock.advance(LEASE + timedelta(seconds=1))
+    store.run(leases.rescue_expired(grace=timedelta(0)))

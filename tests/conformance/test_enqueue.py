@@ -1,14 +1,284 @@
+"""Enqueueing: what is stored, repeats, unique keys, delays, limits."""
+
 from __future__ import annotations
 
-from stagepost.store import jobs
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from stagepost.model.job import Enqueued, Job, NewJob, OnConflict, microseconds
+from stagepost.model.lifecycle import JobState
+from stagepost.model.outcome import Completed
+from stagepost.store import jobs, leases
 from tests.conformance.bench import Bench
-from tests.conformance.samples import new_job
+from tests.conformance.samples import claim, finish, new_job
+
+HOUR = timedelta(hours=1)
 
 
-def test_a_job_is_stored_once(store: Bench) -> None:
+def enqueue(store: Bench, job: NewJob) -> Enqueued:
+    return store.run(jobs.enqueue(job))
+
+
+def test_every_column_of_a_new_job_is_what_was_asked(store: Bench) -> None:
+    job = new_job(unique_key="letter:1", limit_key="printer", limit=3)
+
+    enqueued = enqueue(store, job)
+
+    assert enqueued == Enqueued(job.id, is_new=True)
+    assert store.run(jobs.get(job.id)) == Job(
+        id=job.id,
+        task_name="send_letter",
+        queue_name="mail",
+        state=JobState.BLOCKED,
+        priority=7,
+        attempt=0,
+        failures=0,
+        crashes=0,
+        max_attempts=4,
+        unique_key="letter:1",
+        limit_key="printer",
+        payload=job.payload,
+        context=job.context,
+        available_at=store.now,
+        lease_until=None,
+        locked_by=None,
+        cancel_requested_at=None,
+        created_at=store.now,
+        updated_at=store.now,
+        started_at=None,
+        finished_at=None,
+        result=None,
+        error=None,
+    )
+    assert store.rows("select limit_slots from stagepost_job") == [(3,)]
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "Grüße, 世界 🚚", 'quotes " and \' and \\ and %s and :now', "line\nbreak\ttab", "\u2028 \x7f"]
+)
+def test_text_comes_back_as_it_went_in(store: Bench, text: str) -> None:
+    payload = jobs.as_json({"text": text})
+    job = new_job(payload=payload, context=payload, queue_name=text, task_name=text, unique_key=text)
+
+    enqueue(store, job)
+
+    stored = store.run(jobs.get(job.id))
+    assert (stored.payload, stored.context) == (payload, payload)
+    assert (stored.queue_name, stored.task_name, stored.unique_key) == (text, text, text)
+
+
+def test_many_jobs_are_answered_in_the_order_they_were_given(store: Bench) -> None:
+    wanted = [new_job(unique_key=key) for key in ("c", "a", None, "b")]
+
+    enqueued = store.run(jobs.enqueue_many(wanted))
+
+    assert enqueued == [Enqueued(job.id, is_new=True) for job in wanted]
+
+
+def test_a_thousand_jobs_go_in_at_once(store: Bench) -> None:
+    wanted = [new_job(priority=number % 7, payload=f'{{"number":{number}}}') for number in range(1000)]
+
+    enqueued = store.run(jobs.enqueue_many(wanted))
+
+    assert all(one.is_new for one in enqueued)
+    assert store.rows("select count(*) from stagepost_job") == [(1000,)]
+
+
+def test_no_jobs_at_all_are_no_trouble(store: Bench) -> None:
+    assert store.run(jobs.enqueue_many([])) == []
+
+
+def test_the_same_request_twice_makes_one_job(store: Bench) -> None:
     job = new_job()
+    enqueue(store, job)
 
-    enqueued = store.run(jobs.enqueue(job))
+    again = enqueue(store, job)
 
-    assert enqueued.is_new
-    assert store.run(jobs.get(job.id)).payload == job.payload
+    assert again == Enqueued(job.id, is_new=True)
+    assert store.rows("select count(*) from stagepost_job") == [(1,)]
+
+
+def test_a_repeated_request_does_not_run_a_job_again_that_has_ended(store: Bench) -> None:
+    job = new_job()
+    enqueue(store, job)
+    finish(store, Completed())
+
+    again = store.run(jobs.enqueue(job).repeated())
+
+    assert again == Enqueued(job.id, is_new=True)
+    assert store.rows("select count(*) from stagepost_job") == [(0,)]
+    assert store.run(jobs.get(job.id)).state is JobState.COMPLETED
+
+
+def test_a_repeated_request_that_was_never_stored_is_stored(store: Bench) -> None:
+    job = new_job(unique_key="letter:1")
+
+    enqueued = store.run(jobs.enqueue(job).repeated())
+
+    assert enqueued == Enqueued(job.id, is_new=True)
+    assert store.run(jobs.get(job.id)).state is JobState.QUEUED
+
+
+def test_a_live_jobs_unique_key_keeps_others_out(store: Bench) -> None:
+    first = new_job(unique_key="letter:1", payload='{"copy":1}')
+    enqueue(store, first)
+
+    second = enqueue(store, new_job(unique_key="letter:1", payload='{"copy":2}'))
+
+    assert second == Enqueued(first.id, is_new=False)
+    assert store.run(jobs.get(first.id)).payload == '{"copy":1}'
+
+
+def test_unique_keys_that_differ_only_in_case_or_accents_are_different(store: Bench) -> None:
+    for key in ("Müller", "müller", "Muller", "Müller "):
+        assert enqueue(store, new_job(unique_key=key)).is_new
+
+
+def test_an_ended_jobs_unique_key_is_free_again(store: Bench) -> None:
+    enqueue(store, new_job(unique_key="letter:1"))
+    finish(store, Completed())
+
+    assert enqueue(store, new_job(unique_key="letter:1")).is_new
+
+
+def test_of_two_requests_with_one_key_in_one_call_the_first_is_stored(store: Bench) -> None:
+    first, second = new_job(unique_key="letter:1"), new_job(unique_key="letter:1")
+
+    enqueued = store.run(jobs.enqueue_many([first, second]))
+
+    assert enqueued == [Enqueued(first.id, is_new=True), Enqueued(first.id, is_new=False)]
+
+
+def test_a_key_for_a_period_outlives_its_job(store: Bench) -> None:
+    first = new_job(unique_key="letter:1", unique_for_us=microseconds(HOUR))
+    enqueue(store, first)
+    finish(store, Completed())
+    store.clock.advance(HOUR - timedelta(microseconds=1))
+
+    second = enqueue(store, new_job(unique_key="letter:1", unique_for_us=microseconds(HOUR)))
+
+    assert second == Enqueued(first.id, is_new=False)
+    assert store.rows("select count(*) from stagepost_job") == [(0,)]
+
+
+def test_a_key_for_a_period_is_free_when_that_is_over(store: Bench) -> None:
+    enqueue(store, new_job(unique_key="letter:1", unique_for_us=microseconds(HOUR)))
+    store.clock.advance(HOUR)
+    second = new_job(unique_key="letter:1", unique_for_us=microseconds(2 * HOUR))
+
+    assert enqueue(store, second) == Enqueued(second.id, is_new=True)
+    held = store.rows("select unique_key, job_id, held_until from stagepost_unique_key")
+    assert held == [("letter:1", second.id, store.now + microseconds(2 * HOUR))]
+
+
+def test_a_repeated_request_with_a_key_for_a_period_finds_itself(store: Bench) -> None:
+    job = new_job(unique_key="letter:1", unique_for_us=microseconds(HOUR))
+    enqueue(store, job)
+
+    assert store.run(jobs.enqueue(job).repeated()) == Enqueued(job.id, is_new=True)
+
+
+@pytest.mark.parametrize("unique_for", [None, HOUR], ids=["while-alive", "for-a-period"])
+def test_replace_gives_the_waiting_job_new_arguments(store: Bench, unique_for: timedelta | None) -> None:
+    key = {"unique_key": "letter:1", "unique_for_us": unique_for and microseconds(unique_for)}
+    first = new_job(**key)
+    enqueue(store, first)
+    store.clock.advance(3)
+
+    second = enqueue(
+        store, new_job(**key, payload='{"new":1}', context='{"c":2}', delay_us=9, on_conflict=OnConflict.REPLACE)
+    )
+
+    assert second == Enqueued(first.id, is_new=False)
+    replaced = store.run(jobs.get(first.id))
+    assert (replaced.payload, replaced.context) == ('{"new":1}', '{"c":2}')
+    assert (replaced.state, replaced.available_at) == (JobState.QUEUED, store.now - 3_000_000)
+    assert (replaced.created_at, replaced.updated_at) == (store.now - 3_000_000, store.now)
+
+
+@pytest.mark.parametrize("on_conflict", [OnConflict.REPLACE, OnConflict.DEBOUNCE])
+def test_a_running_job_keeps_its_arguments(store: Bench, on_conflict: OnConflict) -> None:
+    first = new_job(unique_key="letter:1")
+    enqueue(store, first)
+    claim(store)
+
+    enqueue(store, new_job(unique_key="letter:1", payload='{"new":1}', delay_us=5, on_conflict=on_conflict))
+
+    running = store.run(jobs.get(first.id))
+    assert (running.payload, running.state, running.available_at) == (first.payload, JobState.RUNNING, store.now)
+
+
+@pytest.mark.parametrize("delay", [timedelta(seconds=1), timedelta(days=40)])
+def test_debounce_starts_the_delay_anew(store: Bench, delay: timedelta) -> None:
+    first = new_job(unique_key="letter:1", delay_us=microseconds(delay))
+    enqueue(store, first)
+    store.clock.advance(0.4)
+
+    enqueue(
+        store,
+        new_job(
+            unique_key="letter:1",
+            payload='{"new":1}',
+            delay_us=microseconds(delay),
+            on_conflict=OnConflict.DEBOUNCE,
+        ),
+    )
+
+    debounced = store.run(jobs.get(first.id))
+    assert (debounced.state, debounced.payload) == (JobState.SCHEDULED, '{"new":1}')
+    assert debounced.available_at == store.now + microseconds(delay)
+
+
+def test_debounce_puts_a_queued_job_off(store: Bench) -> None:
+    first = new_job(unique_key="letter:1")
+    enqueue(store, first)
+
+    enqueue(store, new_job(unique_key="letter:1", delay_us=5, on_conflict=OnConflict.DEBOUNCE))
+
+    assert store.run(jobs.get(first.id)).state is JobState.SCHEDULED
+    assert claim(store) == []
+
+
+@dataclass(frozen=True)
+class Timing:
+    delay_us: int
+    offset_us: int | None
+    state: JobState
+    available_in_us: int
+
+
+@pytest.mark.parametrize(
+    "timing",
+    [
+        Timing(delay_us=0, offset_us=None, state=JobState.QUEUED, available_in_us=0),
+        Timing(delay_us=1, offset_us=None, state=JobState.SCHEDULED, available_in_us=1),
+        Timing(
+            delay_us=86_400_000_000 * 400, offset_us=None, state=JobState.SCHEDULED, available_in_us=86_400_000_000 * 400
+        ),
+        Timing(delay_us=0, offset_us=5, state=JobState.SCHEDULED, available_in_us=5),
+        Timing(delay_us=0, offset_us=0, state=JobState.QUEUED, available_in_us=0),
+        Timing(delay_us=0, offset_us=-7, state=JobState.QUEUED, available_in_us=-7),
+    ],
+    ids=lambda timing: f"delay={timing.delay_us},at={timing.offset_us}",
+)
+def test_delays_and_instants_say_when_a_job_may_run(store: Bench, timing: Timing) -> None:
+    at = None if timing.offset_us is None else store.now + timing.offset_us
+    job = new_job(delay_us=timing.delay_us, available_at=at)
+
+    enqueue(store, job)
+
+    stored = store.run(jobs.get(job.id))
+    assert (stored.state, stored.available_at) == (timing.state, store.now + timing.available_in_us)
+
+
+def test_a_delayed_job_with_a_limit_is_scheduled_first_and_blocked_when_due(store: Bench) -> None:
+    job = new_job(limit_key="printer", limit=1, delay_us=10)
+    enqueue(store, job)
+    assert store.run(jobs.get(job.id)).state is JobState.SCHEDULED
+    store.clock.advance(1)
+
+    store.run(leases.promote_due())
+
+    assert store.run(jobs.get(job.id)).state is JobState.BLOCKED

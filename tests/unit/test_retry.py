@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -20,7 +19,7 @@ from stagepost.errors import (
 )
 from stagepost.model.retry import MAX_ERROR_LENGTH, MAX_TRACEBACK_LENGTH, RetryPolicy, describe_error
 
-RANDOM = Random(1)
+RANDOM = Random(1)  # noqa: S311 - seeded so that a failure repeats
 STEADY = RetryPolicy(jitter=0)
 
 
@@ -115,7 +114,6 @@ def test_the_error_may_say_how_long_to_wait() -> None:
         (MarkedError(retryable=False), False),
         (OSError(), True),
         (TimeoutError(), True),
-        (asyncio.TimeoutError(), True),
         (ConnectionResetError(), True),
         (StoreUnavailable(), True),
         (PayloadError(), False),
@@ -226,14 +224,12 @@ def test_an_error_can_ask_for_a_delay(error: Exception, asked: float) -> None:
         HttpError(Response(Retry_After=SENT)),
         HttpError(Response(Retry_After=SENT, Date="today")),
         HttpError(Response(Retry_After="Sun, 25 Oct 2026 00:59:59 GMT", Date=SENT)),
-        HttpError(Response(Retry_After="Sun, 25 Oct 2026 01:02:00", Date="Sun, 25 Oct 2026 01:00:00 -0000")),
+        HttpError(Response(Retry_After="Sun, 25 Oct 2026 01:02:00 -0000", Date=SENT)),
         HttpError(Response(Retry_After="Sun, 25 Oct 99999 01:02:00 GMT", Date=SENT)),
     ],
 )
 def test_nonsense_is_no_delay(error: Exception) -> None:
-    asked = RetryPolicy().retry_after(error)
-
-    assert asked is None or asked == seconds(120)
+    assert RetryPolicy().retry_after(error) is None
 
 
 # What is recorded

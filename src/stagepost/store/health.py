@@ -142,7 +142,8 @@ def warnings_of(
 
 MOUNTS = Path("/proc/self/mounts")
 NETWORK_FILE_SYSTEMS = frozenset(
-    ["9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "vboxsf", "virtiofs"]
+    {"9p", "afs", "ceph", "cifs", "glusterfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "vboxsf", "virtiofs"}
+    | {"fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"}
 )
 
 

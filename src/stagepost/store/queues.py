@@ -155,10 +155,9 @@ def claim_limited(
 
 def _room(limits: Sequence[QueueSettings], running: Mapping[str, int], global_name: str) -> int:
     """Say how many more may run under the tightest of the limits."""
+    counts = {**running, global_name: sum(running.values())}
     return min(
-        settings.max_running - (sum(running.values()) if settings.name == global_name else running.get(settings.name, 0))
-        for settings in limits
-        if settings.max_running is not None
+        settings.max_running - counts.get(settings.name, 0) for settings in limits if settings.max_running is not None
     )
 
 

@@ -195,23 +195,18 @@ def _due_jobs(schedule: Schedule, now: int, most: int) -> tuple[DueTimes, dict[i
 
 def _fire(schedule: Schedule, due: DueTimes, jobs: Mapping[int, NewJob]) -> Steps[list[Run]]:
     """Record due times, enqueue for those that were not recorded yet, and move the schedule on."""
-    asked = [
-        {"schedule_name": schedule.name, "due_at": due_at, "job_id": job.id} for due_at, job in jobs.items()
-    ]
+    asked = [{"schedule_name": schedule.name, "due_at": due_at, "job_id": job.id} for due_at, job in jobs.items()]
     made: dict[int, int] = {}
     if asked:
         rows = yield Statement("insert_schedule_runs", {"runs": as_json(asked)})
         made = {int(due_at): int(fired_at) for due_at, fired_at in rows}
     enqueued = yield from enqueue_many([jobs[due_at] for due_at in sorted(made)]).start()
     runs = [
-        Run(schedule.name, due_at, job.id, made[due_at])
-        for due_at, job in zip(sorted(made), enqueued, strict=True)
+        Run(schedule.name, due_at, job.id, made[due_at]) for due_at, job in zip(sorted(made), enqueued, strict=True)
     ]
     for run in runs:
         if run.job_id != jobs[run.due_at].id:  # a live job holds the unique key: the due time is its
-            yield Statement(
-                "credit_run", {"name": schedule.name, "due_at": run.due_at, "job_id": run.job_id}
-            )
+            yield Statement("credit_run", {"name": schedule.name, "due_at": run.due_at, "job_id": run.job_id})
     yield Statement(
         "move_schedule",
         {
@@ -254,7 +249,7 @@ def _job(schedule: Schedule, due_at: int) -> NewJob:
     _check_template(template)
     context: dict[str, Any] = {} if template.context is None else msgspec.json.decode(template.context)
     context |= {"schedule": schedule.name, "due_at": due_at}
-    return msgspec.structs.replace(template, id=new_id(), context=as_json(context))
+    return msgspec.structs.replace(template, id=new_id(), available_at=None, context=as_json(context))
 
 
 def _checked(name: str, rule: str, time_zone: str, template: NewJob) -> Rule:
@@ -265,7 +260,7 @@ def _checked(name: str, rule: str, time_zone: str, template: NewJob) -> Rule:
         raise ConfigurationError(f"schedule {name!r}: its rule is longer than {TEXT_CHARACTERS} characters.")
     try:
         _check_template(template)
-    except ValueError as error:
+    except (ValueError, msgspec.MsgspecError) as error:
         raise ConfigurationError(f"schedule {name!r}: its job cannot be stored: {error}.") from error
     return parse_rule(rule, time_zone)
 
@@ -273,8 +268,9 @@ def _checked(name: str, rule: str, time_zone: str, template: NewJob) -> Rule:
 def _check_template(template: NewJob) -> None:
     """Raise ValueError for what a database would refuse: an error of its own would stop all schedules of a round."""
     for field in ("task_name", "queue_name", "unique_key", "limit_key"):
-        if len(getattr(template, field) or "") > TEXT_CHARACTERS:
-            raise ValueError(f"{field} is longer than {TEXT_CHARACTERS} characters")
+        text = getattr(template, field) or ""
+        if len(text) > TEXT_CHARACTERS or "\0" in text:
+            raise ValueError(f"{field} is longer than {TEXT_CHARACTERS} characters or has a zero byte")
     if template.priority not in range(-32768, 32768):
         raise ValueError(f"priority is {template.priority}")
     if template.max_attempts not in range(1, 2**31):

@@ -66,9 +66,7 @@ def say_hello(
 @operation
 def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Steps[bool]:
     """Say that a worker is alive; False if it was forgotten and has to say hello again."""
-    rows = yield Statement(
-        "heartbeat", {"id": worker_id, "running": running, "looked_us": microseconds(looked_ago)}
-    )
+    rows = yield Statement("heartbeat", {"id": worker_id, "running": running, "looked_us": microseconds(looked_ago)})
     return bool(rows)
 
 
@@ -76,7 +74,7 @@ def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Steps[b
 def list_workers() -> Steps[list[Worker]]:
     """List the workers that are not forgotten, those that started last first."""
     rows = yield Statement("list_workers")
-    return [Worker(*row[:3], _names(row[3]), _names(row[4]), *row[5:]) for row in rows]
+    return [_worker(*row) for row in rows]
 
 
 @operation
@@ -120,6 +118,10 @@ def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITH
 
 def _served(workers: Iterable[Worker]) -> Iterable[tuple[str, str]]:
     return ((queue, task) for worker in workers for queue in worker.queues for task in worker.tasks)
+
+
+def _worker(worker_id: str, host: str, pid: int, queues: str, tasks: str, *numbers: int) -> Worker:
+    return Worker(worker_id, host, pid, _names(queues), _names(tasks), *numbers)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -1,0 +1,5 @@
+insert into stagepost_schedule (
+    name, task_name, rule, time_zone, catch_up, template, next_due_at, updated_at
+)
+values (:name, :task_name, :rule, :time_zone, :catch_up, :template, :next_due_at, :now)
+on conflict do nothing

@@ -1,0 +1,2 @@
+delete from stagepost_schedule
+where name = :name
