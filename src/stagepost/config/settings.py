@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     poll_longest: float = 2.0
     shutdown_timeout: float = 30.0
     """How long running jobs may go on after a worker is told to stop; what is left is given back."""
-    pool_size: int = 8
+    pool_size: int = 4
     """Database connections per process."""
     history_days: float = 30.0
     """How long ended jobs are kept; 0 keeps them for ever."""

@@ -34,7 +34,7 @@ class RateLimit:
                 f"rate limit {self.name!r}: rate is {self.rate} per second; it must be from one per year to "
                 f"{FASTEST_RATE:,.0f} per second. 30 per minute is `rate=30 / 60`."
             )
-        if self.burst != int(self.burst) or not 1 <= self.burst <= LARGEST_BURST:
+        if type(self.burst) is not int or not 1 <= self.burst <= LARGEST_BURST:
             raise ConfigurationError(
                 f"rate limit {self.name!r}: burst is {self.burst}; it must be a whole number from 1 to "
                 f"{LARGEST_BURST:,}."

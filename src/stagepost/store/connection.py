@@ -29,8 +29,8 @@ class Connection(Protocol):
     def execute(self, sql: str, parameters: Any) -> Rows:
         """Run one statement and fetch all it returns."""
 
-    def begin(self) -> None:
-        """Open a transaction that takes its locks early rather than failing late."""
+    def begin(self, *, read_only: bool = False) -> None:
+        """Open a transaction; one that writes takes its locks early rather than failing late."""
 
     def commit(self) -> None: ...
 
@@ -116,9 +116,9 @@ class SqliteConnection:
     def execute(self, sql: str, parameters: Any) -> Rows:
         return self.raw.execute(sql, parameters).fetchall()
 
-    def begin(self) -> None:
+    def begin(self, *, read_only: bool = False) -> None:
         # Immediate: a transaction that reads first and writes later fails instead of waiting.
-        self.raw.execute("begin immediate")
+        self.raw.execute("begin" if read_only else "begin immediate")
 
     def commit(self) -> None:
         self.raw.execute("commit")
@@ -180,7 +180,7 @@ class PostgresConnection:
         cursor = self.raw.execute(sql, parameters)
         return cursor.fetchall() if cursor.description else []
 
-    def begin(self) -> None:
+    def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
         self.raw.execute("begin isolation level read committed")
 
     def commit(self) -> None:
@@ -248,7 +248,7 @@ class MysqlConnection:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def begin(self) -> None:
+    def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
         self.raw.query("begin")
 
     def commit(self) -> None:

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagepost.store.statement import Statement, Steps, operation
+from stagepost.store.statement import Statement, Steps, query
 
 __all__ = ["durability_warnings", "network_file_system", "ping", "warnings_of"]
 
 
-@operation
+@query
 def ping() -> Steps[int]:
     """Ask the database what time it is, in microseconds since 1970."""
     [(now,)] = yield Statement("read_clock")
     return int(now)
 
 
-@operation
+@query
 def durability_warnings() -> Steps[list[str]]:
     """Say what lets this database lose work that it confirmed, and how to mend it; empty if nothing does."""
     rows = yield Statement("durability_settings")

@@ -10,8 +10,8 @@ import msgspec
 from stagepost.errors import JobNotFound
 from stagepost.model.job import Job, microseconds
 from stagepost.model.lifecycle import FINAL, JobState
-from stagepost.store.jobs import as_json, audit, job_of
-from stagepost.store.statement import Rows, Statement, Steps, operation
+from stagepost.store.jobs import audit, job_of
+from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
     "DEAD",
@@ -45,7 +45,7 @@ class JobResult(msgspec.Struct, frozen=True):
         return self.state in FINAL
 
 
-@operation
+@query
 def result_of(job_id: str) -> Steps[JobResult]:
     """Look up how far a job is, without its arguments."""
     rows = yield Statement("result_of_job", {"id": job_id})
@@ -55,14 +55,14 @@ def result_of(job_id: str) -> Steps[JobResult]:
     return JobResult(JobState(state), result, error)
 
 
-@operation
+@query
 def counts_by_state() -> Steps[dict[JobState, int]]:
     """Count all jobs by state, live and ended."""
     rows = yield Statement("count_by_state")
     return dict.fromkeys(JobState, 0) | {JobState(state): number for state, number in rows}
 
 
-@operation
+@query
 def dead_letters(
     *,
     task_name: str | None = None,
@@ -98,7 +98,7 @@ class DeadLetterGroup(msgspec.Struct, frozen=True):
     last_at: int
 
 
-@operation
+@query
 def dead_letter_groups(*, most: int = 100) -> Steps[list[DeadLetterGroup]]:
     """Group what failed for good by task and reason, the largest group first."""
     rows = yield Statement("group_dead_letters", {"most": most})

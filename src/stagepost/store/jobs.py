@@ -2,51 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import msgspec
-
-from stagepost.errors import IllegalTransition, JobNotFound, StoreError, UniqueKeyTaken
+from stagepost.errors import ConfigurationError, IllegalTransition, JobNotFound, StoreError, UniqueKeyTaken
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
 from stagepost.model.lifecycle import FINAL, Cause, JobState
 from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement, Steps, operation
+from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = ["cancel", "enqueue", "enqueue_many", "failures_of", "find", "get", "list_jobs", "restart"]
 
 ENQUEUE_TRIES = 5
-
-
-def as_json(value: Any) -> str:
-    """Encode rows for a statement that takes them as one JSON parameter."""
-    return msgspec.json.encode(value).decode()
+MOST_AT_ONCE = 100_000
+ROWS_PER_STATEMENT = 5_000
+BYTES_PER_STATEMENT = 4_000_000
+"""MariaDB refuses statements over its max_allowed_packet, 16 MiB unless set otherwise."""
 
 
 @operation
 def enqueue_many(jobs: Sequence[NewJob], *, repeated: bool = False) -> Steps[list[Enqueued]]:
     """Store jobs in one transaction; where a live job holds a unique key, return that job instead."""
+    if len(jobs) > MOST_AT_ONCE:
+        raise ConfigurationError(
+            f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
+        )
     results: dict[str, Enqueued] = {}
     open_: list[NewJob] = []
-    for job in jobs:
+    # Sorted: two transactions that take the same unique keys in opposite order would deadlock.
+    for job in sorted(jobs, key=lambda job: job.unique_key or ""):
         holder = (yield from _hold_unique_key(job)) if job.unique_for_us is not None else job.id
         if holder == job.id:
             open_.append(job)
         else:
+            yield from _update_existing([job], {job.id: holder})
             results[job.id] = Enqueued(holder, is_new=False)
     for _ in range(ENQUEUE_TRIES):
         if not open_:
             break
-        # Sorted: two transactions that insert the same unique keys in opposite order would deadlock.
-        rows = as_json([_row(job) for job in sorted(open_, key=lambda job: (job.unique_key or "", job.id))])
-        inserted = yield Statement("insert_jobs", {"jobs": rows, "repeated": int(repeated)})
-        made = {str(row[0]) for row in inserted}
+        made: set[str] = set()
+        for chunk in _chunks(open_):
+            rows = as_json([_row(job) for job in chunk])
+            inserted = yield Statement("insert_jobs", {"jobs": rows, "repeated": int(repeated)})
+            made |= {str(row[0]) for row in inserted}
         results |= {job_id: Enqueued(job_id, is_new=True) for job_id in made}
         open_ = [job for job in open_ if job.id not in made]
         if open_:
-            rows = as_json([{"id": job.id, "unique_key": job.unique_key} for job in open_])
+            rows = as_json([{"id": job.id, "unique_key": _live_key(job)} for job in open_])
             found = yield Statement("find_enqueued", {"jobs": rows})
             existing = {str(asked): str(holder) for asked, holder in found}
             yield from _update_existing(open_, existing)
@@ -65,16 +69,18 @@ def enqueue(job: NewJob, *, repeated: bool = False) -> Steps[Enqueued]:
     return enqueued
 
 
-@operation
+@query
 def find(job_id: str) -> Steps[Job | None]:
     """Look a job up, live or ended."""
     rows = yield Statement("live_job", {"id": job_id})
     if not rows:
         rows = yield Statement("ended_job", {"id": job_id})
+    if not rows:  # restarted between the two
+        rows = yield Statement("live_job", {"id": job_id})
     return job_of(rows[0]) if rows else None
 
 
-@operation
+@query
 def get(job_id: str) -> Steps[Job]:
     """Look a job up; there must be one."""
     job = yield from find(job_id).start()
@@ -83,7 +89,7 @@ def get(job_id: str) -> Steps[Job]:
     return job
 
 
-@operation
+@query
 def list_jobs(
     *,
     states: Iterable[JobState] = (),
@@ -108,7 +114,7 @@ def list_jobs(
     return sorted((job_of(row) for row in rows), key=lambda job: job.id, reverse=True)[:most]
 
 
-@operation
+@query
 def failures_of(job_id: str) -> Steps[list[FailureRecord]]:
     """List the attempts that did not complete a job, oldest first."""
     rows = yield Statement("failures_of_job", {"id": job_id})
@@ -172,12 +178,28 @@ def _row(job: NewJob) -> dict[str, Any]:
         "available_at": job.available_at,
         "delay_us": job.delay_us,
         "max_attempts": job.max_attempts,
-        "unique_key": None if job.unique_for_us is not None else job.unique_key,
+        "unique_key": _live_key(job),
         "limit_key": job.limit_key,
         "limit_slots": job.limit,
         "payload": job.payload,
         "context": job.context,
     }
+
+
+def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """Cut jobs into runs of a size that one statement can carry."""
+    start = size = 0
+    for position, job in enumerate(jobs):
+        if position - start >= ROWS_PER_STATEMENT or size >= BYTES_PER_STATEMENT:
+            yield jobs[start:position]
+            start, size = position, 0
+        size += len(job.payload)
+    yield jobs[start:]
+
+
+def _live_key(job: NewJob) -> str | None:
+    """The key that the job's own row holds; one for a period is held by a row of its own."""
+    return job.unique_key if job.unique_for_us is None else None
 
 
 def _hold_unique_key(job: NewJob) -> Steps[str]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 
 from stagepost.model.job import microseconds
-from stagepost.store.statement import Statement, Steps, operation
+from stagepost.store.statement import Statement, Steps, operation, query
 
 __all__ = ["Leadership", "lead", "list_leaders", "resign"]
 
@@ -38,7 +38,7 @@ def resign(name: str, *, owner: str) -> Steps[None]:
     yield Statement("resign", {"name": name, "owner": owner})
 
 
-@operation
+@query
 def list_leaders() -> Steps[list[Leadership]]:
     """List who leads what at the moment."""
     rows = yield Statement("list_leaders")

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import Crashed, cause_of
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement, Steps, operation
+from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "Fence",
@@ -43,7 +41,7 @@ def claim(
         {
             "queue_name": queue_name,
             "owner": owner,
-            "task_names": _json(task_names),
+            "task_names": as_json(task_names),
             "slots": slots,
             "lease_us": microseconds(lease),
         },
@@ -70,14 +68,14 @@ def settle(changes: Sequence[Settlement]) -> Steps[dict[Fence, bool]]:
         ("reschedule_jobs", [change for change in ordered if not change.is_final]),
     ):
         if part:
-            rows = yield Statement(statement, {"changes": _json(part)})
+            rows = yield Statement(statement, {"changes": as_json(part)})
             accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
     failures = [change for change in ordered if change.kind is not None and change.fence in accepted]
     if failures:
-        yield Statement("record_failures", {"failures": _json(failures)})
+        yield Statement("record_failures", {"failures": as_json(failures)})
     missing = [change for change in ordered if change.fence not in accepted]
     if missing:
-        rows = yield Statement("find_ended", {"changes": _json(missing)})
+        rows = yield Statement("find_ended", {"changes": as_json(missing)})
         accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
     return {fence: fence in accepted for fence in by_fence}
 
@@ -96,7 +94,7 @@ def renew(leases: Sequence[Fence], *, owner: str, lease: timedelta) -> Steps[Ren
     rows = yield Statement(
         "renew_leases",
         {
-            "leases": _json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)]),
+            "leases": as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)]),
             "owner": owner,
             "lease_us": microseconds(lease),
         },
@@ -150,7 +148,7 @@ def promote_due(*, most: int = 1000) -> Steps[int]:
     return len(rows)
 
 
-@operation
+@query
 def next_due() -> Steps[timedelta | None]:
     """Tell how long until the next scheduled or retrying job is due."""
     rows = yield Statement("next_due")
@@ -171,7 +169,7 @@ def unblock(*, most_keys: int = 100) -> Steps[int]:
         waiting = yield Statement("blocked_jobs", {"limit_key": limit_key, "most": 1000})
         room = _let_through(waiting, usage=usage)
         if room:
-            rows = yield Statement("unblock_jobs", {"ids": _json(room)})
+            rows = yield Statement("unblock_jobs", {"ids": as_json(room)})
             through += len(rows)
     return through
 
@@ -202,7 +200,3 @@ def _rescue(job_id: str, attempt: int, crashes: int, owner: str, asked_to_stop: 
         error=outcome.error,
         kind="crashed",
     )
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

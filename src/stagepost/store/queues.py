@@ -13,9 +13,9 @@ from stagepost.errors import ConfigurationError
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import LIVE, JobState
 from stagepost.model.rate import RateLimit, take
-from stagepost.store.jobs import as_json, audit
+from stagepost.store.jobs import audit
 from stagepost.store.leases import claim
-from stagepost.store.statement import Statement, Steps, operation
+from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "ALL_QUEUES",
@@ -79,7 +79,7 @@ def set_limits(
     yield from audit(actor, "limit_queue", name, detail=as_json(limits)).start()
 
 
-@operation
+@query
 def queue_settings(names: Iterable[str]) -> Steps[dict[str, QueueSettings]]:
     """Read the settings of some queues, and of all queues together, for a worker to keep for a while."""
     rows = yield Statement("list_queue_settings")
@@ -98,7 +98,7 @@ class Queue(msgspec.Struct, frozen=True):
     settings: QueueSettings
 
 
-@operation
+@query
 def list_queues() -> Steps[list[Queue]]:
     """List the queues that have live jobs or settings, by name. Counts every live job."""
     rows = yield Statement("list_queue_settings")

@@ -12,8 +12,8 @@ from stagepost.errors import ConfigurationError, ScheduleNotFound
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, NewJob, microseconds
 from stagepost.model.schedule import CatchUp, DueTimes, Rule, due_times, parse_rule
-from stagepost.store.jobs import as_json, audit, enqueue_many
-from stagepost.store.statement import Statement, Steps, operation
+from stagepost.store.jobs import audit, enqueue_many
+from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "Fired",
@@ -92,14 +92,14 @@ def put_schedule(
         yield Statement("change_schedule", {**facts, "next_due_at": next_due_at})
 
 
-@operation
+@query
 def list_schedules() -> Steps[list[Schedule]]:
     """List all schedules by name."""
     rows = yield Statement("list_schedules")
     return [Schedule(*row) for row in rows]
 
 
-@operation
+@query
 def list_runs(schedule_name: str, *, before: int = NEVER, most: int = 50) -> Steps[list[Run]]:
     """List when a schedule fired, newest first; `before` is the last due time of the page before."""
     rows = yield Statement("list_runs", {"name": schedule_name, "before": before, "most": most})
@@ -146,7 +146,7 @@ def run_now(name: str, *, actor: str) -> Steps[Enqueued]:
     return enqueued
 
 
-@operation
+@query
 def next_schedule_due() -> Steps[timedelta | None]:
     """Tell how long until a schedule is due, not more than zero if one is; None if there is none."""
     rows = yield Statement("next_schedule_due")

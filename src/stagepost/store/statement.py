@@ -8,13 +8,20 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
-__all__ = ["NO_PARAMETERS", "Operation", "Rows", "Statement", "Steps", "operation"]
+import msgspec
+
+__all__ = ["NO_PARAMETERS", "Operation", "Rows", "Statement", "Steps", "as_json", "operation", "query"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 Rows = list[tuple[Any, ...]]
 NO_PARAMETERS: Mapping[str, Any] = {}
+
+
+def as_json(value: Any) -> str:
+    """Encode rows for a statement that takes them as one JSON parameter."""
+    return msgspec.json.encode(value).decode()
 
 
 class Statement(NamedTuple):
@@ -34,6 +41,8 @@ class Operation(Generic[T]):
     function: Callable[..., Steps[T]]
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
+    is_read_only: bool = False
+    """It changes nothing, so it need not wait for those who do."""
 
     def __iter__(self) -> Iterator[Statement]:
         """Start it from the beginning; `yield from` makes it part of another operation."""
@@ -61,5 +70,15 @@ def operation(function: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
     @wraps(function)
     def make(*arguments: P.args, **options: P.kwargs) -> Operation[T]:
         return Operation(function, arguments, options)
+
+    return make
+
+
+def query(function: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
+    """Make a generator function return an operation that only reads."""
+
+    @wraps(function)
+    def make(*arguments: P.args, **options: P.kwargs) -> Operation[T]:
+        return Operation(function, arguments, options, is_read_only=True)
 
     return make

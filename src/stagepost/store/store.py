@@ -112,7 +112,7 @@ class Store:
         with self.pool.connection() as loan:
             connection = loan.connection
             with self._deadlines.limit(self.call_seconds, connection.abort):
-                connection.begin()
+                connection.begin(read_only=operation.is_read_only)
                 try:
                     result = self.drive(operation, connection)
                 except Exception as error:

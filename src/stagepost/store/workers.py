@@ -8,8 +8,7 @@ from datetime import timedelta
 import msgspec
 
 from stagepost.model.job import microseconds
-from stagepost.store.jobs import as_json
-from stagepost.store.statement import Statement, Steps, operation
+from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "ALIVE_WITHIN",
@@ -70,7 +69,7 @@ def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Steps[b
     return bool(rows)
 
 
-@operation
+@query
 def list_workers() -> Steps[list[Worker]]:
     """List the workers that are not forgotten, those that started last first."""
     rows = yield Statement("list_workers")
@@ -100,7 +99,7 @@ class UnservedTask(msgspec.Struct, frozen=True):
     """For how long the oldest could have been run."""
 
 
-@operation
+@query
 def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITHIN) -> Steps[list[UnservedTask]]:
     """Find tasks with jobs queued for longer than `older_than` that no live worker of their queue lists.
 

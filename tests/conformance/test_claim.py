@@ -1,0 +1,154 @@
+"""Claiming and renewing: order, what is passed over, and what a lease holds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from stagepost.model.identity import new_id
+from stagepost.model.job import LeasedJob
+from stagepost.model.lifecycle import JobState
+from stagepost.model.outcome import Completed, Failed
+from stagepost.store import jobs, leases
+from tests.conformance.bench import Bench
+from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, lose_lease, new_job, running, settle
+
+
+def test_a_claim_leases_the_job_and_gives_all_a_worker_needs(store: Bench) -> None:
+    created = store.now
+    job = new_job(limit_key="printer", limit=2, available_at=created - 5)
+    store.run(jobs.enqueue(job))
+    store.run(leases.unblock())
+    store.clock.advance(2)
+
+    [leased] = claim(store, owner="worker-a")
+
+    assert leased == LeasedJob(
+        id=job.id,
+        task_name=TASK,
+        queue_name=QUEUE,
+        attempt=1,
+        failures=0,
+        crashes=0,
+        max_attempts=4,
+        priority=7,
+        created_at=created,
+        available_at=created - 5,
+        payload=job.payload,
+        context=job.context,
+        limit_key="printer",
+        owner="worker-a",
+    )
+    stored = store.run(jobs.get(job.id))
+    assert (stored.state, stored.attempt, stored.locked_by) == (JobState.RUNNING, 1, "worker-a")
+    assert (stored.started_at, stored.updated_at) == (store.now, store.now)
+    assert stored.lease_until == store.now + 30_000_000
+    assert stored.created_at == created
+
+
+def test_the_larger_priority_goes_first_then_the_longer_due_then_the_smaller_id(store: Bench) -> None:
+    earlier, later = new_id(), new_id()
+    expected = [
+        enqueue(store, priority=9, available_at=store.now - 10),
+        enqueue(store, priority=5, available_at=store.now - 30),
+        enqueue(store, priority=5, available_at=store.now - 20, id=earlier),
+        enqueue(store, priority=5, available_at=store.now - 20, id=later),
+        enqueue(store, priority=-1, available_at=store.now - 90),
+    ]
+
+    first, rest = claim(store, slots=2), claim(store, slots=10)
+
+    assert [job.id for job in first] == expected[:2]
+    assert [job.id for job in rest] == expected[2:]
+
+
+def test_a_claim_takes_no_more_than_its_slots(store: Bench) -> None:
+    store.run(jobs.enqueue_many([new_job() for _ in range(5)]))
+
+    assert len(claim(store, slots=3)) == 3
+    assert len(claim(store, slots=3)) == 2
+    assert claim(store, slots=3) == []
+
+
+def test_jobs_of_other_queues_and_of_unknown_tasks_are_passed_over(store: Bench) -> None:
+    enqueue(store, queue_name="other")
+    enqueue(store, task_name="unknown_here", priority=100)
+    wanted = enqueue(store)
+
+    assert [job.id for job in claim(store, slots=10)] == [wanted]
+
+
+def test_a_worker_without_tasks_gets_nothing(store: Bench) -> None:
+    enqueue(store)
+
+    assert store.run(leases.claim(QUEUE, owner="worker-a", task_names=[], slots=5, lease=LEASE)) == []
+
+
+def test_only_queued_jobs_are_claimed(store: Bench) -> None:
+    enqueue(store, delay_us=1)
+    enqueue(store, limit_key="printer", limit=1)
+    retrying = running(store)
+    settle(store, retrying, Failed("no paper", timedelta(seconds=1)))
+    running(store)
+
+    assert claim(store, slots=10, owner="worker-b") == []
+
+
+def test_the_number_of_the_attempt_grows_with_every_claim(store: Bench) -> None:
+    first = running(store)
+    lose_lease(store)
+
+    [second] = claim(store, owner="worker-b")
+
+    assert (first.attempt, second.attempt) == (1, 2)
+    assert (second.crashes, second.failures) == (1, 0)
+
+
+def test_a_claim_forgets_that_an_earlier_attempt_was_asked_to_stop(store: Bench) -> None:
+    first = running(store)
+    store.run(jobs.cancel(first.id, actor="ada"))
+    store.run(leases.release_strays(owner="worker-a", held=[]))
+
+    [second] = claim(store)
+
+    assert store.run(jobs.get(second.id)).cancel_requested_at is None
+
+
+def test_renewing_extends_the_lease_from_now(store: Bench) -> None:
+    job = running(store)
+    store.clock.advance(20)
+
+    renewed = store.run(leases.renew([(job.id, 1)], owner="worker-a", lease=timedelta(seconds=45)))
+
+    assert (renewed.held, renewed.asked_to_stop) == ({(job.id, 1)}, frozenset())
+    assert store.run(jobs.get(job.id)).lease_until == store.now + 45_000_000
+
+
+def test_renewing_many_tells_which_are_held_and_which_are_asked_to_stop(store: Bench) -> None:
+    held, stopped, ended = running(store), running(store), running(store)
+    store.run(jobs.cancel(stopped.id, actor="ada"))
+    settle(store, ended, Completed())
+
+    renewed = store.run(
+        leases.renew([(job.id, job.attempt) for job in (ended, stopped, held)], owner="worker-a", lease=LEASE)
+    )
+
+    assert renewed.held == {(held.id, 1), (stopped.id, 1)}
+    assert renewed.asked_to_stop == {(stopped.id, 1)}
+
+
+def test_a_lost_lease_cannot_be_renewed(store: Bench) -> None:
+    job = running(store)
+    lose_lease(store)
+    [again] = claim(store, owner="worker-b")
+    until = store.run(jobs.get(job.id)).lease_until
+    store.clock.advance(1)
+
+    renewed = store.run(leases.renew([(job.id, job.attempt)], owner="worker-a", lease=LEASE))
+    stolen = store.run(leases.renew([(job.id, again.attempt)], owner="worker-a", lease=LEASE))
+
+    assert (renewed.held, stolen.held) == (frozenset(), frozenset())
+    assert store.run(jobs.get(job.id)).lease_until == until
+
+
+def test_nothing_to_renew_is_no_trouble(store: Bench) -> None:
+    assert store.run(leases.renew([], owner="worker-a", lease=LEASE)).held == frozenset()

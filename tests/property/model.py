@@ -1,0 +1,343 @@
+"""The job store in plain Python, small enough to be believed: what every operation must do to every row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+from stagepost.errors import IllegalTransition, JobNotFound, UniqueKeyTaken
+from stagepost.model.job import LeasedJob, NewJob, OnConflict, microseconds
+from stagepost.model.outcome import Abandoned, Completed, Crashed, Failed, Outcome, Refused, Released, Snoozed
+from stagepost.model.reason import reason_of
+
+CRASHES_ALLOWED = 3
+UNIQUE_KEYS_KEPT_US = 60_000_000
+Fence = tuple[str, int]
+
+
+@dataclass
+class ModelJob:
+    """One row, live or ended; attributes are called as the columns are."""
+
+    id: str
+    task_name: str
+    queue_name: str
+    payload: str
+    context: str | None
+    priority: int
+    max_attempts: int
+    unique_key: str | None
+    limit_key: str | None
+    limit_slots: int | None
+    available_at: int
+    created_at: int
+    updated_at: int
+    state: str = "queued"
+    attempts: int = 0
+    failures: int = 0
+    crashes: int = 0
+    lease_until: int | None = None
+    locked_by: str | None = None
+    started_at: int | None = None
+    cancel_requested_at: int | None = None
+    finished_at: int | None = None
+    result: str | None = None
+    error: str | None = None
+    reason: str | None = None
+
+    @property
+    def processed_by(self) -> str | None:
+        return self.locked_by
+
+    @property
+    def claim_order(self) -> tuple[int, int, str]:
+        return -self.priority, self.available_at, self.id
+
+
+@dataclass
+class Model:
+    """Dictionaries for tables, and a number for the clock."""
+
+    now: int
+    live: dict[str, ModelJob] = field(default_factory=dict)
+    ended: dict[str, ModelJob] = field(default_factory=dict)
+    held: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Unique keys held for a period: by which job, until when."""
+    limit_keys: set[str] = field(default_factory=set)
+    queues: dict[str, int | None] = field(default_factory=dict)
+    """Since when each queue is paused, if it is."""
+    failures: dict[Fence, tuple[str, str]] = field(default_factory=dict)
+    audit: list[tuple[str, str, str, str | None]] = field(default_factory=list)
+    ledger: list[Fence] = field(default_factory=list)
+    """What handlers wrote in the transactions in which they completed their jobs."""
+    ends: list[str] = field(default_factory=list)
+    """Every job that ended, as often as it did."""
+
+    # ---- asking for jobs
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[tuple[str, bool]]:
+        """An id that was seen before is the same job; a unique key that is held gives its holder."""
+        found: dict[str, str] = {}
+        for job in sorted(jobs, key=attrgetter("id")):
+            found[job.id] = self._period_holder(job) if job.unique_for_us is not None else job.id
+        for job in sorted(jobs, key=attrgetter("id")):
+            if found[job.id] == job.id and job.id not in self.live and job.id not in self.ended:
+                found[job.id] = self._live_holder(job) or self._insert(job)
+        for job in jobs:
+            if found[job.id] != job.id:
+                self._replace(self.live.get(found[job.id]), job)
+        return [(found[job.id], found[job.id] == job.id) for job in jobs]
+
+    def _period_holder(self, job: NewJob) -> str:
+        assert job.unique_key is not None
+        assert job.unique_for_us is not None
+        holder, until = self.held.get(job.unique_key, (job.id, 0))
+        if until > self.now and holder != job.id:
+            return holder
+        self.held[job.unique_key] = (job.id, self.now + job.unique_for_us)
+        return job.id
+
+    def _live_holder(self, job: NewJob) -> str | None:
+        if job.unique_key is None or job.unique_for_us is not None:
+            return None
+        return next((known.id for known in self.live.values() if known.unique_key == job.unique_key), None)
+
+    def _insert(self, job: NewJob) -> str:
+        due = self.now + job.delay_us if job.available_at is None else job.available_at
+        self.live[job.id] = ModelJob(
+            id=job.id,
+            task_name=job.task_name,
+            queue_name=job.queue_name,
+            payload=job.payload,
+            context=job.context,
+            priority=job.priority,
+            max_attempts=job.max_attempts,
+            unique_key=None if job.unique_for_us is not None else job.unique_key,
+            limit_key=job.limit_key,
+            limit_slots=job.limit,
+            available_at=due,
+            created_at=self.now,
+            updated_at=self.now,
+            state="scheduled" if due > self.now else "blocked" if job.limit_key else "queued",
+        )
+        return job.id
+
+    def _replace(self, holder: ModelJob | None, job: NewJob) -> None:
+        if holder is None or holder.state == "running" or job.on_conflict is OnConflict.KEEP:
+            return
+        holder.payload, holder.context, holder.updated_at = job.payload, job.context, self.now
+        if job.on_conflict is OnConflict.DEBOUNCE and job.delay_us:
+            holder.state, holder.available_at = "scheduled", self.now + job.delay_us
+
+    # ---- attempts
+
+    def claim(self, queue_name: str, *, owner: str, task_names: Sequence[str], slots: int, lease_us: int) -> list[str]:
+        if self.queues.get(queue_name) is not None:
+            return []
+        claimable = [
+            job
+            for job in self.live.values()
+            if job.state == "queued" and job.queue_name == queue_name and job.task_name in task_names
+        ]
+        claimed = sorted(claimable, key=attrgetter("claim_order"))[:slots]
+        for job in claimed:
+            job.state, job.attempts, job.locked_by = "running", job.attempts + 1, owner
+            job.lease_until, job.started_at, job.updated_at = self.now + lease_us, self.now, self.now
+        return [job.id for job in claimed]
+
+    def renew(self, leases: Iterable[LeasedJob], *, owner: str, lease_us: int) -> tuple[set[Fence], set[Fence]]:
+        held = [lease for lease in leases if self.holds(lease) and lease.owner == owner]
+        for lease in held:
+            self.live[lease.id].lease_until = self.now + lease_us
+        asked = [lease for lease in held if self.live[lease.id].cancel_requested_at is not None]
+        return {(lease.id, lease.attempt) for lease in held}, {(lease.id, lease.attempt) for lease in asked}
+
+    def holds(self, lease: LeasedJob) -> bool:
+        """Whether this attempt is the one that counts."""
+        job = self.live.get(lease.id)
+        return job is not None and (job.attempts, job.locked_by) == (lease.attempt, lease.owner)
+
+    def settle(self, endings: Iterable[tuple[LeasedJob, Outcome]]) -> dict[Fence, bool]:
+        """The first outcome of an attempt counts; one that ended its job already is told that it did."""
+        verdicts: dict[Fence, bool] = {}
+        for lease, outcome in endings:
+            if (lease.id, lease.attempt) not in verdicts:
+                verdicts[lease.id, lease.attempt] = self._settle(lease, outcome)
+        return verdicts
+
+    def _settle(self, lease: LeasedJob, outcome: Outcome) -> bool:
+        if self.holds(lease):
+            self._apply(self.live[lease.id], outcome)
+            return True
+        ended = self.ended.get(lease.id)
+        return ended is not None and (ended.attempts, ended.locked_by) == (lease.attempt, lease.owner)
+
+    def _apply(self, job: ModelJob, outcome: Outcome) -> None:
+        self._count(job, outcome)
+        match outcome:
+            case Completed(result):
+                self._end(job, "completed", result=result)
+            case Refused(error):
+                self._end(job, "failed", error=error)
+            case Abandoned(reason):
+                self._end(job, "cancelled", error=reason)
+            case Failed(error) if job.failures >= job.max_attempts:
+                self._end(job, "dead_letter", error=error)
+            case Crashed(error) if job.crashes >= CRASHES_ALLOWED:
+                self._end(job, "dead_letter", error=error)
+            case _ if job.cancel_requested_at is not None:
+                self._end(job, "cancelled", error="cancelled on request")
+            case Failed(_, delay):
+                self._put_back(job, "retrying", self.now + microseconds(delay))
+            case Snoozed(delay):
+                self._put_back(job, "scheduled", self.now + microseconds(delay))
+            case Released() | Crashed():
+                self._put_back(job, "blocked" if job.limit_key else "queued", job.available_at)
+
+    def _count(self, job: ModelJob, outcome: Outcome) -> None:
+        match outcome:
+            case Failed(error) | Refused(error):
+                job.failures += 1
+                self.failures[job.id, job.attempts] = ("failed" if isinstance(outcome, Failed) else "refused", error)
+            case Crashed(error):
+                job.crashes += 1
+                self.failures[job.id, job.attempts] = ("crashed", error)
+
+    def _put_back(self, job: ModelJob, state: str, available_at: int) -> None:
+        job.state, job.available_at, job.updated_at = state, available_at, self.now
+        job.lease_until = job.locked_by = None
+
+    def _end(self, job: ModelJob, state: str, *, result: str | None = None, error: str | None = None) -> None:
+        job.state, job.result, job.error, job.finished_at = state, result, error, self.now
+        job.reason = reason_of(error) if state in {"failed", "dead_letter"} else None
+        self.ended[job.id] = self.live.pop(job.id)
+        self.ends.append(job.id)
+
+    # ---- upkeep
+
+    def rescue(self, grace_us: int) -> set[tuple[str, str]]:
+        """Returns what became of each job whose lease ended longer ago than `grace_us`."""
+        expired = [job for job in self.live.values() if (job.lease_until or self.now) < self.now - grace_us]
+        for job in expired:
+            if job.cancel_requested_at is not None:
+                self._end(job, "cancelled", error="cancelled; its worker was gone")
+            else:
+                error = f"worker {job.locked_by} died or lost its lease during attempt {job.attempts}"
+                self._apply(job, Crashed(error))
+        return {(job.id, job.state if job.id in self.ended else "queued") for job in expired}
+
+    def release_strays(self, owner: str, held: set[Fence]) -> set[str]:
+        strays = [
+            job
+            for job in self.live.values()
+            if job.locked_by == owner and (job.id, job.attempts) not in held
+        ]
+        for job in strays:
+            self._apply(job, Released())
+        return {job.id for job in strays}
+
+    def promote(self) -> int:
+        due = [
+            job
+            for job in self.live.values()
+            if job.state in {"retrying", "scheduled"} and job.available_at <= self.now
+        ]
+        for job in due:
+            job.state, job.updated_at = "blocked" if job.limit_key else "queued", self.now
+        return len(due)
+
+    def unblock(self) -> int:
+        """Let blocked jobs through in order, each if its own limit leaves room; one that must wait holds up the rest."""
+        through = 0
+        blocked = [job for job in self.live.values() if job.state == "blocked"]
+        for limit_key in {job.limit_key for job in blocked if job.limit_key is not None}:
+            self.limit_keys.add(limit_key)
+            for job in sorted((job for job in blocked if job.limit_key == limit_key), key=attrgetter("claim_order")):
+                if self.usage(limit_key) >= (job.limit_slots or 1):
+                    break
+                job.state, job.updated_at = "queued", self.now
+                through += 1
+        return through
+
+    def usage(self, limit_key: str) -> int:
+        """How many jobs count against a limit."""
+        return sum(job.limit_key == limit_key and job.state in {"queued", "running"} for job in self.live.values())
+
+    def prune(self, older_us: int) -> int:
+        old = [job.id for job in self.ended.values() if (job.finished_at or 0) < self.now - older_us]
+        unheld = [key for key, (_, until) in self.held.items() if until < self.now - UNIQUE_KEYS_KEPT_US]
+        self._forget(old)
+        for key in unheld:
+            del self.held[key]
+        return len(old) + len(unheld)
+
+    def prune_limit_keys(self) -> None:
+        self.limit_keys &= {job.limit_key for job in self.live.values() if job.limit_key is not None}
+
+    def _forget(self, job_ids: Iterable[str]) -> None:
+        for job_id in job_ids:
+            del self.ended[job_id]
+        self.failures = {fence: what for fence, what in self.failures.items() if fence[0] in self.live or fence[0] in self.ended}
+
+    # ---- operators
+
+    def cancel(self, job_id: str, actor: str) -> str:
+        if job_id in self.ended and self.ended[job_id].state == "cancelled":
+            return "cancelled"
+        if job_id in self.ended:
+            raise IllegalTransition(job_id, self.ended[job_id].state, "be cancelled")
+        if job_id not in self.live:
+            raise JobNotFound(job_id)
+        job = self.live[job_id]
+        self.audit.append((actor, "cancel", job_id, job.state))
+        if job.state == "running":
+            job.cancel_requested_at = self.now
+            return "running"
+        self._end(job, "cancelled", error=f"cancelled by {actor}")
+        return "cancelled"
+
+    def restart(self, job_ids: Iterable[str], actor: str) -> set[str]:
+        """Either all that have ended, or, if two live jobs would have one unique key, none."""
+        again = {job_id for job_id in job_ids if job_id in self.ended}
+        keys = [job.unique_key for job in self.live.values()] + [self.ended[job_id].unique_key for job_id in again]
+        taken = [key for key in keys if key is not None]
+        if len(taken) > len(set(taken)):
+            raise UniqueKeyTaken(taken[0], "one of them")
+        for job_id in again:
+            job = self.ended.pop(job_id)
+            self.audit.append((actor, "restart", job_id, job.state))
+            self.live[job_id] = replace(
+                job,
+                state="blocked" if job.limit_key else "queued",
+                available_at=self.now,
+                updated_at=self.now,
+                **dict.fromkeys(("failures", "crashes"), 0),
+                **dict.fromkeys(FORGOTTEN_AT_RESTART),
+            )
+        return again
+
+    def discard(self, job_ids: Iterable[str], actor: str) -> set[str]:
+        there = {job_id for job_id in job_ids if job_id in self.ended}
+        for job_id in there:
+            job = self.ended[job_id]
+            self.audit.append((actor, "discard", job_id, f"{job.task_name}, {job.state}"))
+        self._forget(there)
+        return there
+
+    def pause(self, queue_name: str, actor: str) -> None:
+        self.queues[queue_name] = self.queues.get(queue_name) or self.now
+        self.audit.append((actor, "pause_queue", queue_name, None))
+
+    def resume(self, queue_name: str, actor: str) -> None:
+        if queue_name in self.queues:
+            self.queues[queue_name] = None
+        self.audit.append((actor, "resume_queue", queue_name, None))
+
+
+FORGOTTEN_AT_RESTART = (
+    "lease_until", "locked_by", "started_at", "cancel_requested_at", "finished_at", "result", "error", "reason",
+)  # fmt: skip
+
+Step = Callable[[Model], Any]

@@ -1,0 +1,130 @@
+"""The real store beside the model: one empty database per example, its rows read back whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from stagepost.clock import ManualClock
+from stagepost.store import Store
+from stagepost.store.connection import Connection
+from stagepost.store.migrate import migrate
+from stagepost.store.statement import Operation
+from stagepost.store.transaction import run_in
+from tests.property.model import Model
+
+T = TypeVar("T")
+
+COMMON = (
+    "id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key, "
+    "limit_slots, payload, context, available_at, created_at, started_at, "
+)
+LIVE = COMMON + "lease_until, locked_by, cancel_requested_at, updated_at"
+ENDED = COMMON + "processed_by, result, error, reason, finished_at"
+LEDGER = "ledger"
+"""A table of the application's; without a unique key, which would hide duplicates."""
+
+TABLES: dict[str, tuple[str, Callable[[Model], list[tuple[Any, ...]]]]] = {
+    "stagepost_job": (LIVE, lambda model: _rows(model.live.values(), LIVE)),
+    "stagepost_job_history": (ENDED, lambda model: _rows(model.ended.values(), ENDED)),
+    "stagepost_failure": (
+        "job_id, attempt, kind, error",
+        lambda model: [(*fence, *what) for fence, what in model.failures.items()],
+    ),
+    "stagepost_unique_key": (
+        "unique_key, job_id, held_until",
+        lambda model: [(key, *holder) for key, holder in model.held.items()],
+    ),
+    "stagepost_limit_key": ("limit_key", lambda model: [(key,) for key in model.limit_keys]),
+    "stagepost_queue": ("name, paused_at", lambda model: list(model.queues.items())),
+    "stagepost_audit": ("actor, action, subject, detail", lambda model: list(model.audit)),
+    LEDGER: ("job_id, attempt", lambda model: list(model.ledger)),
+}
+"""The columns that matter of each table, and what the model says they hold."""
+
+
+class RolledBack(Exception):  # noqa: N818 - nothing went wrong
+    """Leaves a caller's transaction without committing it."""
+
+
+@dataclass
+class Rows:
+    """What the tables hold, by table."""
+
+    tables: dict[str, list[tuple[Any, ...]]]
+
+    def states(self, table: str) -> dict[str, str]:
+        """Every job's state, by id."""
+        return {row[0]: row[3] for row in self.tables[table]}
+
+
+class World:
+    """A migrated database that is emptied for every example."""
+
+    def __init__(self, url: str) -> None:
+        self.store = Store.at(url, pool_size=2)
+        migrate(self.store)
+        with self.store.transaction() as connection:
+            connection.execute(f"create table {LEDGER} (job_id varchar(36), attempt integer)", {})
+
+    def begin(self) -> Model:
+        """Empty every table and stop the clock."""
+        self.store.clock = clock = ManualClock()
+        with self.store.transaction() as connection:
+            for table in TABLES:
+                connection.execute(f"delete from {table}", {})
+        now = clock.instant()
+        assert now is not None
+        return Model(now)
+
+    def advance(self, seconds: float) -> int:
+        """Move the clock on; returns the new instant."""
+        clock = self.store.clock
+        assert isinstance(clock, ManualClock)
+        clock.advance(seconds)
+        now = clock.instant()
+        assert now is not None
+        return now
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation in a transaction of its own."""
+        return self.store.run(operation)
+
+    def run_in_callers_transaction(
+        self, operation: Operation[T], *, commit: Callable[[T], bool], effect: Sequence[tuple[str, int]] = ()
+    ) -> T:
+        """Run an operation, and the caller's own writes before it, in the caller's transaction."""
+        try:
+            with self.store.transaction() as connection:
+                for job_id, attempt in effect:
+                    connection.execute(f"insert into {LEDGER} values ('{job_id}', {attempt})", {})
+                result = run_in(connection.raw, operation, clock=self.store.clock)
+                if not commit(result):
+                    raise RolledBack
+        except RolledBack:
+            pass
+        return result
+
+    def rows(self) -> Rows:
+        """Read every table whole."""
+        with self.store.transaction() as connection:
+            return Rows({table: _read(connection, table, columns) for table, (columns, _) in TABLES.items()})
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def expected_rows(model: Model) -> Rows:
+    """What the tables must hold, if the model is right."""
+    return Rows({table: sorted(rows(model), key=repr) for table, (_, rows) in TABLES.items()})
+
+
+def _read(connection: Connection, table: str, columns: str) -> list[tuple[Any, ...]]:
+    return sorted(connection.execute(f"select {columns} from {table}", {}), key=repr)
+
+
+def _rows(jobs: Any, columns: str) -> list[tuple[Any, ...]]:
+    row = attrgetter(*columns.split(", "))
+    return [row(job) for job in jobs]
