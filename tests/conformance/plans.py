@@ -42,7 +42,7 @@ def analyze(store: Bench, *tables: str) -> None:
 
 def _sqlite_scans(rows: Rows) -> set[str]:
     details = [str(row[3]) for row in rows]
-    return {match[1] for detail in details if (match := re.match(r"SCAN (\w+)(?! USING)", detail))}
+    return {match[1] for detail in details if (match := re.fullmatch(r"SCAN (\w+)", detail))}
 
 
 def _postgres_scans(rows: Rows) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from stagepost.model.job import Enqueued, Job, NewJob, OnConflict, microseconds
@@ -60,7 +61,7 @@ def test_every_column_of_a_new_job_is_what_was_asked(store: Bench) -> None:
     "text", ["plain", "Grüße, 世界 🚚", 'quotes " and \' and \\ and %s and :now', "line\nbreak\ttab", "\u2028 \x7f"]
 )
 def test_text_comes_back_as_it_went_in(store: Bench, text: str) -> None:
-    payload = jobs.as_json({"text": text})
+    payload = msgspec.json.encode({"text": text}).decode()
     job = new_job(payload=payload, context=payload, queue_name=text, task_name=text, unique_key=text)
 
     enqueue(store, job)

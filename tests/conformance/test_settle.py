@@ -23,7 +23,7 @@ from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, enqueue, lose_lease, new_job, running, settle
 
-EVERY_OUTCOME = [
+EVERY_OUTCOME: list[Outcome] = [
     Completed('{"pages":3}'),
     Failed("no paper", timedelta(seconds=5), "line 1"),
     Refused("no such letter", "line 2"),
@@ -185,6 +185,32 @@ def test_a_released_job_with_a_limit_waits_for_room_again(store: Bench) -> None:
     assert store.run(jobs.get(job.id)).state is JobState.BLOCKED
 
 
+@pytest.mark.parametrize(
+    "outcome",
+    [outcome for outcome in EVERY_OUTCOME if isinstance(outcome, Failed | Snoozed | Released | Crashed)],
+    ids=lambda outcome: type(outcome).__name__,
+)
+def test_a_job_asked_to_stop_is_not_run_again(store: Bench, outcome: Outcome) -> None:
+    job = running(store)
+    store.run(jobs.cancel(job.id, actor="ada"))
+    store.clock.advance(1)
+
+    assert settle(store, job, outcome) is True
+
+    cancelled = store.run(jobs.get(job.id))
+    assert (cancelled.state, cancelled.finished_at) == (JobState.CANCELLED, store.now)
+    assert cancelled.error == (getattr(outcome, "error", None) or "cancelled while it ran")
+
+
+def test_a_job_asked_to_stop_may_complete_all_the_same(store: Bench) -> None:
+    job = running(store)
+    store.run(jobs.cancel(job.id, actor="ada"))
+
+    assert settle(store, job, Completed()) is True
+
+    assert store.run(jobs.get(job.id)).state is JobState.COMPLETED
+
+
 def test_a_crash_is_counted_apart_from_failures(store: Bench) -> None:
     job = running(store)
 
@@ -252,7 +278,6 @@ def test_an_ended_job_is_held_by_the_attempt_that_ended_it_alone(store: Bench) -
 def test_many_outcomes_settle_together(store: Bench) -> None:
     leased = [running(store, payload=f'{{"number":{number}}}') for number in range(len(EVERY_OUTCOME))]
     lost = running(store)
-    store.run(jobs.cancel(lost.id, actor="ada"))
     settle(store, lost, Released())
 
     held = store.run(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any
 
 from stagepost.errors import IllegalTransition, JobNotFound, UniqueKeyTaken
 from stagepost.model.job import LeasedJob, NewJob, OnConflict, microseconds
@@ -72,6 +71,8 @@ class Model:
     audit: list[tuple[str, str, str, str | None]] = field(default_factory=list)
     ledger: list[Fence] = field(default_factory=list)
     """What handlers wrote in the transactions in which they completed their jobs."""
+    born: list[str] = field(default_factory=list)
+    """Every job that was stored, as often as it was: one that was pruned may be asked for again."""
     ends: list[str] = field(default_factory=list)
     """Every job that ended, as often as it did."""
 
@@ -122,6 +123,7 @@ class Model:
             updated_at=self.now,
             state="scheduled" if due > self.now else "blocked" if job.limit_key else "queued",
         )
+        self.born.append(job.id)
         return job.id
 
     def _replace(self, holder: ModelJob | None, job: NewJob) -> None:
@@ -339,5 +341,3 @@ class Model:
 FORGOTTEN_AT_RESTART = (
     "lease_until", "locked_by", "started_at", "cancel_requested_at", "finished_at", "result", "error", "reason",
 )  # fmt: skip
-
-Step = Callable[[Model], Any]

@@ -59,6 +59,15 @@ class Rows:
         """Every job's state, by id."""
         return {row[0]: row[3] for row in self.tables[table]}
 
+    def attempts(self) -> dict[str, int]:
+        """Every job's latest attempt, by id."""
+        return {row[0]: row[5] for table in ("stagepost_job", "stagepost_job_history") for row in self.tables[table]}
+
+    def restarts(self, job_id: str) -> int:
+        """How often an operator is recorded to have restarted a job."""
+        audit = self.tables["stagepost_audit"]
+        return sum((action, subject) == ("restart", job_id) for _, action, subject, _ in audit)
+
 
 class World:
     """A migrated database that is emptied for every example."""

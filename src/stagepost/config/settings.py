@@ -24,8 +24,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     database_url: str = "sqlite:///stagepost.db"
     concurrency: int = 10
     """How many jobs one worker process runs at once."""
-    prefetch: int = 10
-    """How many more it leases ahead, so that no slot waits for the database."""
+    prefetch: int | None = None
+    """How many more it leases ahead, so that no slot waits for the database; None adapts to how fast jobs end."""
     lease: float = 30.0
     """How long a silent worker keeps its jobs."""
     poll_shortest: float = 0.2
@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be more than 0 seconds.")
         for name in ("prefetch", "shutdown_timeout", "history_days"):
-            if getattr(self, name) < 0:
+            if (getattr(self, name) or 0) < 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it cannot be negative.")
 
     @property

@@ -55,21 +55,24 @@ def settle(changes: Sequence[Settlement]) -> Steps[dict[Fence, bool]]:
     """Write what attempts gave, all in one transaction. Says for each attempt whether its fence still held.
 
     An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose
-    reply was lost) counts as held. Of two changes for one attempt the first counts.
+    reply was lost) counts as held. Of two changes for one attempt the first counts. A job that was asked to stop
+    is not run again: instead of being put off it ends as cancelled.
     """
     by_fence: dict[Fence, Settlement] = {}
     for change in changes:
         by_fence.setdefault(change.fence, change)
     # Sorted: two workers that settle the same jobs in opposite order would deadlock.
     ordered = [by_fence[fence] for fence in sorted(by_fence)]
+    ends = [change for change in ordered if change.is_final]
+    delays = [change for change in ordered if not change.is_final]
     accepted: set[Fence] = set()
-    for statement, part in (
-        ("end_jobs", [change for change in ordered if change.is_final]),
-        ("reschedule_jobs", [change for change in ordered if not change.is_final]),
-    ):
-        if part:
-            rows = yield Statement(statement, {"changes": as_json(part)})
-            accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
+    if delays:
+        rows = yield Statement("reschedule_jobs", {"changes": as_json(delays)})
+        accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
+        ends += [change.cancelled() for change in delays if change.fence not in accepted]
+    if ends:
+        rows = yield Statement("end_jobs", {"changes": as_json(ends)})
+        accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
     failures = [change for change in ordered if change.kind is not None and change.fence in accepted]
     if failures:
         yield Statement("record_failures", {"failures": as_json(failures)})

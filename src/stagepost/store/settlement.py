@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from stagepost.model.job import LeasedJob, microseconds
-from stagepost.model.lifecycle import FINAL, JobState, next_state
+from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
 from stagepost.model.outcome import (
     Abandoned,
     Completed,
@@ -60,6 +60,11 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     def is_final(self) -> bool:
         """Whether the job moves to history."""
         return self.state in FINAL
+
+    def cancelled(self) -> Settlement:
+        """The same for a job that was asked to stop meanwhile."""
+        state = next_state(JobState.RUNNING, Cause.CANCEL)
+        return msgspec.structs.replace(self, state=state, error=self.error or "cancelled while it ran")
 
     @classmethod
     def of(cls, job: LeasedJob, outcome: Outcome) -> Settlement:

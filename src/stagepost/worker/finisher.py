@@ -35,13 +35,15 @@ class Ending:
 class Finisher(Service):
     """Settles attempts in groups."""
 
-    def __init__(self, store: AsyncStore, flights: Flights, *, on_room: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, store: AsyncStore, flights: Flights, *, on_settled: Callable[[int], None] = lambda _jobs: None
+    ) -> None:
         super().__init__(interval=3600)
         self.settled = 0
         self.lost = 0
         self._store = store
         self._flights = flights
-        self._on_room = on_room
+        self._on_settled = on_settled
         self._endings: list[Ending] = []
         self.on_unlimited: Callable[[], None] = lambda: None
         """Called when a job that counts against a limit has ended, so that the next can be let through."""
@@ -67,7 +69,7 @@ class Finisher(Service):
             self._note(ending, held=held.get(ending.change.fence, False))
         if any(ending.change.limit_key for ending in group):
             self.on_unlimited()
-        self._on_room()
+        self._on_settled(len(group))
         if self._endings:
             self.wake()
         return len(group)

@@ -29,6 +29,7 @@ from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
+from stagepost.worker.pace import Pace
 from stagepost.worker.reporter import Reporter
 
 __all__ = ["Worker"]
@@ -68,8 +69,9 @@ class Worker:
     def _build(self) -> None:
         app, settings, clock = self.app, self.app.settings, self.app.clock
         self.flights = Flights()
+        self.pace = Pace(clock)
         self.store = AsyncStore(app.store)
-        self.finisher = Finisher(self.store, self.flights, on_room=self._wake_claimer)
+        self.finisher = Finisher(self.store, self.flights, on_settled=self._note_settled)
         self.executor = Executor(
             app.registry, self.finisher, concurrency=self.concurrency, clock=clock, new_limiter=app.rate_limiter
         )
@@ -204,7 +206,13 @@ class Worker:
             log.warning("%s", warning)
 
     def _room(self) -> int:
-        return self.concurrency + self.app.settings.prefetch - len(self.flights)
+        prefetch = self.app.settings.prefetch
+        ahead = self.pace.ahead() if prefetch is None else prefetch
+        return self.concurrency + ahead - len(self.flights)
+
+    def _note_settled(self, jobs: int) -> None:
+        self.pace.note(jobs)
+        self.claimer.wake()
 
     def _wake_claimer(self) -> None:
         self.claimer.wake()

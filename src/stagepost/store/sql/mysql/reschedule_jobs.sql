@@ -5,6 +5,7 @@ from json_table(:changes, '$[*]' columns (
 )) as change_
 join stagepost_job as job on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
+  and job.cancel_requested_at is null
 for update
 ;
 update stagepost_job as job
@@ -21,3 +22,4 @@ set job.available_at = case when change_.state = 'queued' then job.available_at 
     job.locked_by = null,
     job.updated_at = :now
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
+  and job.cancel_requested_at is null

@@ -12,4 +12,5 @@ from json_to_recordset(:changes::text::json) as change (
 )
 where job.id = change.id
   and job.attempts = change.attempt and coalesce(job.locked_by, '') = change.owner
+  and job.cancel_requested_at is null
 returning job.id, job.attempts

@@ -16,4 +16,5 @@ set state = case
 from json_each(:changes) as change
 where stagepost_job.id = change.value ->> 'id'
   and attempts = change.value ->> 'attempt' and coalesce(locked_by, '') = change.value ->> 'owner'
+  and cancel_requested_at is null
 returning stagepost_job.id, attempts

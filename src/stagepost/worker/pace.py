@@ -1,0 +1,32 @@
+"""How fast a worker ends jobs, and so how many it should lease ahead."""
+
+from __future__ import annotations
+
+from stagepost.clock import Clock
+
+__all__ = ["Pace"]
+
+AHEAD_SECONDS = 0.25
+"""Jobs for this long are leased ahead: enough to hide a round trip, too few to keep them from other workers."""
+MOST_AHEAD = 500
+SMOOTHING = 0.3
+
+
+class Pace:
+    """Averages jobs per second over the last groups that were settled."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rate = 0.0
+        self._noted_at = clock.monotonic()
+
+    def note(self, jobs: int) -> None:
+        """Take in that so many jobs ended since the last call."""
+        now = self._clock.monotonic()
+        seconds = max(now - self._noted_at, 0.001)
+        self._noted_at = now
+        self._rate += SMOOTHING * (jobs / seconds - self._rate)
+
+    def ahead(self) -> int:
+        """How many jobs to lease beyond the free slots: none for slow jobs, hundreds for quick ones."""
+        return min(int(self._rate * AHEAD_SECONDS), MOST_AHEAD)

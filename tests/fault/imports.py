@@ -1,0 +1,15 @@
+"""Everything a worker of the fault tests needs, imported once in the nursery."""
+
+import aiosqlite
+import asyncmy
+import psycopg
+import pymysql
+
+import stagepost.client
+import stagepost.config.logging
+import stagepost.worker
+import stagepost.worker.child
+import tests.fault.trapped
+import tests.fault.worker_main
+
+__all__ = ["aiosqlite", "asyncmy", "psycopg", "pymysql", "stagepost", "tests"]

@@ -1,0 +1,307 @@
+"""An app with tasks of every kind, good and bad; configured by the environment, as its processes are."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from stagepost.client import JobContext
+from stagepost.errors import LeaseLost, Retryable
+from stagepost.model.retry import RetryPolicy
+from tests.fault.backends import execute
+from tests.fault.records import Sink
+from tests.fault.trapped import KillPoint, Suicide, TrappedApp
+
+SINK = "FAULT_SINK"
+KILL_POINT = "FAULT_KILL_POINT"
+INSERT_EFFECT = "insert into ledger (job_id, attempt, effect, at) values (:id, :attempt, 'done', 0)"
+
+app = TrappedApp(auto_migrate=False)
+if KILL_POINT in os.environ:
+    app.trap = Suicide(msgspec.json.decode(os.environ[KILL_POINT], type=KillPoint))
+sink = Sink(Path(os.environ.get(SINK, os.devnull)))
+
+soon = RetryPolicy(first_delay=timedelta(milliseconds=20), minimum_delay=timedelta(0), jitter=0)
+
+
+def note(ctx: JobContext, what: str) -> None:
+    sink.write(ctx.id, ctx.attempt, what, ctx.job.owner)
+
+
+def commit_effect(ctx: JobContext) -> None:
+    """Write the effect and complete the job in one transaction of the handler's own."""
+    with app.transaction() as tx:
+        execute(tx, INSERT_EFFECT, {"id": ctx.id, "attempt": ctx.attempt})
+        ctx.complete(tx)
+
+
+@app.task(name="transfer", retry=soon)
+def transfer(ctx: JobContext, seconds: float = 0.0) -> None:
+    """An effect in the transaction that completes the job."""
+    note(ctx, "start")
+    if seconds:
+        time.sleep(seconds)
+    commit_effect(ctx)
+
+
+@app.task(name="transfer_flaky", retry=soon)
+def transfer_flaky(ctx: JobContext) -> None:
+    """Fails once, in a transaction of its own, then does its work."""
+    note(ctx, "start")
+    if ctx.job.failures == 0:
+        with app.transaction() as tx:
+            ctx.fail(tx, Retryable("the first time", after=0.02))
+        return
+    commit_effect(ctx)
+
+
+@app.task(name="transfer_async", retry=soon)
+async def transfer_async(ctx: JobContext) -> None:
+    """The same on an asynchronous connection of the handler's own."""
+    note(ctx, "start")
+    async with async_transaction(app.settings.database_url) as (tx, style):
+        await run_async(tx, style, ctx)
+        await ctx.complete_async(tx)
+
+
+@app.task(name="transfer_at_gate", retry=soon)
+def transfer_at_gate(ctx: JobContext, gate: str, inside: bool = False) -> None:
+    """Waits in its first attempt until a file appears, before its transaction or right before its commit."""
+    note(ctx, "start")
+    try:
+        if not inside:
+            wait_at(ctx, gate)
+            commit_effect(ctx)
+            return
+        with app.transaction() as tx:
+            execute(tx, INSERT_EFFECT, {"id": ctx.id, "attempt": ctx.attempt})
+            ctx.complete(tx)
+            wait_at(ctx, gate)
+    except LeaseLost:
+        note(ctx, "lease lost")
+        raise
+
+
+def wait_at(ctx: JobContext, gate: str) -> None:
+    note(ctx, "at gate")
+    while ctx.attempt == 1 and not Path(gate).exists():
+        time.sleep(0.005)
+
+
+@app.task(name="note", retry=soon)
+def plain(ctx: JobContext) -> str:
+    """An effect outside, then a result that the worker stores."""
+    note(ctx, "start")
+    note(ctx, "effect")
+    return ctx.id
+
+
+@app.task(name="note_async", retry=soon)
+async def plain_async(ctx: JobContext, seconds: float = 0.0) -> str:
+    note(ctx, "start")
+    await asyncio.sleep(seconds)
+    note(ctx, "effect")
+    return ctx.id
+
+
+@app.task(name="note_flaky", retry=soon)
+def flaky(ctx: JobContext) -> str:
+    note(ctx, "start")
+    if ctx.job.failures == 0:
+        raise Retryable("the first time", after=0.02)
+    note(ctx, "effect")
+    return ctx.id
+
+
+@app.task(name="note_in_process", pool="process", retry=soon)
+def in_process(ctx: JobContext) -> str:
+    note(ctx, "start")
+    note(ctx, "effect")
+    return ctx.id
+
+
+@app.task(name="note_then_die", retry=soon)
+def note_then_die(ctx: JobContext) -> str:
+    """Its first attempt dies right after its effect outside."""
+    note(ctx, "start")
+    note(ctx, "effect")
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ctx.id
+
+
+@app.task(name="sleep", retry=soon)
+def sleep(ctx: JobContext, seconds: float) -> None:
+    note(ctx, "start")
+    time.sleep(seconds)
+
+
+@app.task(name="sleep_async", retry=soon)
+async def sleep_async(ctx: JobContext, seconds: float) -> None:
+    note(ctx, "start")
+    await asyncio.sleep(seconds)
+
+
+@app.task(name="transfer_blocking_loop", retry=soon)
+async def transfer_blocking_loop(ctx: JobContext, seconds: float) -> None:
+    """Blocks the event loop, which an async handler must never do."""
+    note(ctx, "start")
+    time.sleep(seconds)  # noqa: ASYNC251 - that is the fault
+    commit_effect(ctx)
+
+
+@app.task(name="transfer_holding_gil", retry=soon)
+def transfer_holding_gil(ctx: JobContext, seconds: int) -> None:
+    """Holds the interpreter's lock in its first attempt, so that no thread of this process can renew a lease."""
+    note(ctx, "start")
+    if ctx.attempt == 1:
+        ctypes.PyDLL(None).sleep(seconds)
+    try:
+        commit_effect(ctx)
+    except LeaseLost:
+        note(ctx, "lease lost")
+        raise
+
+
+@app.task(name="note_beside_full_executor", retry=soon)
+async def note_beside_full_executor(ctx: JobContext, threads: int, seconds: float) -> None:
+    """Fills the loop's default executor with sleepers, and waits for the last of them."""
+    note(ctx, "start")
+    await asyncio.gather(*(asyncio.to_thread(time.sleep, seconds) for _ in range(threads)))
+    note(ctx, "effect")
+
+
+class Outrage(BaseException):
+    """Not an Exception."""
+
+
+RAISED: dict[str, type[BaseException]] = {
+    "SystemExit": SystemExit,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "CancelledError": asyncio.CancelledError,
+    "GeneratorExit": GeneratorExit,
+    "StopIteration": StopIteration,
+    "Outrage": Outrage,
+}
+
+
+@app.task(name="raise", retry=soon)
+def raise_(ctx: JobContext, kind: str) -> None:
+    note(ctx, "start")
+    raise RAISED[kind]("on purpose")
+
+
+@app.task(name="raise_async", retry=soon)
+async def raise_async(ctx: JobContext, kind: str) -> None:
+    note(ctx, "start")
+    raise RAISED[kind]("on purpose")
+
+
+@app.task(name="raise_in_process", pool="process", retry=soon)
+def raise_in_process(ctx: JobContext, kind: str) -> None:
+    note(ctx, "start")
+    raise RAISED[kind]("on purpose")
+
+
+@app.task(name="ignore_timeout", timeout=timedelta(seconds=0.2), retry=soon)
+def ignore_timeout(ctx: JobContext, gate: str) -> None:
+    """Neither notices that its time is up nor that it is asked to stop."""
+    note(ctx, "start")
+    while not Path(gate).exists():
+        time.sleep(0.005)
+    note(ctx, "end")
+
+
+@app.task(name="ignore_timeout_async", timeout=timedelta(seconds=0.2), retry=soon)
+async def ignore_timeout_async(ctx: JobContext) -> None:
+    note(ctx, "start")
+    for _ in range(3):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            note(ctx, "asked to stop")
+
+
+@app.task(name="ignore_timeout_in_process", pool="process", timeout=timedelta(seconds=1.5), retry=soon)
+def ignore_timeout_in_process(ctx: JobContext) -> None:
+    note(ctx, "start")
+    while True:
+        time.sleep(60)
+
+
+def die(how: str) -> None:
+    match how:
+        case "segfault":
+            ctypes.string_at(0)
+        case "exit":
+            os._exit(7)
+        case _:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(name="die", retry=soon)
+def die_in_thread(ctx: JobContext, how: str) -> None:
+    note(ctx, "start")
+    die(how)
+
+
+@app.task(name="die_async", retry=soon)
+async def die_on_loop(ctx: JobContext, how: str) -> None:
+    note(ctx, "start")
+    die(how)
+
+
+@app.task(name="die_in_process", pool="process", retry=soon)
+def die_in_process(ctx: JobContext, how: str) -> None:
+    note(ctx, "start")
+    die(how)
+
+
+@asynccontextmanager
+async def async_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
+    """A transaction on an asynchronous driver's connection, and how that driver writes parameters."""
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        import aiosqlite
+
+        async with aiosqlite.connect(url.partition(":///")[2], timeout=20) as connection:
+            yield connection, "?"
+            await connection.commit()
+    elif parts.scheme == "postgresql":
+        import psycopg
+
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            yield connection, "%s"
+    else:
+        import asyncmy
+
+        connection = await asyncmy.connect(
+            host=parts.hostname, port=parts.port, user=parts.username, db=parts.path.strip("/")
+        )
+        try:
+            await connection.begin()
+            yield connection, "%s"
+            await connection.commit()
+        finally:
+            connection.close()
+
+
+async def run_async(tx: Any, style: str, ctx: JobContext) -> None:
+    text = f"insert into ledger (job_id, attempt, effect, at) values ({style}, {style}, 'done', 0)"
+    if style == "?":
+        await tx.execute("begin immediate")
+        await tx.execute(text, (ctx.id, ctx.attempt))
+    else:
+        async with tx.cursor() as cursor:
+            await cursor.execute(text, (ctx.id, ctx.attempt))

@@ -1,0 +1,170 @@
+"""Connections with traps: something happens before or after the n-th call of a kind. Plain composition."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from stagepost.client import App
+from stagepost.store import Store
+from stagepost.store.connection import Connection, Database, database_at
+from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.store.statement import Rows
+
+HANDLER = "handler"
+"""Stands for a transaction of the handler's own, whose statements go past our connection."""
+
+
+class Step(StrEnum):
+    CONNECT = "connect"
+    BEGIN = "begin"
+    EXECUTE = "execute"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+class Call(NamedTuple):
+    """One call of a driver; `statements` names what its transaction ran so far, this one included."""
+
+    step: Step
+    statements: tuple[str, ...]
+
+
+class Trap(Protocol):
+    """Surrounds every call."""
+
+    def around(self, call: Call, connection: Any) -> contextlib.AbstractContextManager[None]: ...
+
+
+class TrappedDatabase:
+    """A database whose connections have a trap."""
+
+    def __init__(self, database: Database, trap: Trap) -> None:
+        self._database = database
+        self._trap = trap
+        self.dialect = database.dialect
+        self.style = database.style
+        self.shares_one_connection = database.shares_one_connection
+
+    @property
+    def is_memory(self) -> bool:
+        return self._database.is_memory
+
+    def connect(self) -> Connection:
+        with self._trap.around(Call(Step.CONNECT, ()), None):
+            return TrappedConnection(self._database.connect(), self._trap, self.dialect, self.style)
+
+
+class TrappedConnection:
+    """A connection that remembers which statements its transaction ran."""
+
+    def __init__(self, connection: Connection, trap: Trap, dialect: Dialect, style: ParameterStyle) -> None:
+        self._connection = connection
+        self._trap = trap
+        self._names = names_of(dialect.name, style)
+        self._statements: tuple[str, ...] = ()
+        self.raw = connection.raw
+
+    def execute(self, sql: str, parameters: Any) -> Rows:
+        self._statements += (self._names.get(sql, "other"),)
+        with self._around(Step.EXECUTE):
+            return self._connection.execute(sql, parameters)
+
+    def begin(self) -> None:
+        self._statements = ()
+        with self._around(Step.BEGIN):
+            self._connection.begin()
+
+    def commit(self) -> None:
+        with self._around(Step.COMMIT):
+            self._connection.commit()
+
+    def rollback(self) -> None:
+        with self._around(Step.ROLLBACK):
+            self._connection.rollback()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def abort(self) -> None:
+        self._connection.abort()
+
+    def _around(self, step: Step) -> contextlib.AbstractContextManager[None]:
+        statements = self._statements if self._statements or step is not Step.COMMIT else (HANDLER,)
+        return self._trap.around(Call(step, statements), self._connection)
+
+
+@cache
+def names_of(dialect_name: str, style: ParameterStyle) -> dict[str, str]:
+    """Which `.sql` file a text that reaches the driver is from."""
+    dialect = {"sqlite": SQLITE, "postgres": POSTGRES, "mysql": MYSQL}[dialect_name]
+    folder = files("stagepost.store") / "sql"
+    found: dict[str, str] = {}
+    for place in ("common", dialect_name):
+        for path in (folder / place).iterdir():
+            name = path.name.removesuffix(".sql")
+            for own_clock in (False, True):
+                texts = dialect.script(name, style, own_clock=own_clock).texts
+                found |= {text.sql: name for text in texts}
+    return found
+
+
+class Moment(StrEnum):
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class KillPoint(msgspec.Struct, frozen=True):
+    """Where a process kills itself: at the n-th `step` of a transaction that ran `statement`."""
+
+    statement: str
+    step: Step
+    moment: Moment
+    nth: int = 1
+
+
+@dataclass
+class Suicide:
+    """Kills this process, as `kill -9` would, at its point."""
+
+    point: KillPoint
+    seen: int = field(default=0)
+
+    @contextlib.contextmanager
+    def around(self, call: Call, _connection: Any) -> Iterator[None]:
+        due = False
+        if call.step is self.point.step and self.point.statement in call.statements:
+            self.seen += 1
+            due = self.seen == self.point.nth
+        if due and self.point.moment is Moment.BEFORE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield
+        if due:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class NoTrap:
+    """Lets every call pass."""
+
+    def around(self, _call: Call, _connection: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+class TrappedApp(App):
+    """An app all of whose stores have the same trap."""
+
+    trap: Trap = NoTrap()
+
+    def open_store(self, *, pool_size: int | None = None) -> Store:
+        size = self.settings.pool_size if pool_size is None else pool_size
+        database = TrappedDatabase(database_at(self.settings.database_url), self.trap)
+        return Store(database, clock=self.clock, pool_size=size)

@@ -1,0 +1,47 @@
+"""A worker for fault tests: short leases, quick upkeep, and the tasks in `tasks.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import timedelta
+
+from stagepost.config.logging import configure_logging
+from stagepost.upkeep.rescuer import Rescuer
+from stagepost.worker import Worker
+
+QUEUES = "FAULT_QUEUES"
+
+
+class QuickWorker(Worker):
+    """A worker whose upkeep notices in tenths of a second what takes seconds in production."""
+
+    def _build(self) -> None:
+        super()._build()
+        self.leader._term = timedelta(seconds=0.9)
+        self.leader.interval = 0.3
+        self.promoter.interval = 0.2
+        for service in self._upkeep:
+            if isinstance(service, Rescuer):
+                service.interval = 0.2
+                service._margin = timedelta(seconds=0.2)
+
+
+def main() -> None:
+    """Run until told to stop."""
+    configure_logging()
+    from tests.fault.tasks import app
+
+    queues = [name for name in os.environ.get(QUEUES, "").split(",") if name]
+
+    async def work() -> None:
+        await QuickWorker(app, queues=queues).run(install_signals=True)
+
+    try:
+        asyncio.run(work())
+    finally:
+        app.close()
+
+
+if __name__ == "__main__":
+    main()
