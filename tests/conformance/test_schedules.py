@@ -229,10 +229,13 @@ def test_a_scheduler_that_dies_before_its_commit_leaves_the_due_times_to_the_nex
     blocking_store.clock.advance(MINUTE * 3)
     own = blocking_store.database.store
 
-    with pytest.raises(Crash), own.transaction() as connection:
-        assert len(own.drive(fire_due(), connection).runs) == 3
-        raise Crash
+    def fire_and_crash() -> None:
+        with own.transaction() as connection:
+            assert len(own.drive(fire_due(), connection).runs) == 3
+            raise Crash
 
+    with pytest.raises(Crash):
+        fire_and_crash()
     assert job_ids(blocking_store) == []
     assert len(blocking_store.run(fire_due()).runs) == 3
     assert len(job_ids(blocking_store)) == 3

@@ -12,7 +12,7 @@ from stagepost import errors
 from stagepost.errors import StagepostError
 
 
-def classes() -> dict[str, type[BaseException]]:
+def classes() -> dict[str, type]:
     return {
         name: thing
         for name, thing in vars(errors).items()

@@ -27,7 +27,7 @@ __all__ = [
     "why_not_encodable",
 ]
 
-HARD_MAX_BYTES = 16 * 1_048_576
+HARD_MAX_BYTES = 1_048_576
 SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
 
 _LONG_NUMBER = re.compile(rb"\d{19}")
@@ -59,9 +59,20 @@ def to_json(value: Any) -> Any:
 
 def from_json(wanted: Any, value: Any) -> Any:
     """Make what an annotation asks for, where msgspec does not know how."""
-    if hasattr(wanted, "model_validate_json"):
+    if not hasattr(wanted, "model_validate_json"):
+        raise TypeError(f"{name_of(wanted)} cannot be made from JSON")
+    try:
         return wanted.model_validate_json(msgspec.json.encode(value))  # its JSON mode knows dates from text
-    raise TypeError(f"{name_of(wanted)} cannot be made from JSON")
+    except ValueError as error:
+        raise ValueError(_without_input(error)) from None
+
+
+def _without_input(error: Any) -> str:
+    """Say what pydantic found wrong without the values, which may be secret."""
+    if not hasattr(error, "errors"):
+        return str(error)
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, detail['loc'])) or 'it'}: {detail['msg']}" for detail in details)
 
 
 ENCODER = msgspec.json.Encoder(enc_hook=to_json)
@@ -162,14 +173,15 @@ def difference(given: Any, received: Any, *, path: str) -> str | None:
         return _first_difference([(f"{path}[{n}]", a, b) for n, (a, b) in enumerate(pairs)])
     if type(given) is type(received) and (names := _field_names(given)):
         return _first_difference([(f"{path}.{n}", getattr(given, n), getattr(received, n)) for n in names])
-    return f"`{path}` is {name_of(type(given))} and would come back as {name_of(type(received))}"
+    changed = "changed" if type(given) is type(received) else f"as {name_of(type(received))}"
+    return f"`{path}` is {name_of(type(given))} and would come back {changed}"
 
 
 def _key_difference(given: dict[Any, Any], received: dict[Any, Any], *, path: str) -> str | None:
     if given.keys() == received.keys():
         return None
     lost = next((key for key in given if key not in received), None)
-    return f"the key {lost!r} of `{path}` is {name_of(type(lost))} and would come back as another"
+    return f"the key {lost!r} of `{path}` is {name_of(type(lost))} and would come back changed"
 
 
 def _first_difference(pairs: list[tuple[str, Any, Any]]) -> str | None:
@@ -187,7 +199,7 @@ def _is_same(given: Any, received: Any) -> bool:
         is_aware = given.tzinfo is not None and received.tzinfo is not None
         return is_aware and given.astimezone(UTC) == received.astimezone(UTC)
     kind: Any = type(given)
-    return kind.__eq__ is object.__eq__ or hasattr(kind, "model_dump")
+    return kind.__eq__ is object.__eq__ and not _field_names(given)
 
 
 def _is_sequence_pair(given: Any, received: Any) -> bool:
@@ -200,7 +212,7 @@ def _is_sequence_pair(given: Any, received: Any) -> bool:
 def _field_names(value: Any) -> list[str]:
     if dataclasses.is_dataclass(value):
         return [field.name for field in dataclasses.fields(value)]
-    return list(getattr(value, "__struct_fields__", ()))
+    return [*getattr(value, "__struct_fields__", ()), *getattr(type(value), "model_fields", ())]
 
 
 def name_of(annotation: Any) -> str:

@@ -20,6 +20,8 @@ from stagepost.model.json_values import Limits
 __all__ = ["Limits", "Signature", "decode_result", "encode_result"]
 
 _KINDS = inspect.Parameter
+_POSITIONAL_KINDS = (_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD)
+_KINDS_IN_ORDER = (*_POSITIONAL_KINDS, _KINDS.VAR_POSITIONAL, _KINDS.KEYWORD_ONLY, _KINDS.VAR_KEYWORD)
 _FIELD_IN_MESSAGE = re.compile(r"`\$\.([^.\[`]+)|(?:missing required|unknown) field `([^`]+)`$")
 
 
@@ -66,7 +68,7 @@ class Signature:
 
     def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
         """Use `Signature.of`."""
-        self.function_name = f"{function.__module__}.{function.__qualname__}"
+        self.function_name = _full_name(function)
         self.result_annotation = _result_annotation(function)
         of_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in _KINDS_IN_ORDER}
         self._positional_only = frozenset(of_kind[_KINDS.POSITIONAL_ONLY])
@@ -87,7 +89,7 @@ class Signature:
         if context_parameter:
             if not parameters or parameters[0].kind not in _POSITIONAL_KINDS:
                 raise TaskError(
-                    f"{function.__module__}.{function.__qualname__} takes no positional parameter that could "
+                    f"{_full_name(function)} takes no positional parameter that could "
                     f"receive the job's context. Add one as the first, or do not ask for the context."
                 )
             del parameters[0]
@@ -295,8 +297,9 @@ def decode_result(text: str | None, annotation: Any) -> Any:
         ) from error
 
 
-_POSITIONAL_KINDS = (_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD)
-_KINDS_IN_ORDER = (*_POSITIONAL_KINDS, _KINDS.VAR_POSITIONAL, _KINDS.KEYWORD_ONLY, _KINDS.VAR_KEYWORD)
+def _full_name(function: Callable[..., Any]) -> str:
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
@@ -309,7 +312,7 @@ def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
         return typing.get_type_hints(holder, globalns=namespace, include_extras=True)[name]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise TaskError(
-            f"{function.__module__}.{function.__qualname__}: the annotation of `{name}`, {annotation!r}, "
+            f"{_full_name(function)}: the annotation of `{name}`, {annotation!r}, "
             f"cannot be evaluated: {error}. Import it at module level, not only `if TYPE_CHECKING`."
         ) from error
 

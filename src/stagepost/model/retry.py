@@ -206,9 +206,7 @@ def _check_counts(policy: RetryPolicy) -> None:
     if not 0 <= policy.jitter <= 1:
         raise ConfigurationError(f"jitter is {policy.jitter}; it is a fraction of the delay, from 0 to 1.")
     if policy.unknown_errors not in {"retry", "permanent"}:
-        raise ConfigurationError(
-            f"unknown_errors is {policy.unknown_errors!r}; it must be 'retry' or 'permanent'."
-        )
+        raise ConfigurationError(f"unknown_errors is {policy.unknown_errors!r}; it must be 'retry' or 'permanent'.")
 
 
 def _check_delays(policy: RetryPolicy) -> None:

@@ -143,14 +143,18 @@ def cancel(job_id: str, *, actor: str) -> Steps[JobState]:
 @operation
 def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> Steps[list[str]]:
     """Queue ended jobs again with their attempts counted on and their failures forgotten; returns those restarted."""
-    keys = yield Statement("taken_unique_keys", {"ids": as_json(sorted(job_ids))})
-    for unique_key, holder in keys:
-        if not repeated:
-            raise UniqueKeyTaken(unique_key, str(holder))
-    rows = yield Statement("restart_jobs", {"ids": as_json(sorted(job_ids))})
-    for row in rows:
-        yield from audit(actor, Cause.RESTART, str(row[0]), detail=row[1]).start()
-    return [str(row[0]) for row in rows]
+    ids = {"ids": as_json(sorted(job_ids))}
+    rows = yield Statement("restart_jobs", ids)
+    # Asked afterwards: a key that was free before may be taken by the time the job is restarted.
+    for unique_key, holder in (yield Statement("taken_unique_keys", ids)):
+        raise UniqueKeyTaken(unique_key, str(holder))
+    for job_id, state in rows:
+        yield from audit(actor, Cause.RESTART, str(job_id), detail=state).start()
+    restarted = [str(job_id) for job_id, _ in rows]
+    if repeated:
+        for job_id in set(job_ids) - set(restarted):
+            restarted += [job_id for _ in (yield Statement("live_job", {"id": job_id}))]
+    return restarted
 
 
 @operation

@@ -1,4 +1,5 @@
--- Differs: rows come through json_table; no INSERT ... RETURNING in MySQL, so what was inserted is read back.
+-- Differs: rows come through json_table; no INSERT ... RETURNING in MySQL, so what was inserted is read back,
+-- without a lock: a small table is read whole, and others' new rows would be waited for.
 insert into stagepost_schedule_run (schedule_name, due_at, job_id, fired_at)
 select schedule_name, due_at, job_id, :now
 from json_table(:runs, '$[*]' columns (
@@ -13,4 +14,3 @@ from json_table(:runs, '$[*]' columns (
 )) as asked
 join stagepost_schedule_run as run
     on run.schedule_name = asked.schedule_name and run.due_at = asked.due_at and run.job_id = asked.job_id
-lock in share mode

@@ -1,10 +1,12 @@
--- Differs: moves the rows in one statement.
-with ended as (
-    delete from stagepost_job_history
+-- Differs: moves the rows in one statement. Those whose unique key is taken stay where they are.
+with asked as (
+    select
+        id, queue_name, task_name, state, priority, attempts, max_attempts, unique_key, limit_key, limit_slots,
+        payload, context, created_at
+    from stagepost_job_history
     where id in (select json_array_elements_text(:ids::text::json)::uuid)
-    returning
-        id, queue_name, task_name, state, priority, attempts, max_attempts, unique_key, limit_key, limit_slots, payload, context,
-        created_at
+    order by id
+    for update
 ),
 restarted as (
     insert into stagepost_job (
@@ -14,9 +16,11 @@ restarted as (
     select
         id, queue_name, task_name, case when limit_key is null then 'queued' else 'blocked' end, priority, :now,
         attempts, 0, 0, max_attempts, unique_key, limit_key, limit_slots, payload, context, created_at, :now
-    from ended
+    from asked
+    on conflict do nothing
     returning id
 )
-select ended.id, ended.state
-from ended
-join restarted on restarted.id = ended.id
+delete from stagepost_job_history as ended
+using restarted
+where ended.id = restarted.id
+returning ended.id, ended.state

@@ -1,4 +1,4 @@
--- Differs: reads, copies, then deletes what was copied.
+-- Differs: reads, copies, then deletes what was copied. Those whose unique key is taken stay where they are.
 select id, state
 from stagepost_job_history
 where id in (select value from json_each(:ids))
@@ -12,6 +12,7 @@ select
     attempts, 0, 0, max_attempts, unique_key, limit_key, limit_slots, payload, context, created_at, :now
 from stagepost_job_history
 where id in (select value from json_each(:selected))
+on conflict do nothing
 ;
 delete from stagepost_job_history
-where id in (select value from json_each(:selected))
+where id in (select job.id from json_each(:selected) join stagepost_job as job on job.id = value)

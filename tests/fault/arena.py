@@ -1,0 +1,145 @@
+"""One run against one database: a producer with a journal, workers that are real processes, and the oracle."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stagepost.errors import StoreUnavailable
+from stagepost.model.identity import new_id
+from stagepost.model.job import NewJob
+from stagepost.model.lifecycle import FINAL
+from stagepost.store import Store
+from stagepost.store.jobs import enqueue_many
+from tests.fault.backends import Backend
+from tests.fault.nursery import Nursery, WorkerProcess
+from tests.fault.oracle import verify
+from tests.fault.records import Evidence, JobRow, Journal, Note, Sample, Sampler, Sink, gather, sample_of
+from tests.fault.trapped import KillPoint
+
+LEASE = 1.0
+SETTINGS = {
+    "lease": LEASE,
+    "concurrency": 8,
+    "prefetch": 4,
+    "poll_shortest": 0.02,
+    "poll_longest": 0.1,
+    "shutdown_timeout": 5.0,
+}
+SEED = "FAULT_SEED"
+
+
+class Arena:
+    """Where a fault is tried."""
+
+    def __init__(self, backend: Backend, nursery: Nursery, folder: Path) -> None:
+        self.backend = backend
+        self.folder = folder
+        self.seed = int(os.environ.get(SEED, "20260101"))
+        self.random = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
+        self.journal = Journal(folder / "journal")
+        self.sink = Sink(folder / "sink")
+        self.url = backend.url
+        """Where workers and the producer connect to; a test may put a proxy in between."""
+        self.samples: list[Sample] = []
+        self._nursery = nursery
+
+    def enqueue(self, task: str, number: int = 1, *, queue: str = "default", **arguments: Any) -> list[str]:
+        """Ask for jobs as a careful producer does, and write down what became of the request."""
+        return self.submit(jobs_of(task, number, queue=queue, **arguments))
+
+    def submit(self, jobs: Sequence[NewJob]) -> list[str]:
+        ids = [job.id for job in jobs]
+        self.journal.ask(ids)
+        with contextlib.closing(Store.at(self.url, pool_size=1)) as store:
+            try:
+                store.run(enqueue_many(jobs))
+            except StoreUnavailable:
+                return ids
+        self.journal.confirm(ids)
+        return ids
+
+    def start_worker(
+        self,
+        *,
+        kill_point: KillPoint | None = None,
+        queues: Iterable[str] = (),
+        environment: dict[str, str] | None = None,
+        **settings: Any,
+    ) -> WorkerProcess:
+        """Start a worker process; settings are those of `Settings`."""
+        values = {**SETTINGS, "database_url": self.url, **settings}
+        variables = {f"STAGEPOST_{name.upper()}": str(value) for name, value in values.items()}
+        variables |= {"FAULT_SINK": str(self.sink.path), "FAULT_QUEUES": ",".join(queues)}
+        if kill_point is not None:
+            variables["FAULT_KILL_POINT"] = msgspec.json.encode(kill_point).decode()
+        return self._nursery.start(variables | (environment or {}))
+
+    def jobs(self, ids: Iterable[str] | None = None) -> dict[str, JobRow]:
+        """What the database has."""
+        jobs = sample_of(self.backend).jobs
+        return jobs if ids is None else {job_id: jobs[job_id] for job_id in ids if job_id in jobs}
+
+    def job(self, job_id: str) -> JobRow:
+        return self.jobs([job_id])[job_id]
+
+    def notes(self, what: str, ids: Iterable[str] | None = None) -> list[Note]:
+        wanted = None if ids is None else set(ids)
+        return [note for note in self.sink.notes(what) if wanted is None or note.job_id in wanted]
+
+    def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = 20.0) -> None:
+        """Wait for real processes, which give no signal to wait on."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {seconds:g} s in vain for {what}; seed {self.seed}{self._report()}")
+            time.sleep(0.02)
+
+    def wait_for_end(self, ids: Iterable[str] | None = None, *, seconds: float = 30.0) -> None:
+        """Wait until jobs have ended: those given, or all."""
+        chosen = None if ids is None else list(ids)
+
+        def ended() -> bool:
+            return all(job.state in FINAL for job in self.jobs(chosen).values())
+
+        self.wait(ended, "jobs to end", seconds=seconds)
+
+    @contextlib.contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Sample the database in the body, for the oracle."""
+        with Sampler(self.backend) as sampler:
+            yield
+        self.samples += sampler.samples
+
+    def verify(self, **changes: Any) -> Evidence:
+        """Let the oracle judge; `changes` are limits of `Evidence`."""
+        evidence = gather(
+            self.backend, seed=self.seed, journal=self.journal, sink=self.sink, samples=self.samples, **changes
+        )
+        verify(evidence)
+        return evidence
+
+    def stop_workers(self) -> None:
+        """Tell all workers to end and wait for it."""
+        for worker in self._nursery.workers:
+            worker.terminate()
+        for worker in self._nursery.workers:
+            worker.wait()
+
+    def _report(self) -> str:
+        unfinished = [job for job in self.jobs().values() if job.state not in FINAL]
+        logs = [f"\n--- {worker.log.name}\n{worker.logged()[-2000:]}" for worker in self._nursery.workers[-4:]]
+        return "".join([f"\n{job}" for job in unfinished[:10]] + logs)
+
+
+def jobs_of(task: str, number: int = 1, *, queue: str = "default", **arguments: Any) -> list[NewJob]:
+    payload = json.dumps(arguments)
+    return [NewJob(id=new_id(), task_name=task, payload=payload, queue_name=queue) for _ in range(number)]
