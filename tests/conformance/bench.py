@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from stagepost.clock import ManualClock
+from stagepost.errors import StagepostError
 from stagepost.store import Store
 from stagepost.store.connection import Connection
 from stagepost.store.dialect import Dialect
@@ -121,6 +122,21 @@ class Bench:
         """Run each operation on a connection and in a thread of its own, all started at once."""
         stores = self.database.racers(len(operations))
         return at_once([_call(store, operation) for store, operation in zip(stores, operations, strict=True)])
+
+    def race_to_end(self, *operations: Operation[Any]) -> list[Any]:
+        """As `race`, for operations that may be refused: an error of ours takes the place of the result."""
+
+        def ended(store: Store, operation: Operation[Any]) -> Callable[[], Any]:
+            def call() -> Any:
+                try:
+                    return store.run(operation)
+                except StagepostError as error:
+                    return error
+
+            return call
+
+        stores = self.database.racers(len(operations))
+        return at_once([ended(store, operation) for store, operation in zip(stores, operations, strict=True)])
 
     async def _run_async(self, operation: Operation[T]) -> T:
         tx = await self.database.asynchronous(self.colour)

@@ -51,9 +51,7 @@ def database_on_bench(
 
 
 @pytest.fixture(scope="session", params=DATABASES)
-def database(
-    request: pytest.FixtureRequest, database_on_bench: Callable[[str], DatabaseOnBench]
-) -> DatabaseOnBench:
+def database(request: pytest.FixtureRequest, database_on_bench: Callable[[str], DatabaseOnBench]) -> DatabaseOnBench:
     return database_on_bench(request.param)
 
 

@@ -17,14 +17,17 @@ class Plan:
     read_whole: frozenset[str]
 
 
-def plan_of(store: Bench, statement: Statement) -> Plan:
-    """Explain every text of a statement, after `analyze`; PostgreSQL reads a table whole only if no index helps."""
+def plan_of(store: Bench, statement: Statement, *, small_tables: bool = True) -> Plan:
+    """Explain every text of a statement, after `analyze`.
+
+    PostgreSQL prefers to read small tables whole: unless the test's are large, it does so only if no index helps.
+    """
     dialect, style = store.dialect, store.database.store.database.style
     given = {**statement.parameters, "now": store.now, "selected": '["none"]'}
     lines: list[str] = []
     read_whole: set[str] = set()
     with store.transaction() as connection:
-        if dialect.name == "postgres":  # which prefers to read small tables whole
+        if dialect.name == "postgres" and small_tables:
             connection.execute("set local enable_seqscan = off", {})
         for text in dialect.script(statement.name, style, own_clock=True).texts:
             prefix = "explain query plan " if dialect.name == "sqlite" else "explain "

@@ -9,6 +9,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Outcome
 from stagepost.store import jobs, leases
+from stagepost.store.leases import Fence
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 
@@ -47,6 +48,11 @@ def running(store: Bench, *, owner: str = "worker-a", **changes: Any) -> LeasedJ
     [job] = claim(store, owner=owner)
     assert job.id == job_id
     return job
+
+
+def fence(job: LeasedJob) -> Fence:
+    """What later writes of this attempt are guarded by."""
+    return job.id, job.attempt
 
 
 def settle(store: Bench, job: LeasedJob, outcome: Outcome) -> bool:

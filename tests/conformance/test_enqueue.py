@@ -58,7 +58,7 @@ def test_every_column_of_a_new_job_is_what_was_asked(store: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["plain", "Grüße, 世界 🚚", 'quotes " and \' and \\ and %s and :now', "line\nbreak\ttab", "\u2028 \x7f"]
+    "text", ["plain", "Grüße, 世界 🚚", "quotes \" and ' and \\ and %s and :now", "line\nbreak\ttab", "\u2028 \x7f"]
 )
 def test_text_comes_back_as_it_went_in(store: Bench, text: str) -> None:
     payload = msgspec.json.encode({"text": text}).decode()

@@ -115,7 +115,7 @@ def test_dead_letters_are_found_by_task_queue_and_reason(store: Bench) -> None:
     [page] = end(store, Refused("code 500"), task_name="print", queue_name="paper")
     [other] = end(store, Refused("jam"), task_name="print")
 
-    def found(**filters: str) -> set[str]:
+    def found(**filters: Any) -> set[str]:
         return {job.id for job in store.run(dead_letters(**filters))}
 
     assert found(task_name="print") == {page, other}
@@ -190,7 +190,8 @@ def test_only_what_ended_long_enough_ago_in_the_given_states_is_pruned(store: Be
 
 
 def test_pruning_goes_chunk_by_chunk_oldest_first(store: Bench) -> None:
-    ended = end(store, *[Completed(), Refused("bad")] * 3)
+    outcomes: list[Outcome] = [Completed(), Refused("bad")] * 3
+    ended = end(store, *outcomes)
     store.clock.advance(DAY)
 
     assert store.run(prune(DAY, states=[JobState.COMPLETED], most=2)) == 2
@@ -233,6 +234,16 @@ def test_limit_keys_without_live_jobs_are_pruned_part_by_part(store: Bench) -> N
     assert store.run(prune_limit_keys(after=cursor, most=2)) == "c"
     assert store.run(prune_limit_keys(after="c", most=2)) is None
     assert store.rows("select limit_key from stagepost_limit_key") == [("b",)]
+
+
+def test_a_limit_key_that_is_pruned_while_jobs_are_let_through_waits_for_the_next_pass() -> None:
+    steps = leases.unblock().start()
+
+    assert next(steps).name == "blocked_keys"
+    assert steps.send([("a",)]).name == "add_limit_key"
+    assert steps.send([]).name == "lock_limit_key"
+    with pytest.raises(StopIteration, match=r"^0$"):  # counting without the lock could let too many through
+        steps.send([])
 
 
 def test_pruners_at_once_delete_each_job_once_and_do_not_fail(blocking_store: Bench) -> None:

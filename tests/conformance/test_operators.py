@@ -73,7 +73,9 @@ def audit_of(store: Bench) -> list[tuple[str, str, str, str]]:
     return [tuple(row) for row in store.rows("select actor, action, subject, detail from stagepost_audit order by id")]
 
 
-@pytest.mark.parametrize("make", [blocked, scheduled, enqueue, retrying, released, waiting], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [blocked, scheduled, enqueue, retrying, released, waiting], ids=lambda make: make.__name__
+)
 def test_a_live_job_that_is_not_running_is_cancelled_at_once(store: Bench, make: Callable[[Bench], str]) -> None:
     job_id = make(store)
     before = store.run(jobs.get(job_id))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 
 from stagepost.clock import SystemClock
 from stagepost.errors import ConfigurationError, ScheduleNotFound
-from stagepost.model.job import NewJob
+from stagepost.model.job import NewJob, to_datetime
 from stagepost.model.lifecycle import JobState
 from stagepost.model.schedule import CatchUp
 from stagepost.store import jobs
@@ -29,7 +31,7 @@ from stagepost.store.schedules import (
     run_now,
 )
 from stagepost.store.statement import Statement
-from tests.conformance.bench import Bench
+from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.plans import analyze, plan_of
 from tests.conformance.samples import new_job
 
@@ -183,6 +185,18 @@ def test_a_long_backlog_fires_in_parts_in_order(store: Bench) -> None:
     assert [run.due_at for fired in rounds for run in fired.runs] == [first + n * 60 * SECOND for n in range(25)]
 
 
+def test_a_round_is_bounded_over_all_schedules(store: Bench) -> None:
+    for name in ("a", "b", "c"):
+        declare(store, name)
+    store.clock.advance(MINUTE * 4)
+
+    rounds = [store.run(fire_due(most=5)) for _ in range(4)]
+
+    assert [len(fired.runs) for fired in rounds] == [5, 5, 2, 0]
+    assert [fired.is_more for fired in rounds] == [True, True, False, False]
+    assert len(job_ids(store)) == 12
+
+
 def test_the_longest_due_schedules_fire_first(store: Bench) -> None:
     declare(store, "slow", "every 3m")
     declare(store, "quick", "every 2m")
@@ -241,21 +255,24 @@ def test_a_scheduler_that_dies_before_its_commit_leaves_the_due_times_to_the_nex
     assert len(job_ids(blocking_store)) == 3
 
 
-def test_a_paused_scheduler_holds_up_no_other_and_doubles_nothing(blocking_store: Bench) -> None:
-    if blocking_store.dialect.name == "sqlite":
-        pytest.skip("with one writer at a time the others wait for the paused one")
-    declare(blocking_store, "a")
-    declare(blocking_store, "b")
-    blocking_store.clock.advance(MINUTE)
-    own, [other] = blocking_store.database.store, blocking_store.database.racers(1)
+@pytest.mark.parametrize("name", ["postgres", "mariadb"])  # SQLite has one writer at a time: the others wait
+def test_a_paused_scheduler_holds_up_no_other_and_doubles_nothing(
+    database_on_bench: Callable[[str], DatabaseOnBench], name: str
+) -> None:
+    store = Bench(database_on_bench(name), Colour.SYNC)
+    store.database.empty()
+    declare(store, "a")
+    declare(store, "b")
+    store.clock.advance(MINUTE)
+    own, [other] = store.database.store, store.database.racers(1)
 
     with own.transaction() as connection:
         mine = own.drive(fire_due(most=1), connection)
         # Paused here, with the schedule locked: another scheduler passes by and takes what is free.
         theirs = other.run(fire_due())
 
-    assert due_times_fired(mine) == [("a", blocking_store.now)]
-    assert due_times_fired(theirs) == [("b", blocking_store.now)]
+    assert due_times_fired(mine) == [("a", store.now)]
+    assert due_times_fired(theirs) == [("b", store.now)]
     assert other.run(fire_due()).runs == ()
 
 
@@ -396,6 +413,23 @@ def test_runs_are_listed_newest_first_and_pruned_when_old(store: Bench) -> None:
     store.clock.advance(HOUR)
     assert store.run(prune(MINUTE, states=[])) == 3
     assert store.run(list_runs("report")) == []
+
+
+@pytest.mark.parametrize("start", [datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC)])
+def test_a_day_when_clocks_change_has_one_due_time_as_any_other(store: Bench, start: datetime) -> None:
+    store.clock.advance(timedelta(microseconds=round(start.timestamp() * SECOND) - store.now))
+    declare(store, rule="30 2 * * *", time_zone="Europe/Berlin")
+
+    days = []
+    for _ in range(4 * 8):
+        store.clock.advance(timedelta(hours=3))
+        days += [_local_day(run.due_at) for run in store.run(fire_due()).runs]
+
+    assert days == [start.day + n for n in range(4)]
+
+
+def _local_day(instant: int) -> int:
+    return to_datetime(instant).astimezone(ZoneInfo("Europe/Berlin")).day
 
 
 def test_racing_schedulers_fire_every_due_time_once(blocking_store: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 from tests.fault.arena import Arena
@@ -39,7 +40,8 @@ def kill_workers(arena: Arena, number: int) -> int:
         for worker, due in list(workers.items()):
             if due <= now:
                 worker.kill()
-                kills += worker.wait() < 0
+                assert worker.wait() == -signal.SIGKILL, worker.logged()
+                kills += 1
                 del workers[worker]
         while len(workers) < WORKERS:
             workers[arena.start_worker()] = time.monotonic() + arena.random.uniform(0.1, 0.5)

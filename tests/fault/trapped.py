@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -32,6 +32,9 @@ class Step(StrEnum):
     ROLLBACK = "rollback"
 
 
+Around = Callable[[Step], contextlib.AbstractContextManager[None]]
+
+
 class Call(NamedTuple):
     """One call of a driver; `statements` names what its transaction ran so far, this one included."""
 
@@ -41,6 +44,9 @@ class Call(NamedTuple):
 
 class Trap(Protocol):
     """Surrounds every call."""
+
+    sees_handlers: bool
+    """Whether the statements of handlers' own transactions are calls, too."""
 
     def around(self, call: Call, connection: Any) -> contextlib.AbstractContextManager[None]: ...
 
@@ -72,17 +78,17 @@ class TrappedConnection:
         self._trap = trap
         self._names = names_of(dialect.name, style)
         self._statements: tuple[str, ...] = ()
-        self.raw = connection.raw
+        self.raw = TrappedRaw(connection, self._around) if trap.sees_handlers else connection.raw
 
     def execute(self, sql: str, parameters: Any) -> Rows:
         self._statements += (self._names.get(sql, "other"),)
         with self._around(Step.EXECUTE):
             return self._connection.execute(sql, parameters)
 
-    def begin(self) -> None:
+    def begin(self, **options: Any) -> None:
         self._statements = ()
         with self._around(Step.BEGIN):
-            self._connection.begin()
+            self._connection.begin(**options)
 
     def commit(self) -> None:
         with self._around(Step.COMMIT):
@@ -101,6 +107,49 @@ class TrappedConnection:
     def _around(self, step: Step) -> contextlib.AbstractContextManager[None]:
         statements = self._statements if self._statements or step is not Step.COMMIT else (HANDLER,)
         return self._trap.around(Call(step, statements), self._connection)
+
+
+class TrappedRaw:
+    """A driver's connection as handlers get it; it passes for one, because Stagepost goes by the class's name."""
+
+    def __new__(cls, connection: Connection, _around: Around) -> Any:
+        driver = type(connection.raw)
+        return object.__new__(type(driver.__name__, (cls,), {"__module__": driver.__module__}))
+
+    def __init__(self, connection: Connection, around: Around) -> None:
+        self._raw = connection.raw
+        self._around = around
+
+    def execute(self, *arguments: Any) -> Any:
+        with self._around(Step.EXECUTE):
+            return self._raw.execute(*arguments)
+
+    def cursor(self, *arguments: Any, **options: Any) -> TrappedCursor:
+        return TrappedCursor(self._raw.cursor(*arguments, **options), self._around)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+
+class TrappedCursor:
+    """A driver's cursor whose statements are calls."""
+
+    def __init__(self, cursor: Any, around: Around) -> None:
+        self._cursor = cursor
+        self._around = around
+
+    def execute(self, *arguments: Any) -> Any:
+        with self._around(Step.EXECUTE):
+            return self._cursor.execute(*arguments)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cursor.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
 
 
 @cache
@@ -138,6 +187,7 @@ class Suicide:
 
     point: KillPoint
     seen: int = field(default=0)
+    sees_handlers: ClassVar[bool] = False
 
     @contextlib.contextmanager
     def around(self, call: Call, _connection: Any) -> Iterator[None]:
@@ -154,6 +204,8 @@ class Suicide:
 
 class NoTrap:
     """Lets every call pass."""
+
+    sees_handlers = False
 
     def around(self, _call: Call, _connection: Any) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

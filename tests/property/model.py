@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -11,6 +12,7 @@ from stagepost.model.job import LeasedJob, NewJob, OnConflict, microseconds
 from stagepost.model.outcome import Abandoned, Completed, Crashed, Failed, Outcome, Refused, Released, Snoozed
 from stagepost.model.reason import reason_of
 
+ALL_QUEUES = "*"
 CRASHES_ALLOWED = 3
 UNIQUE_KEYS_KEPT_US = 60_000_000
 Fence = tuple[str, int]
@@ -56,6 +58,14 @@ class ModelJob:
 
 
 @dataclass
+class ModelQueue:
+    """What operators set on a queue; the one named * stands for all of them together."""
+
+    paused_at: int | None = None
+    max_running: int | None = None
+
+
+@dataclass
 class Model:
     """Dictionaries for tables, and a number for the clock."""
 
@@ -65,8 +75,7 @@ class Model:
     held: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Unique keys held for a period: by which job, until when."""
     limit_keys: set[str] = field(default_factory=set)
-    queues: dict[str, int | None] = field(default_factory=dict)
-    """Since when each queue is paused, if it is."""
+    queues: dict[str, ModelQueue] = field(default_factory=dict)
     failures: dict[Fence, tuple[str, str]] = field(default_factory=dict)
     audit: list[tuple[str, str, str, str | None]] = field(default_factory=list)
     ledger: list[Fence] = field(default_factory=list)
@@ -81,9 +90,9 @@ class Model:
     def enqueue(self, jobs: Sequence[NewJob]) -> list[tuple[str, bool]]:
         """An id that was seen before is the same job; a unique key that is held gives its holder."""
         found: dict[str, str] = {}
-        for job in sorted(jobs, key=attrgetter("id")):
+        for job in jobs:
             found[job.id] = self._period_holder(job) if job.unique_for_us is not None else job.id
-        for job in sorted(jobs, key=attrgetter("id")):
+        for job in jobs:
             if found[job.id] == job.id and job.id not in self.live and job.id not in self.ended:
                 found[job.id] = self._live_holder(job) or self._insert(job)
         for job in jobs:
@@ -136,7 +145,7 @@ class Model:
     # ---- attempts
 
     def claim(self, queue_name: str, *, owner: str, task_names: Sequence[str], slots: int, lease_us: int) -> list[str]:
-        if self.queues.get(queue_name) is not None:
+        if self.queues.get(queue_name, ModelQueue()).paused_at is not None:
             return []
         claimable = [
             job
@@ -148,6 +157,19 @@ class Model:
             job.state, job.attempts, job.locked_by = "running", job.attempts + 1, owner
             job.lease_until, job.started_at, job.updated_at = self.now + lease_us, self.now, self.now
         return [job.id for job in claimed]
+
+    def room(self, queue_name: str, slots: int) -> int:
+        """How many of `slots` the limits of the queue, and of all queues together, leave."""
+        for name in {queue_name, ALL_QUEUES} & self.queues.keys():
+            queue = self.queues[name]
+            running = [
+                job for job in self.live.values() if job.state == "running" and name in {job.queue_name, ALL_QUEUES}
+            ]
+            if queue.max_running is not None:
+                slots = min(slots, queue.max_running - len(running))
+            if queue.paused_at is not None:
+                slots = 0
+        return max(0, slots)
 
     def renew(self, leases: Iterable[LeasedJob], *, owner: str, lease_us: int) -> tuple[set[Fence], set[Fence]]:
         held = [lease for lease in leases if self.holds(lease) and lease.owner == owner]
@@ -190,7 +212,7 @@ class Model:
             case Crashed(error) if job.crashes >= CRASHES_ALLOWED:
                 self._end(job, "dead_letter", error=error)
             case _ if job.cancel_requested_at is not None:
-                self._end(job, "cancelled", error="cancelled on request")
+                self._end(job, "cancelled", error=getattr(outcome, "error", None) or "cancelled while it ran")
             case Failed(_, delay):
                 self._put_back(job, "retrying", self.now + microseconds(delay))
             case Snoozed(delay):
@@ -231,20 +253,14 @@ class Model:
         return {(job.id, job.state if job.id in self.ended else "queued") for job in expired}
 
     def release_strays(self, owner: str, held: set[Fence]) -> set[str]:
-        strays = [
-            job
-            for job in self.live.values()
-            if job.locked_by == owner and (job.id, job.attempts) not in held
-        ]
+        strays = [job for job in self.live.values() if job.locked_by == owner and (job.id, job.attempts) not in held]
         for job in strays:
             self._apply(job, Released())
         return {job.id for job in strays}
 
     def promote(self) -> int:
         due = [
-            job
-            for job in self.live.values()
-            if job.state in {"retrying", "scheduled"} and job.available_at <= self.now
+            job for job in self.live.values() if job.state in {"retrying", "scheduled"} and job.available_at <= self.now
         ]
         for job in due:
             job.state, job.updated_at = "blocked" if job.limit_key else "queued", self.now
@@ -281,7 +297,9 @@ class Model:
     def _forget(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:
             del self.ended[job_id]
-        self.failures = {fence: what for fence, what in self.failures.items() if fence[0] in self.live or fence[0] in self.ended}
+        self.failures = {
+            fence: what for fence, what in self.failures.items() if fence[0] in self.live or fence[0] in self.ended
+        }
 
     # ---- operators
 
@@ -329,13 +347,19 @@ class Model:
         return there
 
     def pause(self, queue_name: str, actor: str) -> None:
-        self.queues[queue_name] = self.queues.get(queue_name) or self.now
+        queue = self.queues.setdefault(queue_name, ModelQueue())
+        queue.paused_at = queue.paused_at or self.now
         self.audit.append((actor, "pause_queue", queue_name, None))
 
     def resume(self, queue_name: str, actor: str) -> None:
         if queue_name in self.queues:
-            self.queues[queue_name] = None
+            self.queues[queue_name].paused_at = None
         self.audit.append((actor, "resume_queue", queue_name, None))
+
+    def limit(self, queue_name: str, max_running: int | None, actor: str) -> None:
+        self.queues.setdefault(queue_name, ModelQueue()).max_running = max_running
+        detail = {"max_running": max_running, "rate": None, "burst": None}
+        self.audit.append((actor, "limit_queue", queue_name, json.dumps(detail, separators=(",", ":"))))
 
 
 FORGOTTEN_AT_RESTART = (

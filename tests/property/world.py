@@ -38,7 +38,10 @@ TABLES: dict[str, tuple[str, Callable[[Model], list[tuple[Any, ...]]]]] = {
         lambda model: [(key, *holder) for key, holder in model.held.items()],
     ),
     "stagepost_limit_key": ("limit_key", lambda model: [(key,) for key in model.limit_keys]),
-    "stagepost_queue": ("name, paused_at", lambda model: list(model.queues.items())),
+    "stagepost_queue": (
+        "name, paused_at, max_running",
+        lambda model: [(name, queue.paused_at, queue.max_running) for name, queue in model.queues.items()],
+    ),
     "stagepost_audit": ("actor, action, subject, detail", lambda model: list(model.audit)),
     LEDGER: ("job_id, attempt", lambda model: list(model.ledger)),
 }
@@ -117,9 +120,11 @@ class World:
         return result
 
     def rows(self) -> Rows:
-        """Read every table whole."""
-        with self.store.transaction() as connection:
-            return Rows({table: _read(connection, table, columns) for table, (columns, _) in TABLES.items()})
+        """Read every table whole; nobody writes meanwhile, so no transaction is needed."""
+        with self.store.pool.connection() as loan:
+            rows = {table: _read(loan.connection, table, columns) for table, (columns, _) in TABLES.items()}
+            loan.is_sound = True
+        return Rows(rows)
 
     def close(self) -> None:
         self.store.close()

@@ -336,18 +336,27 @@ def test_a_secret_that_pydantic_would_mask_is_refused() -> None:
 def test_a_model_that_does_not_fit_is_described_without_its_values() -> None:
     def handler(account: Account) -> None: ...
 
-    with pytest.raises(PayloadError, match=r"for `account: Account`: user: Field required - at") as refusal:
-        signature(handler).decode('{"account":{"password":"hunter2","pass":1}}')
+    secret = "hunter2"
 
-    assert "hunter2" not in describe_error(refusal.value)[1]
+    with pytest.raises(PayloadError, match=r"for `account: Account`: user: Field required - at") as refusal:
+        signature(handler).decode(f'{{"account":{{"password":"{secret}","pass":1}}}}')
+
+    assert secret not in describe_error(refusal.value)[1]
 
 
 def test_parameters_may_have_any_name() -> None:
-    def handler(self: int, cls: int, type: int, _x: int, __y: int, größe: int, class_: int, field: int) -> None: ...  # noqa: A002, PLR0917, N805
+    def handler(self: int, cls: int, type: int, _x: int, größe: int, class_: int, field: int) -> None: ...  # noqa: A002, PLC2401
 
     names = {name: number for number, name in enumerate(signature(handler).parameters)}
 
     assert received(handler, *names.values()) == ((), names)
+
+
+def test_a_parameter_name_with_two_underscores_in_front_is_refused() -> None:
+    def handler(__x: int) -> None: ...
+
+    with pytest.raises(TaskError, match="rename parameter `__x`"):
+        signature(handler)
 
 
 def test_what_is_callable_but_no_function_can_be_described() -> None:

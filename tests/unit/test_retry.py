@@ -51,6 +51,11 @@ class Response:
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
+class BrokenHeaders:
+    def get(self, name: str) -> str:
+        raise RuntimeError(name)
+
+
 class HttpError(Exception):
     def __init__(self, response: Any) -> None:
         super().__init__()
@@ -215,6 +220,7 @@ def test_an_error_can_ask_for_a_delay(error: Exception, asked: float) -> None:
         with_attribute("retry_after", lambda: 3),
         with_attribute("headers", "Retry-After: 3"),
         with_attribute("headers", {"Retry-After": 3}),
+        with_attribute("headers", BrokenHeaders()),
         HttpError(None),
         HttpError(Response()),
         HttpError(Response(Retry_After="")),

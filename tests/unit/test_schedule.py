@@ -183,6 +183,16 @@ def test_a_rule_for_all_hours_does_not_make_up_for_a_gap() -> None:
     ]
 
 
+def test_a_rule_for_all_hours_but_one_is_not_for_all() -> None:
+    rule = parse_rule("30 0-22 * * *", "Europe/Berlin")
+
+    assert fires(rule, "2026-03-29T01:30:00", 3, "Europe/Berlin") == [
+        "2026-03-29T01:30:00+01:00",
+        "2026-03-29T03:00:00+02:00",
+        "2026-03-29T03:30:00+02:00",
+    ]
+
+
 def test_a_gap_at_midnight_moves_the_daily_run_to_one_o_clock() -> None:
     assert fires(parse_rule("@daily", "America/Sao_Paulo"), "2018-11-03", 3, "America/Sao_Paulo") == [
         "2018-11-03T00:00:00-03:00",

@@ -1,1 +1,5 @@
-"""To come."""
+"""The `stagepost` command."""
+
+from stagepost.cli.main import main
+
+__all__ = ["main"]

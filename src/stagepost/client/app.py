@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
 from stagepost.client.client import AsyncClient, Client
 from stagepost.client.context import JobContext
 from stagepost.client.handle import JobHandle
+from stagepost.client.hints import Hints
 from stagepost.client.limiter import RateLimiter
 from stagepost.client.tasks import AppTask
 from stagepost.clock import Clock, SystemClock
@@ -74,12 +75,16 @@ class App:
     @cached_property
     def client(self) -> Client:
         """Asks for jobs and looks after them."""
-        return Client(self.store, self.registry)
+        return Client(self.store, self.registry, hints=self._hints)
 
     @cached_property
     def async_client(self) -> AsyncClient:
         """The same for async code."""
-        return AsyncClient(self.async_store, self.registry)
+        return AsyncClient(self.async_store, self.registry, hints=self._hints)
+
+    @cached_property
+    def _hints(self) -> Hints:
+        return Hints(self.store.doorbell, to_others=self.settings.wakeups)
 
     @overload
     def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> AppTask[P, R]: ...
@@ -105,8 +110,7 @@ class App:
         catch_up: CatchUp | Literal["skip", "latest", "all"] = "latest",
     ) -> None:
         """Enqueue `job` (made by `task.job(...)`) whenever `rule` is due: cron, "every 15m", or a timedelta."""
-        text = f"every {rule.total_seconds():g}s" if isinstance(rule, timedelta) else rule
-        parse_rule(text, time_zone)
+        text = parse_rule(rule, time_zone).text
         if name in self.schedules and self.schedules[name].template.task_name != job.task_name:
             raise ConfigurationError(f"schedule {name!r} is declared twice, for two tasks. Give one another name.")
         self.schedules[name] = ScheduleSpec(name, text, time_zone, CatchUp(catch_up), job)
@@ -132,8 +136,10 @@ class App:
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """Lend a driver's connection to the app's database, in a transaction that commits if the body returns."""
-        with self.users_store.transaction() as connection:
+        bell = self.store.doorbell
+        with self.users_store.transaction() as connection, bell.lent(connection.raw) as queues:
             yield connection.raw
+        bell.ring(queues)
 
     @cached_property
     def users_store(self) -> Store:
@@ -148,8 +154,8 @@ class App:
             opened = self.__dict__.pop(name, None)
             if opened is not None:
                 opened.close()
-        self.__dict__.pop("client", None)
-        self.__dict__.pop("async_client", None)
+        for name in ("client", "async_client", "_hints"):
+            self.__dict__.pop(name, None)
 
 
 class TaskDecorator:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
+from stagepost.client.hints import Hints
 from stagepost.clock import monotonic, sleep
 from stagepost.errors import JobFailed, UnknownTask, WaitTimeout
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob
@@ -33,17 +34,23 @@ LONGEST_POLL_SECONDS = 1.0
 class Client:
     """Asks for jobs and looks after them. `tx` is a connection, session or cursor with a transaction open."""
 
-    def __init__(self, store: Store, registry: Registry) -> None:
+    def __init__(self, store: Store, registry: Registry, *, hints: Hints | None = None) -> None:
         self._store = store
         self._registry = registry
+        self._hints = hints or Hints(store.doorbell)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; where a live one holds its unique key, return that one."""
-        return self._run(jobs.enqueue(job), tx)
+        enqueued = self._run(jobs.enqueue(job, tell=self._hints.should_tell([job])), tx)
+        self._hints.ring([job], tx)
+        return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, all or none."""
-        return self._run(jobs.enqueue_many(list(new_jobs)), tx)
+        new_jobs = list(new_jobs)
+        enqueued = self._run(jobs.enqueue_many(new_jobs, tell=self._hints.should_tell(new_jobs)), tx)
+        self._hints.ring(new_jobs, tx)
+        return enqueued
 
     def job(self, job_id: str, *, tx: Any = None) -> Job:
         """Look a job up, live or ended; raises JobNotFound."""
@@ -91,17 +98,23 @@ class Client:
 class AsyncClient:
     """Asks for jobs and looks after them without blocking the loop. `tx` is an async connection or session."""
 
-    def __init__(self, store: AsyncStore, registry: Registry) -> None:
+    def __init__(self, store: AsyncStore, registry: Registry, *, hints: Hints | None = None) -> None:
         self._store = store
         self._registry = registry
+        self._hints = hints or Hints(store.store.doorbell)
 
     async def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; where a live one holds its unique key, return that one."""
-        return await self._run(jobs.enqueue(job), tx)
+        enqueued = await self._run(jobs.enqueue(job, tell=self._hints.should_tell([job])), tx)
+        self._hints.ring([job], tx)
+        return enqueued
 
     async def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, all or none."""
-        return await self._run(jobs.enqueue_many(list(new_jobs)), tx)
+        new_jobs = list(new_jobs)
+        enqueued = await self._run(jobs.enqueue_many(new_jobs, tell=self._hints.should_tell(new_jobs)), tx)
+        self._hints.ring(new_jobs, tx)
+        return enqueued
 
     async def job(self, job_id: str, *, tx: Any = None) -> Job:
         """Look a job up, live or ended; raises JobNotFound."""

@@ -17,8 +17,9 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
 from stagepost.model.payload import encode_result
 from stagepost.model.retry import describe_error
-from stagepost.store.leases import settle
+from stagepost.store.leases import Fence, settle
 from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Operation
 from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import Task
 
@@ -32,7 +33,8 @@ class JobContext:
     """One attempt of a job, as its handler sees it.
 
     `complete`, `fail` and `snooze` end the attempt inside the caller's transaction: the job changes if and only if
-    that transaction commits, and all of it is rolled back by LeaseLost if another attempt has taken over.
+    that transaction commits, and all of it is rolled back by LeaseLost if another attempt has taken over, or if this
+    one has ended the job already.
     `ack` and `nack` are other names of `complete` and `fail`.
     """
 
@@ -118,9 +120,11 @@ class JobContext:
         outcome = outcome_of(error, self.job, self.task)
         if isinstance(outcome, Failed) and backoff is not None:
             policy = self.task.options.retry
+            first = timedelta(seconds=backoff)
             changed = replace(
                 policy,
-                first_delay=timedelta(seconds=backoff),
+                first_delay=first,
+                longest_delay=max(first, policy.longest_delay),
                 jitter=policy.jitter if jitter is None else jitter,
             )
             delay = changed.delay(self.job.failures + 1, random=_random)
@@ -128,20 +132,19 @@ class JobContext:
         return outcome
 
     def _settle(self, tx: Any, outcome: Outcome) -> None:
-        change = self._change(outcome)
-        self._check(run_in(tx, settle([change]), clock=self._clock)[change.fence])
+        self._check(run_in(tx, self._settlement(outcome), clock=self._clock))
 
     async def _settle_async(self, tx: Any, outcome: Outcome) -> None:
-        change = self._change(outcome)
-        self._check((await run_in_async(tx, settle([change]), clock=self._clock))[change.fence])
+        self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock))
 
-    def _change(self, outcome: Outcome) -> Settlement:
+    def _settlement(self, outcome: Outcome) -> Operation[dict[Fence, bool]]:
         # Set before the statement runs: whether it took effect is known once the caller has committed, not here.
         self.settled_in_transaction = True
-        return Settlement.of(self.job, outcome)
+        # A handler that repeats a transaction whose reply it did not get must not write its effects again.
+        return settle([Settlement.of(self.job, outcome)], ended_counts=False)
 
-    def _check(self, held: bool) -> None:
-        if not held:
+    def _check(self, held: dict[Fence, bool]) -> None:
+        if not all(held.values()):
             raise LeaseLost(self.job.id, self.job.attempt)
 
 

@@ -13,9 +13,10 @@ import msgspec
 
 from stagepost.errors import ConfigurationError
 
-__all__ = ["Settings"]
+__all__ = ["CONFIG_VARIABLE", "Settings"]
 
 PREFIX = "STAGEPOST_"
+CONFIG_VARIABLE = "STAGEPOST_CONFIG"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,9 +66,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ) -> Self:
         """Read `[tool.stagepost]` or the top level of a TOML file, then STAGEPOST_… variables, then what is given.
 
-        STAGEPOST_DATABASE_URL_FILE names a file that holds the URL, so that a secret need not be in the environment.
+        STAGEPOST_CONFIG names the file if none is given. STAGEPOST_DATABASE_URL_FILE names a file that holds the
+        URL, so that a secret need not be in the environment.
         """
         environment = os.environ if environment is None else environment
+        if file is None and environment.get(CONFIG_VARIABLE):
+            file = Path(environment[CONFIG_VARIABLE])
         values: dict[str, Any] = _from_file(file) if file is not None else {}
         values |= _from_environment(cls, environment)
         values |= {name: value for name, value in given.items() if value is not None}
@@ -93,5 +97,12 @@ def _from_environment(settings: type[Settings], environment: Mapping[str, str]) 
         if variable in environment:
             values[name] = environment[variable]
         elif f"{variable}_FILE" in environment:
-            values[name] = Path(environment[f"{variable}_FILE"]).read_text(encoding="utf-8").strip()
+            values[name] = _from_secret_file(f"{variable}_FILE", Path(environment[f"{variable}_FILE"]))
     return values
+
+
+def _from_secret_file(variable: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{variable}: {error}. Name a file that this user can read.") from error

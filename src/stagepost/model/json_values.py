@@ -134,30 +134,28 @@ def broken_limit(value: Any, limits: Limits) -> str | None:
     """Say which limit a value breaks, or None."""
     level, depth = [msgspec.to_builtins(value, enc_hook=to_json)], 0
     while level:
-        for item in level:
-            problem = _problem_with(item)
-            if problem:
-                return problem
-        containers = [item for item in level if isinstance(item, dict | list | tuple)]
+        problem = _problem_among(level)
+        if problem:
+            return problem
+        containers = [item for item in level if type(item) in {dict, list, tuple}]
         depth += 1
         if containers and depth > limits.max_depth:
             return f"is nested deeper than {limits.max_depth} levels; flatten it or store it elsewhere"
-        level = [part for container in containers for part in _parts(container)]
+        keys = [key for container in containers if type(container) is dict for key in container]
+        parts = [container.values() if type(container) is dict else container for container in containers]
+        level = [*keys, *chain.from_iterable(parts)]
     return None
 
 
-def _problem_with(item: Any) -> str | None:
-    if isinstance(item, str) and "\0" in item:
+def _problem_among(items: list[Any]) -> str | None:
+    # One pass per type: large payloads come through here, and a call per item would take ten times as long.
+    if any("\0" in item for item in items if type(item) is str):
         return "has a NUL character in a string, which PostgreSQL cannot store; pass bytes, or remove it"
-    if isinstance(item, float) and not math.isfinite(item):
-        return f"has the number {item}, which JSON does not know; pass None or leave it out"
-    if isinstance(item, int) and not SMALLEST_INTEGER <= item <= LARGEST_INTEGER:
+    for number in [item for item in items if type(item) is float and not math.isfinite(item)]:
+        return f"has the number {number}, which JSON does not know; pass None or leave it out"
+    if any(not SMALLEST_INTEGER <= item <= LARGEST_INTEGER for item in items if type(item) is int):
         return "has an integer beyond 64 bits, which many JSON readers round; pass it as a string"
     return None
-
-
-def _parts(container: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterator[Any]:
-    return chain(container, container.values()) if isinstance(container, dict) else iter(container)
 
 
 def difference(given: Any, received: Any, *, path: str) -> str | None:

@@ -132,6 +132,8 @@ class Signature:
         return ((), given) if self._is_plain else self._as_call(given)
 
     def _read(self, function: Callable[..., Any], parameter: inspect.Parameter) -> _Parameter:
+        if parameter.name.startswith("__"):
+            raise TaskError(f"{self.function_name}: rename parameter `{parameter.name}` to begin without `__`.")
         annotation = _resolved(function, parameter.name, parameter.annotation)
         is_extra = parameter.kind in {_KINDS.VAR_POSITIONAL, _KINDS.VAR_KEYWORD}
         if parameter.kind is _KINDS.VAR_POSITIONAL:

@@ -108,7 +108,7 @@ def dead_letter_groups(*, most: int = 100) -> Steps[list[DeadLetterGroup]]:
 @operation
 def discard(job_ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
     """Delete ended jobs for good; returns the ids of those that there were."""
-    rows = yield Statement("lock_ended_jobs", {"ids": as_json(sorted(job_ids))})
+    rows = yield Statement("lock_ended_jobs", {"ids": as_json(sorted(set(job_ids)))})
     yield from _delete(rows)
     for job_id, state, task_name in rows:
         yield from audit(actor, "discard", str(job_id), detail=f"{task_name}, {state}").start()

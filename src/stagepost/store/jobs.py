@@ -23,13 +23,18 @@ BYTES_PER_STATEMENT = 4_000_000
 
 
 @operation
-def enqueue_many(jobs: Sequence[NewJob], *, repeated: bool = False) -> Steps[list[Enqueued]]:
-    """Store jobs in one transaction; where a live job holds a unique key, return that job instead."""
+def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, repeated: bool = False) -> Steps[list[Enqueued]]:
+    """Store jobs in one transaction; where a live job holds a unique key, return that job instead.
+
+    With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
+    of the one that can, so it takes no statement of its own, follows the state that the insert chose, and the others
+    need not know.
+    """
     if len(jobs) > MOST_AT_ONCE:
         raise ConfigurationError(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
         )
-    results: dict[str, Enqueued] = {}
+    held: dict[str, str] = {}
     open_: list[NewJob] = []
     # Sorted: two transactions that take the same unique keys in opposite order would deadlock.
     for job in sorted(jobs, key=lambda job: job.unique_key or ""):
@@ -37,15 +42,15 @@ def enqueue_many(jobs: Sequence[NewJob], *, repeated: bool = False) -> Steps[lis
         if holder == job.id:
             open_.append(job)
         else:
-            yield from _update_existing([job], {job.id: holder})
-            results[job.id] = Enqueued(holder, is_new=False)
+            held[job.id] = holder
+    results = {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
     for _ in range(ENQUEUE_TRIES):
         if not open_:
             break
         made: set[str] = set()
         for chunk in _chunks(open_):
             rows = as_json([_row(job) for job in chunk])
-            inserted = yield Statement("insert_jobs", {"jobs": rows, "repeated": int(repeated)})
+            inserted = yield Statement("insert_jobs", {"jobs": rows, "repeated": int(repeated), "tell": int(tell)})
             made |= {str(row[0]) for row in inserted}
         results |= {job_id: Enqueued(job_id, is_new=True) for job_id in made}
         open_ = [job for job in open_ if job.id not in made]
@@ -59,13 +64,14 @@ def enqueue_many(jobs: Sequence[NewJob], *, repeated: bool = False) -> Steps[lis
             open_ = [job for job in open_ if job.id not in existing]
     if open_:
         raise StoreError(f"unique key {open_[0].unique_key!r} changed hands too often; enqueue the job again.")
+    yield from _update_existing(jobs, held)  # last: the holder may be among these jobs
     return [results[job.id] for job in jobs]
 
 
 @operation
-def enqueue(job: NewJob, *, repeated: bool = False) -> Steps[Enqueued]:
-    """Store one job, or return the live one that holds its unique key."""
-    [enqueued] = yield from enqueue_many([job], repeated=repeated).start()
+def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Steps[Enqueued]:
+    """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
+    [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated).start()
     return enqueued
 
 
@@ -143,10 +149,12 @@ def cancel(job_id: str, *, actor: str) -> Steps[JobState]:
 @operation
 def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> Steps[list[str]]:
     """Queue ended jobs again with their attempts counted on and their failures forgotten; returns those restarted."""
-    ids = {"ids": as_json(sorted(job_ids))}
+    ids = {"ids": as_json(sorted(set(job_ids)))}
     rows = yield Statement("restart_jobs", ids)
     # Asked afterwards: a key that was free before may be taken by the time the job is restarted.
-    for unique_key, holder in (yield Statement("taken_unique_keys", ids)):
+    taken = yield Statement("taken_unique_keys", ids)
+    if taken:
+        unique_key, holder = taken[0]
         raise UniqueKeyTaken(unique_key, str(holder))
     for job_id, state in rows:
         yield from audit(actor, Cause.RESTART, str(job_id), detail=state).start()

@@ -51,12 +51,13 @@ def claim(
 
 
 @operation
-def settle(changes: Sequence[Settlement]) -> Steps[dict[Fence, bool]]:
+def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps[dict[Fence, bool]]:
     """Write what attempts gave, all in one transaction. Says for each attempt whether its fence still held.
 
     An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose
-    reply was lost) counts as held. Of two changes for one attempt the first counts. A job that was asked to stop
-    is not run again: instead of being put off it ends as cancelled.
+    reply was lost) counts as held, unless `ended_counts` is False: then what is written beside it would be written
+    twice. Of two changes for one attempt the first counts. A job that was asked to stop is not run again: instead of
+    being put off it ends as cancelled.
     """
     by_fence: dict[Fence, Settlement] = {}
     for change in changes:
@@ -77,7 +78,7 @@ def settle(changes: Sequence[Settlement]) -> Steps[dict[Fence, bool]]:
     if failures:
         yield Statement("record_failures", {"failures": as_json(failures)})
     missing = [change for change in ordered if change.fence not in accepted]
-    if missing:
+    if missing and ended_counts:
         rows = yield Statement("find_ended", {"changes": as_json(missing)})
         accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
     return {fence: fence in accepted for fence in by_fence}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from stagepost.errors import SchemaError
+from stagepost.errors import SchemaError, StoreUnavailable
 from stagepost.store.connection import Connection
 from stagepost.store.dialect import Dialect
 from stagepost.store.statement import Rows
 from stagepost.store.store import Store
 from stagepost.store.trouble import Trouble
 
-__all__ = ["Migration", "applied", "check_schema", "migrate", "migrations_of", "pending"]
+__all__ = ["Migration", "applied", "check_schema", "migrate", "migrations_of", "pending", "script_of"]
 
 LOCKS = {
     "postgres": "select pg_advisory_xact_lock(7364750173)",
@@ -42,6 +43,14 @@ class Migration:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
     @property
+    def record(self) -> str:
+        """The statement that notes it as applied."""
+        return (
+            f"insert into stagepost_migration (version, name, checksum) "  # noqa: S608 - our own constants
+            f"values ({self.version}, '{self.name}', '{self.checksum}')"
+        )
+
+    @property
     def statements(self) -> list[str]:
         """The statements one by one, without comments."""
         text = re.sub(r"^\s*--.*\n", "", self.sql, flags=re.MULTILINE)
@@ -62,22 +71,28 @@ def migrate(store: Store) -> list[Migration]:
     """Apply what is missing; returns what was applied. Safe to call from many processes at once."""
     dialect = store.dialect
     with store.transaction() as connection:
-        connection.execute(LOCKS[dialect.name], {})
+        [(locked,)] = connection.execute(LOCKS[dialect.name], {})
+        if locked == 0:  # MySQL says so instead of failing
+            raise StoreUnavailable("another migration is still running after 60 s. Wait for it, then migrate again.")
         try:
             connection.execute(CREATE_TABLE, {})
             missing = _missing(dialect, _read(connection))
             for migration in missing:
                 for statement in migration.statements:
                     connection.execute(statement.replace("%", "%%") if dialect.name != "sqlite" else statement, {})
-                connection.execute(
-                    f"insert into stagepost_migration (version, name, checksum) "  # noqa: S608 - our own constants
-                    f"values ({migration.version}, '{migration.name}', '{migration.checksum}')",
-                    {},
-                )
+                connection.execute(migration.record, {})
         finally:
             if dialect.name in UNLOCKS:
                 connection.execute(UNLOCKS[dialect.name], {})
     return missing
+
+
+def script_of(migrations: Sequence[Migration]) -> str:
+    """Write migrations as one script for other tools to run; it notes them as applied, as `migrate` does."""
+    parts = [CREATE_TABLE + ";"]
+    for migration in migrations:
+        parts += [f"-- {migration.version:04}_{migration.name}\n{migration.sql.strip()}", migration.record + ";"]
+    return "\n\n".join(parts) + "\n"
 
 
 def applied(store: Store) -> list[tuple[int, str, str]]:

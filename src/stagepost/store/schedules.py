@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -165,48 +165,60 @@ class Fired(msgspec.Struct, frozen=True):
 
 @operation
 def fire_due(most: int = 100) -> Steps[Fired]:
-    """Enqueue the jobs of up to `most` schedules that are due, each due time once whoever else does the same.
+    """Enqueue the jobs of up to `most` due times, the oldest schedules first, each once whoever else does the same.
 
-    A schedule may fire up to `most` due times in one round. Only the database's clock counts.
+    Only the database's clock counts. A schedule that is locked is being fired by another scheduler and left to it.
     """
     rows = yield Statement("lock_due_schedules", {"most": most})
-    runs: list[Run] = []
+    asked: list[tuple[str, int, NewJob]] = []
     errors: dict[str, str] = {}
+    moves: list[tuple[Schedule, DueTimes]] = []
     is_more = len(rows) == most
     for *facts, until_due in rows:
         schedule = Schedule(*facts)
         now = schedule.next_due_at - int(until_due)
+        room = most - len(asked)
+        if not room:
+            is_more = True
+            break
         try:
-            due, jobs = _due_jobs(schedule, now, most)
+            due = _due_times(schedule, now, room)
+            asked += [(schedule.name, due_at, _job(schedule, due_at)) for due_at in due.fire]
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one schedule must not stop the others
             errors[schedule.name] = f"{type(error).__name__}: {error}"[:1000]
             yield from _hold(schedule, errors[schedule.name])
             continue
-        runs += yield from _fire(schedule, due, jobs)
+        moves.append((schedule, due))
         is_more = is_more or (due.next is not None and due.next <= now)
+    runs = yield from _fire(asked)
+    for schedule, due in moves:
+        yield from _move(schedule, due)
     return Fired(tuple(runs), errors, is_more)
 
 
-def _due_jobs(schedule: Schedule, now: int, most: int) -> tuple[DueTimes, dict[int, NewJob]]:
+def _due_times(schedule: Schedule, now: int, most: int) -> DueTimes:
     rule = parse_rule(schedule.rule, schedule.time_zone)
-    due = due_times(rule, schedule.next_due_at - 1, now, catch_up=CatchUp(schedule.catch_up), most=most)
-    return due, {due_at: _job(schedule, due_at) for due_at in due.fire}
+    return due_times(rule, schedule.next_due_at - 1, now, catch_up=CatchUp(schedule.catch_up), most=most)
 
 
-def _fire(schedule: Schedule, due: DueTimes, jobs: Mapping[int, NewJob]) -> Steps[list[Run]]:
-    """Record due times, enqueue for those that were not recorded yet, and move the schedule on."""
-    asked = [{"schedule_name": schedule.name, "due_at": due_at, "job_id": job.id} for due_at, job in jobs.items()]
-    made: dict[int, int] = {}
-    if asked:
-        rows = yield Statement("insert_schedule_runs", {"runs": as_json(asked)})
-        made = {int(due_at): int(fired_at) for due_at, fired_at in rows}
-    enqueued = yield from enqueue_many([jobs[due_at] for due_at in sorted(made)]).start()
-    runs = [
-        Run(schedule.name, due_at, job.id, made[due_at]) for due_at, job in zip(sorted(made), enqueued, strict=True)
-    ]
-    for run in runs:
-        if run.job_id != jobs[run.due_at].id:  # a live job holds the unique key: the due time is its
-            yield Statement("credit_run", {"name": schedule.name, "due_at": run.due_at, "job_id": run.job_id})
+def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Steps[list[Run]]:
+    """Record due times, and enqueue for those that nobody has recorded before."""
+    if not asked:
+        return []
+    wanted = [{"schedule_name": name, "due_at": due_at, "job_id": job.id} for name, due_at, job in asked]
+    rows = yield Statement("insert_schedule_runs", {"runs": as_json(wanted)})
+    fired_at = {str(job_id): int(instant) for job_id, instant in rows}
+    new = [(name, due_at, job) for name, due_at, job in asked if job.id in fired_at]
+    enqueued = yield from enqueue_many([job for _, _, job in new]).start()
+    runs = []
+    for (name, due_at, job), result in zip(new, enqueued, strict=True):
+        runs.append(Run(name, due_at, result.id, fired_at[job.id]))
+        if not result.is_new:  # a live job holds the unique key: the due time is its
+            yield Statement("credit_run", {"name": name, "due_at": due_at, "job_id": result.id})
+    return runs
+
+
+def _move(schedule: Schedule, due: DueTimes) -> Steps[None]:
     yield Statement(
         "move_schedule",
         {
@@ -216,7 +228,6 @@ def _fire(schedule: Schedule, due: DueTimes, jobs: Mapping[int, NewJob]) -> Step
             "last_due_at": due.fire[-1] if due.fire else schedule.last_due_at,
         },
     )
-    return runs
 
 
 def _hold(schedule: Schedule, error: str) -> Steps[None]:

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
-from stagepost.errors import SchemaError, StagepostError, StoreUnavailable
+from stagepost.errors import StagepostError, StoreUnavailable
 from stagepost.store.connection import Connection, Database, database_at, masked
 from stagepost.store.deadline import Deadlines
 from stagepost.store.dialect import Dialect
+from stagepost.store.doorbell import Doorbell
 from stagepost.store.pool import Pool
 from stagepost.store.runner import calls_for, drive
 from stagepost.store.statement import Operation
-from stagepost.store.trouble import Trouble
+from stagepost.store.trouble import Trouble, schema_error
 
 __all__ = ["Store"]
 
@@ -45,6 +46,7 @@ class Store:
         self.call_seconds = call_seconds
         self.patience_seconds = patience_seconds
         self.pool = Pool(database, size=pool_size)
+        self.doorbell = Doorbell()
         self._deadlines = Deadlines()
         self._pause = pause
 
@@ -73,9 +75,7 @@ class Store:
             except Exception as error:
                 trouble = self.dialect.trouble(error)
                 if trouble is Trouble.SCHEMA:
-                    raise SchemaError(
-                        f"{operation.name}: {error}. Run `stagepost migrate` to bring the tables up to date."
-                    ) from error
+                    raise schema_error(operation.name, error) from error
                 if trouble is Trouble.OTHER:
                     raise
                 if trouble is Trouble.CONNECTION:

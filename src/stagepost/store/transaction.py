@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock
-from stagepost.errors import ConfigurationError, SchemaError
+from stagepost.errors import ConfigurationError
 from stagepost.store.adapters.channel import AsyncChannel, Channel, SyncChannel
 from stagepost.store.adapters.django import open_django
 from stagepost.store.adapters.mysql import open_asyncmy, open_mysqldb, open_pymysql
@@ -20,7 +20,7 @@ from stagepost.store.adapters.sqlalchemy import (
 from stagepost.store.adapters.sqlite import open_aiosqlite, open_sqlite3
 from stagepost.store.runner import Calls, calls_for, drive, drive_async
 from stagepost.store.statement import Operation
-from stagepost.store.trouble import Trouble
+from stagepost.store.trouble import Trouble, schema_error
 
 __all__ = ["adapter_for", "is_async", "run_in", "run_in_async"]
 
@@ -119,9 +119,7 @@ def _raise_if_schema(operation: Operation[Any], channel: Channel[Any], error: Ex
     # SQLAlchemy and Django wrap the driver's error.
     cause = getattr(error, "orig", None) or error.__cause__ or error
     if channel.dialect.trouble(cause) is Trouble.SCHEMA:
-        raise SchemaError(
-            f"{operation.name}: {cause}. Run `stagepost migrate` on the database of this connection."
-        ) from error
+        raise schema_error(operation.name, cause) from error
 
 
 def _name(tx: Any) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from enum import Enum
 
-__all__ = ["Trouble", "mysql_trouble", "postgres_trouble", "sqlite_trouble"]
+from stagepost.errors import SchemaError
+
+__all__ = ["Trouble", "mysql_trouble", "postgres_trouble", "schema_error", "sqlite_trouble"]
 
 
 class Trouble(Enum):
@@ -19,6 +21,12 @@ class Trouble(Enum):
     """A table or column is not there."""
     OTHER = "other"
     """Ours or the caller's mistake: repeating it changes nothing."""
+
+
+def schema_error(operation: str, error: BaseException) -> SchemaError:
+    """Say what to do about a table or column that is not there."""
+    what = str(error).splitlines()[0]  # PostgreSQL adds the statement with an arrow
+    return SchemaError(f"{operation}: {what}. Run `stagepost migrate` to bring the tables of this database up to date.")
 
 
 def postgres_trouble(error: BaseException) -> Trouble:

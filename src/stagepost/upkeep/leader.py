@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 
 from stagepost.clock import Clock
@@ -28,6 +29,8 @@ class Leader(Service):
         self._clock = clock
         self._term = term
         self._leads_until = float("-inf")
+        self.on_elected: Callable[[], None] = lambda: None
+        """Called when this process takes the lead: what the leader before left undone should not wait any longer."""
 
     @property
     def is_leading(self) -> bool:
@@ -45,6 +48,7 @@ class Leader(Service):
             self._leads_until = asked_at + self._term.total_seconds()
             if not was_leading:
                 log.info("this worker does the upkeep now, term %d", leadership.term)
+                self.on_elected()
         return self.is_leading
 
     async def resign(self) -> None:

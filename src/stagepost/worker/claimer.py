@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -18,6 +19,8 @@ from stagepost.worker.flights import Flight, Flights
 __all__ = ["Claimer"]
 
 MOST_AT_ONCE = 500
+EMPTY_SECONDS = 0.02
+"""The least time between passes that find nothing, however often it is woken."""
 SETTINGS_SECONDS = 1.0
 
 
@@ -75,6 +78,12 @@ class Claimer(Service):
         self.empty_passes = 0 if claimed or not wanted else self.empty_passes + 1
         self._choose_interval(claimed=claimed, wanted=wanted)
         return claimed
+
+    async def _pause(self) -> None:
+        if self.empty_passes > 1 and not self.is_stopping:
+            # Every worker hears every hint and most find nothing: a storm of them must not become one of claims.
+            await asyncio.sleep(EMPTY_SECONDS)
+        await super()._pause()
 
     async def _claim(self, queue: str, slots: int) -> int:
         asked_at = self._clock.monotonic()

@@ -8,8 +8,9 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from stagepost.client.app import App
 from stagepost.errors import ConfigurationError
@@ -18,6 +19,7 @@ from stagepost.store.async_store import AsyncStore
 from stagepost.store.health import durability_warnings
 from stagepost.store.migrate import check_schema
 from stagepost.store.workers import forget_worker
+from stagepost.transport import wakeups_for
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
@@ -91,6 +93,7 @@ class Worker:
         self.leader = Leader(self.store, owner=self.owner, clock=clock)
         self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
         self.finisher.on_unlimited = self.promoter.wake
+        self.wakeups = wakeups_for(app.store, settings, queues=self.queues)
         self.reporter = Reporter(self.store, self)
         self._upkeep: list[Service] = [
             self.leader,
@@ -100,6 +103,7 @@ class Worker:
             Pruner(self.store, self.leader, history_days=settings.history_days),
             self.reporter,
         ]
+        self.leader.on_elected = self._wake_upkeep
 
     def stop(self) -> None:
         """Finish what is running, then end; the second time: give it back and end at once."""
@@ -141,6 +145,8 @@ class Worker:
     async def _work(self, *, until_idle: bool) -> None:
         services = [*self._upkeep, self.finisher, self.claimer]
         tasks = {service: asyncio.create_task(service.run(), name=type(service).__name__) for service in services}
+        loop = asyncio.get_running_loop()
+        self.wakeups.start(partial(_call_in, loop, self.claimer.wake))
         try:
             if until_idle:
                 await self._until_idle()
@@ -148,6 +154,7 @@ class Worker:
                 await self._stop_event.wait()
             await self._shut_down(tasks)
         finally:
+            await loop.run_in_executor(None, self.wakeups.stop)
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
@@ -216,3 +223,13 @@ class Worker:
 
     def _wake_claimer(self) -> None:
         self.claimer.wake()
+
+    def _wake_upkeep(self) -> None:
+        for service in self._upkeep:
+            if service is not self.leader:
+                service.wake()
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended: a hint that came too late
+        loop.call_soon_threadsafe(function)

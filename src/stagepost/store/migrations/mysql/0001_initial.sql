@@ -168,3 +168,5 @@ create table stagepost_audit (
     detail longtext,
     acted_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+create index stagepost_audit_subject on stagepost_audit (subject, acted_at);

@@ -180,3 +180,5 @@ create table stagepost_audit (
     detail text,
     acted_at bigint not null
 );
+
+create index stagepost_audit_subject on stagepost_audit (subject, acted_at);

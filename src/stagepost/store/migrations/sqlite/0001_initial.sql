@@ -174,3 +174,5 @@ create table stagepost_audit (
     detail text,
     acted_at integer not null
 );
+
+create index stagepost_audit_subject on stagepost_audit (subject, acted_at);

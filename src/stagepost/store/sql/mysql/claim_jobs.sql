@@ -12,8 +12,8 @@ order by priority desc, available_at, id
 limit :slots
 for update skip locked
 ;
-update stagepost_job as job
-join json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as picked on picked.id = job.id
+update json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as picked
+straight_join stagepost_job as job force index (primary) on picked.id = job.id
 set job.state = 'running',
     job.attempts = job.attempts + 1,
     job.locked_by = :owner,

@@ -1,8 +1,8 @@
 -- Differs: ids come through json_table.
 delete failure
-from stagepost_failure as failure
-join json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked on asked.id = failure.job_id
+from json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked
+straight_join stagepost_failure as failure force index (primary) on asked.id = failure.job_id
 ;
 delete ended
-from stagepost_job_history as ended
-join json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked on asked.id = ended.id
+from json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked
+straight_join stagepost_job_history as ended force index (primary) on asked.id = ended.id

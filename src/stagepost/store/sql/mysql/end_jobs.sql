@@ -3,7 +3,7 @@ select job.id, job.attempts
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner'
 )) as change_
-join stagepost_job as job on job.id = change_.id
+straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
 for update
 ;
@@ -24,9 +24,9 @@ from json_table(:changes, '$[*]' columns (
     result longtext path '$.result', error longtext path '$.error',
     reason varchar(191) path '$.reason'
 )) as change_
-join stagepost_job as job on job.id = change_.id
+straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
 ;
 delete job
-from stagepost_job as job
-join json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held on held.id = job.id
+from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
+straight_join stagepost_job as job force index (primary) on held.id = job.id

@@ -6,5 +6,5 @@ order by id
 for update skip locked
 ;
 delete worker
-from stagepost_worker as worker
-join json_table(:selected, '$[*]' columns (id varchar(64) path '$')) as silent on silent.id = worker.id
+from json_table(:selected, '$[*]' columns (id varchar(64) path '$')) as silent
+straight_join stagepost_worker as worker force index (primary) on silent.id = worker.id

@@ -14,7 +14,8 @@ select
     asked.priority, coalesce(asked.available_at, :now + asked.delay_us), 0, 0, 0, asked.max_attempts,
     asked.unique_key, asked.limit_key, asked.limit_slots, asked.payload, asked.context, :now, :now
 from json_table(:jobs, '$[*]' columns (
-    id char(36) path '$.id', queue_name varchar(191) path '$.queue_name', task_name varchar(191) path '$.task_name',
+    id char(36) character set ascii path '$.id',
+    queue_name varchar(191) path '$.queue_name', task_name varchar(191) path '$.task_name',
     priority smallint path '$.priority', available_at bigint path '$.available_at', delay_us bigint path '$.delay_us',
     max_attempts integer path '$.max_attempts', unique_key varchar(191) path '$.unique_key',
     limit_key varchar(191) path '$.limit_key', limit_slots integer path '$.limit_slots',
@@ -25,6 +26,6 @@ where :repeated = 0
 on duplicate key update id = stagepost_job.id
 ;
 select job.id
-from stagepost_job as job
-join json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked on asked.id = job.id
+from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
+straight_join stagepost_job as job force index (primary) on asked.id = job.id
 lock in share mode

@@ -1,5 +1,4 @@
--- Differs: rows come through json_table; no INSERT ... RETURNING in MySQL, so what was inserted is read back,
--- without a lock: a small table is read whole, and others' new rows would be waited for.
+-- Differs: rows come through json_table; no INSERT ... RETURNING in MySQL, so what was inserted is read back.
 insert into stagepost_schedule_run (schedule_name, due_at, job_id, fired_at)
 select schedule_name, due_at, job_id, :now
 from json_table(:runs, '$[*]' columns (
@@ -7,10 +6,10 @@ from json_table(:runs, '$[*]' columns (
 )) as asked
 on duplicate key update job_id = stagepost_schedule_run.job_id
 ;
-select run.due_at, run.fired_at
+select run.job_id, run.fired_at
 from json_table(:runs, '$[*]' columns (
     schedule_name varchar(191) path '$.schedule_name', due_at bigint path '$.due_at',
     job_id char(36) character set ascii path '$.job_id'
 )) as asked
-join stagepost_schedule_run as run
+straight_join stagepost_schedule_run as run force index (primary)
     on run.schedule_name = asked.schedule_name and run.due_at = asked.due_at and run.job_id = asked.job_id

@@ -7,7 +7,7 @@ order by available_at
 limit :most
 for update skip locked
 ;
-update stagepost_job as job
-join json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as due on due.id = job.id
+update json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as due
+straight_join stagepost_job as job force index (primary) on due.id = job.id
 set job.state = case when job.limit_key is null then 'queued' else 'blocked' end,
     job.updated_at = :now

@@ -3,10 +3,10 @@ select job.id, job.attempts, job.cancel_requested_at is not null
 from json_table(:leases, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt'
 )) as lease
-join stagepost_job as job on job.id = lease.id
+straight_join stagepost_job as job force index (primary) on job.id = lease.id
 where job.attempts = lease.attempt and job.locked_by = :owner
 for update
 ;
-update stagepost_job as job
-join json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held on held.id = job.id
+update json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
+straight_join stagepost_job as job force index (primary) on held.id = job.id
 set job.lease_until = :now + :lease_us

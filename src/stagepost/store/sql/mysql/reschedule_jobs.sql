@@ -3,17 +3,17 @@ select job.id, job.attempts
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner'
 )) as change_
-join stagepost_job as job on job.id = change_.id
+straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
   and job.cancel_requested_at is null
 for update
 ;
-update stagepost_job as job
-join json_table(:changes, '$[*]' columns (
+update json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner',
     state varchar(24) path '$.state',
     failures integer path '$.failures', crashes integer path '$.crashes', delay_us bigint path '$.delay_us'
-)) as change_ on change_.id = job.id
+)) as change_
+straight_join stagepost_job as job force index (primary) on change_.id = job.id
 set job.available_at = case when change_.state = 'queued' then job.available_at else :now + change_.delay_us end,
     job.state = case when change_.state = 'queued' and job.limit_key is not null then 'blocked' else change_.state end,
     job.failures = job.failures + change_.failures,

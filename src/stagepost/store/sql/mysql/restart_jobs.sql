@@ -1,7 +1,7 @@
 -- Differs: locks, copies, then deletes what was copied. Those whose unique key is taken stay where they are.
 select ended.id, ended.state
 from json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked
-join stagepost_job_history as ended on ended.id = asked.id
+straight_join stagepost_job_history as ended force index (primary) on ended.id = asked.id
 for update
 ;
 insert into stagepost_job (
@@ -13,10 +13,10 @@ select
     ended.priority, :now, ended.attempts, 0, 0, ended.max_attempts,
     ended.unique_key, ended.limit_key, ended.limit_slots, ended.payload, ended.context, ended.created_at, :now
 from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
-join stagepost_job_history as ended on ended.id = held.id
+straight_join stagepost_job_history as ended force index (primary) on ended.id = held.id
 on duplicate key update id = stagepost_job.id
 ;
 delete ended
-from stagepost_job_history as ended
-join json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held on held.id = ended.id
-join stagepost_job as job on job.id = ended.id
+from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
+straight_join stagepost_job_history as ended force index (primary) on held.id = ended.id
+straight_join stagepost_job as job force index (primary) on job.id = ended.id

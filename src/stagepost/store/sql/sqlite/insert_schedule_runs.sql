@@ -4,4 +4,4 @@ select value ->> 'schedule_name', value ->> 'due_at', value ->> 'job_id', :now
 from json_each(:runs)
 where true
 on conflict do nothing
-returning due_at, fired_at
+returning job_id, fired_at

@@ -1,0 +1,1 @@
+"""One small program per contender, all with the same commands: see benchmarks/kit/protocol.py."""

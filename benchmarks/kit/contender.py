@@ -1,0 +1,152 @@
+"""What a contender can do: the same few verbs for every job system."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+__all__ = ["NAP_SECONDS", "PADDING", "AsyncContender", "Cannot", "Contender", "program"]
+
+T = TypeVar("T")
+
+PADDING = "x" * 166
+"""Makes the arguments of a job 200 bytes of JSON: {"number": 1234567, "padding": "xxx…"}."""
+NAP_SECONDS = 0.1
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Cannot(Exception):
+    """The contender has no way to do this; the text says why, for the report."""
+
+
+class Contender(ABC):
+    """One job system. Jobs are numbered from 0; the address of its database or broker is in `url`."""
+
+    packages: ClassVar[Sequence[str]]
+    """Distributions whose versions belong in the report."""
+    drain_concurrency: ClassVar[int]
+    """Jobs at once in one process when jobs take no time: the best that its documentation suggests."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @abstractmethod
+    def settings(self) -> Mapping[str, str]:
+        """Say, for the report, how it is configured and what it promises."""
+
+    def versions(self) -> dict[str, str]:
+        """The versions that run."""
+        return {name: version(name) for name in self.packages}
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make its tables or queues in an empty database."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Connect for the methods below."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect."""
+
+    @abstractmethod
+    def enqueue(self, number: int) -> None:
+        """Ask for one job that does nothing; returns when it is accepted for good."""
+
+    def enqueue_each(self, numbers: Iterable[int]) -> None:
+        """Ask for jobs one after the other."""
+        for number in numbers:
+            self.enqueue(number)
+
+    def enqueue_many(self, numbers: Sequence[int]) -> None:
+        """Ask for many jobs in the quickest documented way."""
+        raise Cannot("it has no call that enqueues many jobs")
+
+    @abstractmethod
+    def enqueue_naps(self, numbers: Sequence[int]) -> None:
+        """Ask for jobs that sleep for NAP_SECONDS."""
+
+    @abstractmethod
+    def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
+        """The workers to start; `concurrency` is for jobs that sleep, None for jobs that take no time."""
+
+    def environment(self) -> Mapping[str, str]:
+        """What the workers need in their environment besides the address and the ledger."""
+        return {}
+
+    @abstractmethod
+    def left(self) -> int:
+        """How many jobs have not ended, by its store's own account."""
+
+    def ended(self) -> int | None:
+        """How many ended jobs its store remembers; None if it forgets them."""
+        return None
+
+    def fill_history(self, rows: int) -> None:
+        """Multiply the ended jobs until there are so many."""
+        raise Cannot("it keeps no ended jobs")
+
+
+class AsyncContender(Contender):
+    """A job system whose client is asynchronous: the same verbs on one event loop."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._runner = asyncio.Runner()
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run on this contender's own loop."""
+        return self._runner.run(call)
+
+    @abstractmethod
+    async def open_async(self) -> None:
+        """Connect."""
+
+    @abstractmethod
+    async def close_async(self) -> None:
+        """Disconnect."""
+
+    @abstractmethod
+    async def enqueue_async(self, number: int) -> None:
+        """Ask for one job."""
+
+    def open(self) -> None:
+        """Connect on the loop."""
+        self.run(self.open_async())
+
+    def close(self) -> None:
+        """Disconnect and end the loop."""
+        self.run(self.close_async())
+        self._runner.close()
+
+    def enqueue(self, number: int) -> None:
+        """Ask for one job and wait."""
+        self.run(self.enqueue_async(number))
+
+    def enqueue_each(self, numbers: Iterable[int]) -> None:
+        """Ask for jobs one after the other without leaving the loop."""
+        self.run(self._enqueue_each(numbers))
+
+    async def _enqueue_each(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            await self.enqueue_async(number)
+
+
+def program(name: str) -> str:
+    """The path of a program in this contender's own environment."""
+    return str(Path(sys.executable).parent / name)
+
+
+def variable(name: str, default: str | None = None) -> str:
+    """Read what the benchmark put into the environment; modules of workers need it when they are imported."""
+    value = os.environ.get(name, default)
+    if value is None:
+        raise SystemExit(f"{name} is not set: contenders are started by `./dev bench`")
+    return value

@@ -1,0 +1,102 @@
+"""The commands that every contender's program understands; each prints one line of JSON.
+
+    facts                                        versions and settings
+    prepare                                      tables or queues in an empty database
+    enqueue-one N | enqueue-bulk N               ask for jobs
+    drain N --processes P [--stop-after M] [--seconds S]
+    latency N | sleep N --concurrency C | idle S
+    fill-history N                               multiply the ended jobs
+
+The address of the database is in BENCH_URL, the server's process in BENCH_SERVER_PID.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kit import stages
+from benchmarks.kit.contender import Cannot, Contender
+from benchmarks.kit.processes import CrewFailed
+
+__all__ = ["SERVER_VARIABLE", "URL_VARIABLE", "main"]
+
+URL_VARIABLE = "BENCH_URL"
+SERVER_VARIABLE = "BENCH_SERVER_PID"
+
+
+def main(kind: type[Contender], arguments: Sequence[str] | None = None) -> None:
+    """Run one command; what goes wrong is printed as JSON too, and the exit code is 1."""
+    logging.basicConfig(level=logging.WARNING)
+    options = _parser().parse_args(arguments)
+    contender = kind(os.environ.get(URL_VARIABLE, ""))
+    try:
+        facts = _run(contender, options)
+    except Cannot as reason:
+        facts = {"cannot": str(reason)}
+    except CrewFailed as error:
+        facts = {"error": str(error)}
+    # Through the descriptor: libraries under test write to sys.stdout as they like.
+    os.write(1, (json.dumps(facts) + "\n").encode())
+    sys.exit(1 if "error" in facts else 0)
+
+
+def _run(contender: Contender, options: argparse.Namespace) -> dict[str, Any]:
+    match options.command:
+        case "facts":
+            return {"versions": contender.versions(), "settings": dict(contender.settings())}
+        case "prepare":
+            contender.prepare()
+            return {}
+        case _:
+            contender.open()
+            try:
+                with tempfile.TemporaryDirectory(prefix="stagepost-bench-") as directory:
+                    pids = [int(pid) for pid in os.environ.get(SERVER_VARIABLE, "").split()]
+                    return _stage(stages.Bench(contender, Path(directory), pids), options)
+            finally:
+                contender.close()
+
+
+def _stage(bench: stages.Bench, options: argparse.Namespace) -> dict[str, Any]:
+    match options.command:
+        case "enqueue-one":
+            return stages.enqueue_each(bench, options.count)
+        case "enqueue-bulk":
+            return stages.enqueue_many(bench, options.count)
+        case "drain":
+            limits = {"stop_after": options.stop_after, "seconds": options.seconds}
+            return stages.drain(bench, options.count, processes=options.processes, **limits)
+        case "latency":
+            return stages.latency(bench, options.count)
+        case "sleep":
+            return stages.nap(bench, options.count, concurrency=options.concurrency)
+        case "idle":
+            return stages.idle(bench, options.count)
+        case _:
+            bench.contender.fill_history(options.count)
+            return {"rows": bench.contender.ended()}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("facts")
+    commands.add_parser("prepare")
+    for name in ("enqueue-one", "enqueue-bulk", "drain", "latency", "sleep", "idle", "fill-history"):
+        command = commands.add_parser(name)
+        command.add_argument("count", type=int)
+        if name == "drain":
+            command.add_argument("--processes", type=int, default=1)
+            command.add_argument("--stop-after", type=int)
+            command.add_argument("--seconds", type=float)
+        if name == "sleep":
+            command.add_argument("--concurrency", type=int, default=100)
+    return parser

@@ -1,0 +1,217 @@
+"""The stages of a run, the same for every contender; each returns the facts of its JSON line."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kit.contender import NAP_SECONDS, Contender
+from benchmarks.kit.ledger import LEDGER_VARIABLE, Ledger
+from benchmarks.kit.processes import Crew, CrewFailed, cpu_seconds, memory_bytes, tree
+
+__all__ = ["Bench", "drain", "enqueue_each", "enqueue_many", "idle", "latency", "nap"]
+
+POLL_SECONDS = 0.01
+STALL_SECONDS = 120.0
+BULK_CHUNK = 10_000
+WARM_UP_JOBS = 5
+SETTLE_SECONDS = 3.0
+PAUSES = (0.05, 0.25)
+"""Between two samples of latency: long enough to be idle, and uneven, so as not to keep step with a poll."""
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a stage runs: its contender, a directory of its own, and the server's processes."""
+
+    contender: Contender
+    directory: Path
+    server_pids: Sequence[int] = ()
+
+    def server_seconds(self) -> float | None:
+        """CPU time of the database or broker so far; None where it is a library inside the workers."""
+        return cpu_seconds(self.server_pids) if self.server_pids else None
+
+
+@dataclass
+class Meter:
+    """Time and CPU time from its making to `stop`; `worker_seconds` reads the CPU time so far."""
+
+    bench: Bench
+    worker_seconds: Callable[[], float]
+    began_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._worker, self._server = self.worker_seconds(), self.bench.server_seconds()
+        self.began_at = time.monotonic()
+
+    def stop(self, *, at: float | None = None) -> Facts:
+        """Take the differences; `at` is when the work ended, if that was before now."""
+        seconds = (time.monotonic() if at is None else at) - self.began_at
+        server = self.bench.server_seconds()
+        return {
+            "seconds": seconds,
+            "worker_cpu_seconds": self.worker_seconds() - self._worker,
+            "server_cpu_seconds": None if server is None or self._server is None else server - self._server,
+        }
+
+
+def enqueue_each(bench: Bench, jobs: int) -> Facts:
+    """Ask for jobs one by one."""
+    meter = Meter(bench, time.process_time)
+    bench.contender.enqueue_each(range(jobs))
+    return {"count": jobs, **meter.stop()}
+
+
+def enqueue_many(bench: Bench, jobs: int) -> Facts:
+    """Ask for jobs in chunks of ten thousand."""
+    meter = Meter(bench, time.process_time)
+    for first in range(0, jobs, BULK_CHUNK):
+        bench.contender.enqueue_many(range(first, min(first + BULK_CHUNK, jobs)))
+    return {"count": jobs, **meter.stop()}
+
+
+def drain(
+    bench: Bench, jobs: int, *, processes: int, stop_after: int | None = None, seconds: float | None = None
+) -> Facts:
+    """Run what is queued, `jobs` in number, and check the ledger.
+
+    The clock runs from the moment when every process has begun a job (or a quarter of the jobs has begun), so that
+    no interpreter's start is measured, until the store says that nothing is left. `stop_after` ends it after so
+    many jobs, `seconds` after so long.
+    """
+    goal = min(jobs, stop_after or jobs)
+    commands = bench.contender.commands(processes=processes, concurrency=None)
+    with _crew(bench, jobs, commands) as (crew, ledger, verdict):
+        _wait(crew, ledger, lambda: ledger.processes >= processes or ledger.begun >= goal / 4)
+        meter, before = Meter(bench, lambda: cpu_seconds(crew.pids)), ledger.begun
+        moments = _watch(crew, ledger, goal, give_up_at=None if seconds is None else time.monotonic() + seconds)
+        begun, ended_at = ledger.begun, time.monotonic()
+        if begun >= jobs:
+            ended_at = _until_nothing_is_left(crew, bench.contender)
+        facts = {"count": begun - before, **meter.stop(at=ended_at), "processes_seen": ledger.processes}
+    first = ledger.first_begun_at()
+    return {**facts, "tenths": [round(moment - first, 3) for moment in moments], **verdict()}
+
+
+def nap(bench: Bench, jobs: int, *, concurrency: int) -> Facts:
+    """Run jobs that sleep, so many at once in one process; `efficiency` is ideal time / time."""
+    bench.contender.enqueue_naps(range(jobs))
+    commands = bench.contender.commands(processes=1, concurrency=concurrency)
+    with _crew(bench, jobs, commands) as (crew, ledger, verdict):
+        _wait(crew, ledger, lambda: ledger.begun > 0)
+        meter = Meter(bench, lambda: cpu_seconds(crew.pids))
+        _watch(crew, ledger, jobs)
+        ended_at = _until_nothing_is_left(crew, bench.contender)
+        facts = {"count": jobs, **meter.stop(at=ended_at)}
+    facts["seconds"] = ended_at - ledger.first_begun_at()
+    ideal = jobs * NAP_SECONDS / concurrency
+    return {**facts, "efficiency": ideal / facts["seconds"], **verdict()}
+
+
+def latency(bench: Bench, samples: int) -> Facts:
+    """Ask an idle worker for single jobs: from before each request until its handler begins."""
+    jobs = WARM_UP_JOBS + samples
+    commands = bench.contender.commands(processes=1, concurrency=None)
+    milliseconds = []
+    with _crew(bench, jobs, commands) as (crew, ledger, verdict):
+        for number in range(jobs):
+            asked_at = time.monotonic()
+            bench.contender.enqueue(number)
+            milliseconds.append((_begin_of(crew, ledger, number) - asked_at) * 1000)
+            time.sleep(random.uniform(*PAUSES))
+        _until_nothing_is_left(crew, bench.contender)
+    return {"count": samples, "milliseconds": milliseconds[WARM_UP_JOBS:], **verdict()}
+
+
+def idle(bench: Bench, seconds: float) -> Facts:
+    """Watch a worker that has run one job and has nothing more to do."""
+    commands = bench.contender.commands(processes=1, concurrency=None)
+    with _crew(bench, 1, commands) as (crew, ledger, verdict):
+        bench.contender.enqueue(0)
+        _begin_of(crew, ledger, 0)
+        _until_nothing_is_left(crew, bench.contender)
+        time.sleep(SETTLE_SECONDS)
+        meter = Meter(bench, lambda: cpu_seconds(crew.pids))
+        time.sleep(seconds)
+        facts = {"count": 1, **meter.stop(), "memory_bytes": memory_bytes(crew.pids)}
+        facts["processes_alive"] = len(tree(crew.pids))
+        crew.check()
+    return {**facts, **verdict()}
+
+
+@contextmanager
+def _crew(
+    bench: Bench, jobs: int, commands: list[list[str]]
+) -> Iterator[tuple[Crew, Ledger, Callable[[], Facts]]]:
+    """Start workers; the verdict compares ledger and store, and is asked for when they have stopped."""
+    contender = bench.contender
+    ledger = Ledger(bench.directory / "ledger", jobs)
+    ended_before = contender.ended()
+    environment = {**contender.environment(), LEDGER_VARIABLE: str(ledger.directory)}
+    crew = Crew(commands, environment=environment, log=bench.directory / "workers.log")
+
+    def verdict() -> Facts:
+        ended = contender.ended()
+        new = None if ended is None or ended_before is None else ended - ended_before
+        faults = ledger.faults(left=contender.left(), ended=new)
+        return {"ledger": "; ".join(faults) or "exact", "workers_killed": crew.killed}
+
+    with crew:
+        yield crew, ledger, verdict
+
+
+def _wait(crew: Crew, ledger: Ledger, condition: Callable[[], bool]) -> None:
+    """Poll until the condition holds; an error if nothing moves for long."""
+    moved_at, seen = time.monotonic(), ledger.begun
+    while not condition():
+        crew.check()
+        if ledger.begun != seen:
+            moved_at, seen = time.monotonic(), ledger.begun
+        if time.monotonic() - moved_at > STALL_SECONDS:
+            text = f"{seen} of {ledger.jobs} jobs began, then none for {STALL_SECONDS:g} s"
+            raise CrewFailed(f"{text}:\n{crew.log_tail()}")
+        time.sleep(POLL_SECONDS)
+
+
+def _watch(crew: Crew, ledger: Ledger, goal: int, *, give_up_at: float | None = None) -> list[float]:
+    """Wait until so many jobs have begun; returns when each tenth of them had."""
+    moments: list[float] = []
+
+    def is_done() -> bool:
+        now, begun = time.monotonic(), ledger.begun
+        moments.extend([now] * (min(begun, goal) * 10 // goal - len(moments)))
+        return begun >= goal or (give_up_at is not None and now > give_up_at)
+
+    _wait(crew, ledger, is_done)
+    return moments
+
+
+def _until_nothing_is_left(crew: Crew, contender: Contender) -> float:
+    """Wait until every job has ended in the store; returns when that was first seen."""
+    deadline = time.monotonic() + STALL_SECONDS
+    while True:
+        asked_at = time.monotonic()
+        if (left := contender.left()) == 0:
+            return asked_at
+        crew.check()
+        if asked_at > deadline:
+            raise CrewFailed(f"all jobs began, but {left} have not ended in the store:\n{crew.log_tail()}")
+        time.sleep(POLL_SECONDS)
+
+
+def _begin_of(crew: Crew, ledger: Ledger, number: int) -> float:
+    give_up_at = time.monotonic() + STALL_SECONDS
+    while (begun_at := ledger.begun_at(number)) is None:
+        crew.check()
+        if time.monotonic() > give_up_at:
+            raise CrewFailed(f"job {number} did not begin within {STALL_SECONDS:g} s:\n{crew.log_tail()}")
+        time.sleep(0.005)
+    return begun_at

@@ -1,0 +1,131 @@
+"""Jobs and what surrounds them as JSON documents; their keys are a contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stagepost.model.job import FailureRecord, Job, to_datetime
+from stagepost.model.timeline import Moment
+from stagepost.store.queues import Queue
+from stagepost.store.schedules import NEVER, Schedule
+from stagepost.store.workers import Worker
+
+__all__ = [
+    "failure_document",
+    "instant",
+    "job_document",
+    "moment_document",
+    "queue_document",
+    "schedule_document",
+    "worker_document",
+]
+
+
+def instant(microseconds: int | None) -> str | None:
+    """Write a time as ISO 8601 in UTC."""
+    return None if microseconds is None else to_datetime(microseconds).isoformat().replace("+00:00", "Z")
+
+
+def value_of(text: str | None) -> Any:
+    """Take stored JSON apart; what is no JSON stays text."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """Describe a job with all its fields."""
+    return {
+        "id": job.id,
+        "task": job.task_name,
+        "queue": job.queue_name,
+        "state": str(job.state),
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "failures": job.failures,
+        "crashes": job.crashes,
+        "max_attempts": job.max_attempts,
+        "unique_key": job.unique_key,
+        "limit_key": job.limit_key,
+        "arguments": value_of(job.payload),
+        "context": value_of(job.context),
+        "result": value_of(job.result),
+        "error": job.error,
+        "locked_by": job.locked_by,
+        "created_at": instant(job.created_at),
+        "available_at": instant(job.available_at),
+        "started_at": instant(job.started_at),
+        "lease_until": instant(job.lease_until),
+        "cancel_requested_at": instant(job.cancel_requested_at),
+        "updated_at": instant(job.updated_at),
+        "finished_at": instant(job.finished_at),
+    }
+
+
+def failure_document(failure: FailureRecord) -> dict[str, Any]:
+    """Describe an attempt that did not complete its job."""
+    return {
+        "attempt": failure.attempt,
+        "kind": failure.kind,
+        "error": failure.error,
+        "traceback": failure.traceback,
+        "worker": failure.owner,
+        "failed_at": instant(failure.failed_at),
+    }
+
+
+def moment_document(moment: Moment) -> dict[str, Any]:
+    """Describe a line of a job's story."""
+    return {"at": instant(moment.at), "what": moment.what, "detail": moment.detail}
+
+
+def queue_document(queue: Queue) -> dict[str, Any]:
+    """Describe how a queue stands."""
+    rate = queue.settings.rate
+    return {
+        "name": queue.name,
+        "jobs": {str(state): number for state, number in queue.counts.items()},
+        "lag_seconds": None if queue.lag_us is None else queue.lag_us / 1_000_000,
+        "paused_at": instant(queue.settings.paused_at),
+        "max_running": queue.settings.max_running,
+        "rate": None if rate is None else rate.rate,
+        "burst": None if rate is None else rate.burst,
+    }
+
+
+def schedule_document(schedule: Schedule) -> dict[str, Any]:
+    """Describe a schedule."""
+    return {
+        "name": schedule.name,
+        "task": schedule.task_name,
+        "rule": schedule.rule,
+        "time_zone": schedule.time_zone,
+        "catch_up": str(schedule.catch_up),
+        "next_due_at": None if schedule.next_due_at >= NEVER else instant(schedule.next_due_at),
+        "last_due_at": instant(schedule.last_due_at),
+        "paused_at": instant(schedule.paused_at),
+        "held_until": instant(schedule.held_until),
+        "error": schedule.error,
+    }
+
+
+def worker_document(worker: Worker) -> dict[str, Any]:
+    """Describe a worker as it last described itself."""
+    return {
+        "id": worker.id,
+        "host": worker.host,
+        "pid": worker.pid,
+        "queues": list(worker.queues),
+        "tasks": list(worker.tasks),
+        "slots": worker.slots,
+        "running": worker.running,
+        "started_at": instant(worker.started_at),
+        "seen_at": instant(worker.seen_at),
+        "looked_at": instant(worker.looked_at),
+        "silent_seconds": worker.silent_us / 1_000_000,
+    }

@@ -1,0 +1,75 @@
+"""What an error means for the command: one message on standard error, and an exit code."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import IO, Any
+
+import click
+
+from stagepost.errors import ConfigurationError, SchemaError, StagepostError, StoreUnavailable
+from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect
+from stagepost.store.trouble import Trouble
+
+__all__ = ["CommandFailed", "ExitCode", "as_failure"]
+
+
+class ExitCode(IntEnum):
+    """What a command tells the shell."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    SCHEMA = 4
+
+
+DRIVERS: dict[str, Dialect] = {"sqlite3": SQLITE, "psycopg": POSTGRES, "pymysql": MYSQL}
+"""By the package that the class of a driver's error comes from."""
+
+
+class CommandFailed(click.ClickException):
+    """An error whose message is all that a user needs."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the message to standard error."""
+        click.echo(f"stagepost: {self.message}", file=file, err=file is None)
+
+
+def as_failure(error: Exception) -> CommandFailed | None:
+    """Turn an error that can be expected into a message and an exit code; None for what must be a bug."""
+    if isinstance(error, StagepostError):
+        return CommandFailed(_first_letter_capital(str(error)), _code(error))
+    dialect = DRIVERS.get(type(error).__module__.partition(".")[0])
+    if dialect is None:
+        return None
+    text = " ".join(str(error).split())
+    match dialect.trouble(error):
+        case Trouble.CONNECTION:
+            return CommandFailed(f"The connection to the database was lost: {text}", ExitCode.UNREACHABLE)
+        case Trouble.CONFLICT:
+            return CommandFailed(f"The database was too busy: {text}. Try again.", ExitCode.UNREACHABLE)
+        case Trouble.SCHEMA:
+            return CommandFailed(f"{text}. Run `stagepost migrate` to bring the tables up to date.", ExitCode.SCHEMA)
+        case Trouble.OTHER:
+            return CommandFailed(f"The database refused: {text}")
+
+
+def _code(error: StagepostError) -> ExitCode:
+    match error:
+        case ConfigurationError():
+            return ExitCode.USAGE
+        case StoreUnavailable():
+            return ExitCode.UNREACHABLE
+        case SchemaError():
+            return ExitCode.SCHEMA
+        case _:
+            return ExitCode.FAILED
+
+
+def _first_letter_capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

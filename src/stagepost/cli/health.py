@@ -1,0 +1,47 @@
+"""`stagepost health`: answers whether all is well, for people and for probes."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from stagepost.cli.errors import ExitCode
+from stagepost.cli.invocation import Invocation
+from stagepost.cli.options import Command
+from stagepost.cli.render import Section
+from stagepost.client.health import Check, check_health, is_healthy
+from stagepost.errors import StoreUnavailable
+
+__all__ = ["health"]
+
+
+@click.command(cls=Command)
+@click.option("--database-only", is_flag=True, help="Do not ask for workers, which may not be running yet.")
+@click.pass_obj
+def health(invocation: Invocation, *, database_only: bool) -> None:
+    """Check the database, its tables and settings, and that workers look for work.
+
+    Exits with 0 if all is well and 1 if something failed. A warning is no failure.
+    """
+    checks = _checks(invocation, with_workers=not database_only)
+    healthy = is_healthy(checks)
+    section = Section(
+        columns=("check", "status", "message"),
+        rows=[(check.name, check.status, check.message) for check in checks],
+    )
+    document = {"healthy": healthy, "checks": checks}
+    invocation.output.result(document, lambda: invocation.output.table(section))
+    if not healthy:
+        sys.exit(ExitCode.FAILED)
+
+
+def _checks(invocation: Invocation, *, with_workers: bool) -> list[Check]:
+    try:
+        store = invocation.open_store()
+    except StoreUnavailable as error:
+        return [Check("database", "failed", str(error))]
+    try:
+        return list(check_health(store, with_workers=with_workers))
+    finally:
+        store.close()

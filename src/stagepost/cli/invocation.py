@@ -1,0 +1,107 @@
+"""One run of the command: what it was given, and the app, store and output made of that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from stagepost.cli.loading import load_app
+from stagepost.cli.render import Output
+from stagepost.client.app import App
+from stagepost.client.client import Client
+from stagepost.config import Settings
+from stagepost.config.settings import CONFIG_VARIABLE
+from stagepost.errors import ConfigurationError, StoreUnavailable
+from stagepost.store.migrate import check_schema
+from stagepost.store.store import Store
+from stagepost.task import Registry
+
+__all__ = ["APP_VARIABLE", "Invocation"]
+
+APP_VARIABLE = "STAGEPOST_APP"
+
+
+@dataclass
+class Invocation:
+    """The options that every command has, and what is made of them when a command first asks for it."""
+
+    app_path: str | None = None
+    database: str | None = None
+    config: Path | None = None
+    as_json: bool = False
+    is_quiet: bool = False
+    debug: bool = False
+
+    @cached_property
+    def output(self) -> Output:
+        """Where results and progress go."""
+        return Output(as_json=self.as_json, is_quiet=self.is_quiet)
+
+    @property
+    def has_app(self) -> bool:
+        """Whether an app was named."""
+        return bool(self.app_path or os.environ.get(APP_VARIABLE))
+
+    @cached_property
+    def app(self) -> App:
+        """The user's app; its database is another one if the command line says so."""
+        path = self.app_path or os.environ.get(APP_VARIABLE)
+        if not path:
+            raise ConfigurationError(
+                f"this command needs your app. Name it with --app module:attribute or {APP_VARIABLE}, "
+                f"such as `--app myproject.tasks:app`."
+            )
+        if self.config is not None:
+            os.environ[CONFIG_VARIABLE] = str(self.config)  # where `App()` looks for it
+        app = load_app(path)
+        if self.database is not None:
+            app.settings = msgspec.structs.replace(app.settings, database_url=self.database)
+        return app
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The app's settings, or without an app those of the environment and the settings file."""
+        if self.has_app and self.database is None:
+            return self.app.settings
+        return Settings.load(self.config, database_url=self.database)
+
+    def open_store(self) -> Store:
+        """Open the database as it is, whatever its tables; a SQLite file that is not there is not made."""
+        store = Store.at(self.settings.database_url, pool_size=self.settings.pool_size)
+        path = getattr(store.database, "path", ":memory:")
+        if path != ":memory:" and not Path(path).exists():
+            raise StoreUnavailable(
+                f"there is no SQLite file {path}. Say which database to use with STAGEPOST_DATABASE_URL, "
+                f"--config or --app, or make this one with `stagepost migrate`."
+            )
+        return store
+
+    @cached_property
+    def store(self) -> Store:
+        """The database, with tables this release can use; an app's SQLite file gets them by itself."""
+        store = self.app.store if self.has_app and self.database is None else self.open_store()
+        check_schema(store)
+        return store
+
+    @cached_property
+    def client(self) -> Client:
+        """Asks for jobs and looks after them, with or without an app."""
+        return Client(self.store, self.app.registry if self.has_app and self.database is None else Registry())
+
+    def arguments(self) -> Sequence[str]:
+        """The same options for another process of this command."""
+        given = {"--app": self.app_path, "--database": self.database, "--config": self.config}
+        flags = ["--debug"] if self.debug else []
+        return [text for name, value in given.items() if value is not None for text in (name, str(value))] + flags
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for name in ("app", "store"):
+            opened = self.__dict__.pop(name, None)
+            if opened is not None:
+                opened.close()

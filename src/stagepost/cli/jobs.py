@@ -1,0 +1,190 @@
+"""`stagepost jobs`: looks at jobs, retries and cancels them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from stagepost.cli.documents import failure_document, job_document, moment_document
+from stagepost.cli.errors import ExitCode
+from stagepost.cli.invocation import Invocation
+from stagepost.cli.options import Group, job_id
+from stagepost.cli.render import Output, Section, duration_text, time_text
+from stagepost.client.dead_letters import pages_of, retry_each
+from stagepost.client.client import default_actor
+from stagepost.errors import IllegalTransition, JobNotFound
+from stagepost.model.job import FailureRecord, Job
+from stagepost.model.lifecycle import JobState
+from stagepost.model.timeline import Moment, timeline_of
+from stagepost.store.activity import actions_on
+from stagepost.store.health import ping
+
+__all__ = ["job_rows", "jobs", "show_job"]
+
+
+@click.group(cls=Group)
+def jobs() -> None:
+    """Look at jobs, retry them, cancel them."""
+
+
+@jobs.command("list")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice([str(state) for state in JobState]), help="Only these."
+)
+@click.option("--queue", help="Only of this queue.")
+@click.option("--task", help="Only of this task.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
+@click.option("--before", type=job_id, metavar="JOB_ID", help="Go on after the last job of the page before.")
+@click.pass_obj
+def list_jobs(
+    invocation: Invocation,
+    *,
+    states: tuple[str, ...],
+    queue: str | None,
+    task: str | None,
+    limit: int,
+    before: str | None,
+) -> None:
+    """List jobs, newest first."""
+    found = invocation.client.jobs(
+        states=[JobState(state) for state in states], queue_name=queue, task_name=task, before=before, most=limit
+    )
+    following = found[-1].id if len(found) == limit else None
+    now = invocation.store.run(ping())
+    output = invocation.output
+
+    def show() -> None:
+        output.table(job_rows(found, now=now))
+        if following is not None:
+            output.remark(f"There may be more. Go on with --before {following}")
+
+    output.result({"jobs": [job_document(job) for job in found], "next_before": following}, show)
+
+
+@jobs.command("show")
+@click.argument("identifier", metavar="JOB_ID", type=job_id)
+@click.pass_obj
+def show_one(invocation: Invocation, *, identifier: str) -> None:
+    """Show all there is to know of a job: its fields, arguments, failures and what happened to it."""
+    show_job(invocation, invocation.client.job(identifier))
+
+
+@jobs.command("retry")
+@click.argument("identifiers", metavar="JOB_ID...", type=job_id, nargs=-1, required=True)
+@click.pass_obj
+def retry(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
+    """Queue jobs that have ended again, whatever they ended as."""
+    answers: list[Answer] = []
+    for page in retry_each(invocation.store, pages_of(identifiers), actor=default_actor()):
+        answers += [Answer(job, True, f"Job {job} is queued again.") for job in page.done]
+        answers += [Answer(job, False, reason) for job, reason in page.refused.items()]
+        answers += [Answer(job, False, _why_not_retried(invocation, job)) for job in page.missing]
+    _finish(invocation, answers)
+
+
+@jobs.command("cancel")
+@click.argument("identifiers", metavar="JOB_ID...", type=job_id, nargs=-1, required=True)
+@click.pass_obj
+def cancel(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
+    """End jobs that are not running; ask the workers of running ones to stop them."""
+    answers: list[Answer] = []
+    for job in identifiers:
+        try:
+            state = invocation.client.cancel(job)
+        except (JobNotFound, IllegalTransition) as error:
+            answers.append(Answer(job, False, str(error)))
+        else:
+            running = f"Job {job} is running; its worker is asked to stop it."
+            answers.append(Answer(job, True, running if state is JobState.RUNNING else f"Job {job} is cancelled."))
+    _finish(invocation, answers)
+
+
+def show_job(invocation: Invocation, job: Job) -> None:
+    """Give the answer about one job."""
+    failures = invocation.client.failures(job.id)
+    timeline = timeline_of(job, failures, invocation.store.run(actions_on(job.id)))
+    document = job_document(job) | {
+        "failure_log": [failure_document(failure) for failure in failures],
+        "timeline": [moment_document(moment) for moment in timeline],
+    }
+    invocation.output.result(document, lambda: _show(invocation.output, document, failures, timeline))
+
+
+def job_rows(found: list[Job], *, now: int) -> Section:
+    """Set jobs in a table."""
+    return Section(
+        columns=("job", "task", "queue", "state", "attempts", "age", "error"),
+        rows=[
+            (
+                job.id,
+                job.task_name,
+                job.queue_name,
+                job.state,
+                f"{job.attempt} ({job.failures} of {job.max_attempts} failed)" if job.failures else str(job.attempt),
+                duration_text(now - job.created_at),
+                (job.error or "")[:100],
+            )
+            for job in found
+        ],
+        numbers=frozenset({"age"}),
+        empty="There are no such jobs.",
+    )
+
+
+def _show(
+    output: Output, document: dict[str, Any], failures: list[FailureRecord], timeline: list[Moment]
+) -> None:
+    facts = {
+        name.replace("_", " "): _text(value)
+        for name, value in document.items()
+        if name not in {"failure_log", "timeline"}
+    }
+    output.facts(facts)
+    output.heading("What happened")
+    rows = [(time_text(moment.at), moment.what, (moment.detail or "")[:200]) for moment in timeline]
+    output.table(Section(columns=("time", "what", "detail"), rows=rows))
+    for failure in failures:
+        output.heading(f"Attempt {failure.attempt} {failure.kind}: {failure.error.splitlines()[0][:200]}")
+        output.say(failure.traceback or failure.error)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _why_not_retried(invocation: Invocation, identifier: str) -> str:
+    try:
+        job = invocation.client.job(identifier)
+    except JobNotFound as error:
+        return str(error)
+    return f"job {identifier} is {job.state}: only jobs that have ended can be queued again."
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a request about one job."""
+
+    id: str
+    ok: bool
+    message: str
+
+
+def _finish(invocation: Invocation, answers: list[Answer]) -> None:
+    """Say what was done, complain of what was not, and exit accordingly."""
+    output = invocation.output
+
+    def show() -> None:
+        for answer in answers:
+            if answer.ok:
+                output.say(answer.message)
+
+    output.result({"jobs": answers}, show)
+    for answer in answers:
+        if not answer.ok:
+            output.warn(f"stagepost: {answer.message}")
+    if not all(answer.ok for answer in answers):
+        sys.exit(ExitCode.FAILED)

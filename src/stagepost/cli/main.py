@@ -1,0 +1,58 @@
+"""The root of the `stagepost` command: its groups of commands, and the options they share."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import click
+
+from stagepost.cli.bench import bench
+from stagepost.cli.dead import dead
+from stagepost.cli.demo.command import demo
+from stagepost.cli.dev import dev
+from stagepost.cli.enqueue import enqueue
+from stagepost.cli.health import health
+from stagepost.cli.jobs import jobs
+from stagepost.cli.migrate import migrate
+from stagepost.cli.options import RootGroup
+from stagepost.cli.queues import queues
+from stagepost.cli.schedules import schedules
+from stagepost.cli.top import top
+from stagepost.cli.worker import worker
+from stagepost.cli.workers import workers
+
+__all__ = ["cli", "main"]
+
+HELP = """Run, watch and repair durable jobs.
+
+The database is the app's, or the one that STAGEPOST_DATABASE_URL, STAGEPOST_DATABASE_URL_FILE or a settings
+file names. Commands that only look at the database, or change what is in it, need no app.
+
+\b
+Exit codes: 0 done; 1 it failed, or the answer is no; 2 wrong usage or settings;
+            3 the database cannot be reached; 4 its tables are out of date.
+
+See it work: stagepost demo
+"""
+
+
+@click.group(
+    name="stagepost",
+    cls=RootGroup,
+    help=HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(version("stagepost"), message="stagepost %(version)s")
+def cli() -> None:
+    """Take the common options; the command that follows does the work."""
+
+
+for command in (
+    worker, dev, enqueue, jobs, dead, queues, schedules, workers, top, health, migrate, bench, demo
+):  # fmt: skip
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    cli(prog_name="stagepost")

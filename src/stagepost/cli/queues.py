@@ -1,0 +1,148 @@
+"""`stagepost queues`: looks at queues, pauses and limits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from stagepost.cli.documents import queue_document
+from stagepost.cli.invocation import Invocation
+from stagepost.cli.options import Group
+from stagepost.cli.render import Section, duration_text
+from stagepost.client.client import default_actor
+from stagepost.model.lifecycle import JobState
+from stagepost.store.queues import ALL_QUEUES, Queue, QueueSettings, list_queues, pause, queue_settings, resume, set_limits
+
+__all__ = ["queue_rows", "queues"]
+
+STATES = (JobState.QUEUED, JobState.RUNNING, JobState.RETRYING, JobState.SCHEDULED, JobState.BLOCKED, JobState.WAITING)
+OFF = "off"
+
+
+@click.group(cls=Group)
+def queues() -> None:
+    """Look at queues, pause them, limit them.
+
+    The name * stands for all queues together.
+    """
+
+
+@queues.command("list")
+@click.pass_obj
+def list_all(invocation: Invocation) -> None:
+    """List the queues that have jobs or settings."""
+    found = invocation.store.run(list_queues())
+    document = {"queues": [queue_document(queue) for queue in found]}
+    invocation.output.result(document, lambda: invocation.output.table(queue_rows(found)))
+
+
+@queues.command("pause")
+@click.argument("name", metavar="QUEUE")
+@click.pass_obj
+def pause_one(invocation: Invocation, *, name: str) -> None:
+    """Let no more jobs of a queue start; those that run go on."""
+    invocation.store.run(pause(name, actor=default_actor()))
+    _answer(invocation, name, f"{_title(name)} paused.")
+
+
+@queues.command("resume")
+@click.argument("name", metavar="QUEUE")
+@click.pass_obj
+def resume_one(invocation: Invocation, *, name: str) -> None:
+    """Let jobs of a paused queue start again."""
+    invocation.store.run(resume(name, actor=default_actor()))
+    _answer(invocation, name, f"{_title(name)} running.")
+
+
+def number_or_off(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Read a number, or `off`."""
+
+    def read(value: str) -> Any:
+        if value.lower() == OFF:
+            return OFF
+        try:
+            return convert(value)
+        except ValueError:
+            raise click.BadParameter(f"{value!r} is neither a number nor `off`.") from None
+
+    return read
+
+
+@queues.command("limit")
+@click.argument("name", metavar="QUEUE")
+@click.option("--max-running", type=number_or_off(int), metavar="N|off", help="How many jobs may run at once.")
+@click.option("--rate", type=number_or_off(float), metavar="N|off", help="How many jobs may start per second.")
+@click.option(
+    "--burst", type=click.IntRange(min=1), metavar="N",
+    help="How many may start at once after a quiet time. [default: one second's worth]",
+)  # fmt: skip
+@click.pass_obj
+def limit(
+    invocation: Invocation, *, name: str, max_running: int | str | None, rate: float | str | None, burst: int | None
+) -> None:
+    """Limit how many jobs of a queue run at once and start per second, over all workers.
+
+    What is not named stays as it is.
+    """
+    if max_running is None and rate is None and burst is None:
+        raise click.UsageError("Say what to limit: --max-running, --rate or --burst.")
+    known = invocation.store.run(queue_settings([name]))[name]
+    limits = _limits(known, max_running=max_running, rate=rate, burst=burst)
+    invocation.store.run(set_limits(name, **limits, actor=default_actor()))
+    changed = invocation.store.run(queue_settings([name]))[name]
+    _answer(invocation, name, f"{_title(name)} limited: {_limits_text(changed) or 'no limits'}.")
+
+
+def queue_rows(found: list[Queue]) -> Section:
+    """Set queues in a table."""
+    return Section(
+        title="Queues",
+        columns=("queue", *STATES, "oldest waits", "settings"),
+        rows=[
+            (
+                queue.name,
+                *[queue.counts.get(state, 0) for state in STATES],
+                None if queue.lag_us is None else duration_text(queue.lag_us),
+                _settings_text(queue.settings),
+            )
+            for queue in found
+        ],
+        numbers=frozenset({*map(str, STATES), "oldest waits"}),
+        empty="No queue has live jobs or settings.",
+    )
+
+
+def _limits(known: QueueSettings, *, max_running: Any, rate: Any, burst: int | None) -> dict[str, Any]:
+    """Change what was given, keep the rest."""
+    old_rate = None if known.rate is None else known.rate.rate
+    old_burst = None if known.rate is None or rate is not None else known.rate.burst
+    new_rate = old_rate if rate is None else None if rate == OFF else rate
+    return {
+        "max_running": known.max_running if max_running is None else None if max_running == OFF else max_running,
+        "rate": new_rate,
+        "burst": None if new_rate is None else burst or old_burst,
+    }
+
+
+def _settings_text(settings: QueueSettings) -> str:
+    return ", ".join(filter(None, ("paused" if settings.paused_at is not None else "", _limits_text(settings))))
+
+
+def _limits_text(settings: QueueSettings) -> str:
+    parts = [] if settings.max_running is None else [f"at most {settings.max_running} running"]
+    if settings.rate is not None:
+        parts.append(f"{settings.rate.rate:g} per second, bursts of {settings.rate.burst}")
+    return ", ".join(parts)
+
+
+def _title(name: str) -> str:
+    return "All queues are" if name == ALL_QUEUES else f"Queue {name} is"
+
+
+def _answer(invocation: Invocation, name: str, text: str) -> None:
+    settings = invocation.store.run(queue_settings([name]))[name]
+    document = queue_document(Queue(name, {}, None, settings))
+    del document["jobs"], document["lag_seconds"]
+    invocation.output.result(document, lambda: invocation.output.say(text))

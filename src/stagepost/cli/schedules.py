@@ -1,0 +1,86 @@
+"""`stagepost schedules`: looks at schedules, pauses them, runs them now."""
+
+from __future__ import annotations
+
+import click
+
+from stagepost.cli.documents import schedule_document
+from stagepost.cli.invocation import Invocation
+from stagepost.cli.options import Group
+from stagepost.cli.render import Section, time_text
+from stagepost.client.client import default_actor
+from stagepost.store.schedules import NEVER, Schedule, list_schedules, pause_schedule, resume_schedule, run_now
+
+__all__ = ["schedules"]
+
+
+@click.group(cls=Group)
+def schedules() -> None:
+    """Look at schedules, run them now, pause them."""
+
+
+@schedules.command("list")
+@click.pass_obj
+def list_all(invocation: Invocation) -> None:
+    """List the schedules that apps have declared."""
+    found = invocation.store.run(list_schedules())
+    section = Section(
+        columns=("schedule", "rule", "time zone", "task", "next due", "last due", "state"),
+        rows=[
+            (
+                schedule.name,
+                schedule.rule,
+                schedule.time_zone,
+                schedule.task_name,
+                "never" if schedule.next_due_at >= NEVER else time_text(schedule.next_due_at),
+                time_text(schedule.last_due_at),
+                _state(schedule),
+            )
+            for schedule in found
+        ],
+        empty="There are no schedules. A worker adds those of its app when it starts.",
+    )
+    document = {"schedules": [schedule_document(schedule) for schedule in found]}
+    invocation.output.result(document, lambda: invocation.output.table(section))
+
+
+@schedules.command("run")
+@click.argument("name", metavar="SCHEDULE")
+@click.pass_obj
+def run(invocation: Invocation, *, name: str) -> None:
+    """Enqueue a schedule's job now, beside its due times."""
+    enqueued = invocation.store.run(run_now(name, actor=default_actor()))
+    text = f"Enqueued job {enqueued.id} for schedule {name}."
+    if not enqueued.is_new:
+        text = f"Nothing was added: job {enqueued.id} of schedule {name} has not ended yet."
+    document = {"schedule": name, "id": enqueued.id, "is_new": enqueued.is_new}
+    invocation.output.result(document, lambda: invocation.output.say(text))
+
+
+@schedules.command("pause")
+@click.argument("name", metavar="SCHEDULE")
+@click.pass_obj
+def pause(invocation: Invocation, *, name: str) -> None:
+    """Let a schedule enqueue nothing until it is resumed."""
+    invocation.store.run(pause_schedule(name, actor=default_actor()))
+    _answer(invocation, name, f"Schedule {name} is paused.")
+
+
+@schedules.command("resume")
+@click.argument("name", metavar="SCHEDULE")
+@click.pass_obj
+def resume(invocation: Invocation, *, name: str) -> None:
+    """Let a paused schedule go on with its next due time."""
+    invocation.store.run(resume_schedule(name, actor=default_actor()))
+    _answer(invocation, name, f"Schedule {name} is running.")
+
+
+def _state(schedule: Schedule) -> str:
+    if schedule.paused_at is not None:
+        return "paused"
+    return f"cannot fire: {schedule.error}" if schedule.error else "running"
+
+
+def _answer(invocation: Invocation, name: str, text: str) -> None:
+    [found] = [schedule for schedule in invocation.store.run(list_schedules()) if schedule.name == name]
+    invocation.output.result(schedule_document(found), lambda: invocation.output.say(text))

@@ -1,0 +1,96 @@
+"""Notices that source files have changed, by looking at their times again and again."""
+
+from __future__ import annotations
+
+import site
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from stagepost.clock import sleep
+from stagepost.worker.lifeline import ParentLine
+
+__all__ = ["SourceWatch", "project_files", "python_files_below", "report_sources", "sources_in"]
+
+SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+
+class SourceWatch:
+    """Remembers the times of files; a file that is new to it counts as unchanged."""
+
+    def __init__(self) -> None:
+        self._times: dict[Path, int] = {}
+
+    def add(self, files: Iterable[Path]) -> None:
+        """Watch these files, too."""
+        for file in files:
+            if file not in self._times:
+                self._times[file] = _time_of(file)
+
+    def changed(self) -> list[Path]:
+        """List what changed since the last call."""
+        changed = []
+        for file, before in self._times.items():
+            now = _time_of(file)
+            if now != before:
+                self._times[file] = now
+                changed.append(file)
+        return changed
+
+
+def project_files() -> list[Path]:
+    """List the source files of the modules that are imported now, without Python's own and installed packages."""
+    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    files = {Path(name).resolve() for name in found if isinstance(name, str) and name.endswith(".py")}
+    foreign = _foreign_places()
+    return sorted(file for file in files if not any(file.is_relative_to(place) for place in foreign))
+
+
+def python_files_below(folder: Path) -> list[Path]:
+    """List a project's source files where nothing could be imported yet."""
+    return sorted(
+        path
+        for path in folder.rglob("*.py")
+        if not any(part in SKIPPED or part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def report_sources(parent: ParentLine) -> None:
+    """Tell the parent, from a thread, which source files this process has imported, as they become more."""
+
+    def report() -> None:
+        told: set[Path] = set()
+        while True:
+            files = set(project_files())
+            if files - told:
+                parent.say(msgspec.json.encode(sorted(str(file) for file in files - told)).decode())
+                told |= files
+            sleep(1.0)
+
+    threading.Thread(target=report, name="stagepost-sources", daemon=True).start()
+
+
+def sources_in(message: str) -> list[Path]:
+    """Read what `report_sources` wrote."""
+    try:
+        return [Path(name) for name in msgspec.json.decode(message, type=list[str])]
+    except msgspec.DecodeError:
+        return []  # another message, such as that the worker is ready
+
+
+def _foreign_places() -> set[Path]:
+    paths = sysconfig.get_paths()
+    places = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    places |= {*site.getsitepackages(), site.getusersitepackages()}
+    return {Path(place).resolve() for place in places}
+
+
+def _time_of(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,144 @@
+"""`stagepost worker`: runs jobs in this process, or in several under a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import click
+
+from stagepost.cli.invocation import Invocation
+from stagepost.cli.options import Command
+from stagepost.cli.watch import report_sources
+from stagepost.config.logging import configure_logging
+from stagepost.store.migrate import check_schema
+from stagepost.worker.lifeline import OPTION, READY, ParentLine
+from stagepost.worker.supervisor import Supervisor
+from stagepost.worker.worker import Worker
+
+__all__ = ["LOG_LEVELS", "queue_names", "worker", "worker_command", "worker_options"]
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def queue_names(_context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> list[str]:
+    """Read `--queues a,b --queues c`."""
+    return [name.strip() for text in value for name in text.split(",") if name.strip()]
+
+
+def worker_options(function: Any) -> Any:
+    """Add the options that `worker` and `dev` share."""
+    for option in reversed(
+        (
+            click.option(
+                "--queues", "-q", multiple=True, callback=queue_names, metavar="NAMES",
+                help="Queues to work on, separated by commas; all that the app's tasks name if left out.",
+            ),
+            click.option(
+                "--concurrency", "-c", type=click.IntRange(min=1),
+                help="How many jobs one process runs at once. [default: from the settings, 10]",
+            ),
+            click.option(
+                "--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True,
+                help="How much to log to standard error.",
+            ),
+        )  # fmt: skip
+    ):
+        function = option(function)
+    return function
+
+
+@click.command(cls=Command)
+@worker_options
+@click.option(
+    "--processes", type=click.IntRange(min=1), metavar="N",
+    help="Run so many processes under a supervisor that replaces those that die.",
+)  # fmt: skip
+@click.option(
+    "--shutdown-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="How long running jobs may go on after the worker is told to stop. What is left is given back. "
+    "[default: from the settings, 30]",
+)  # fmt: skip
+@click.option("--until-idle", is_flag=True, help="Stop when no job is due any more.")
+@click.option(OPTION, type=int, hidden=True)
+@click.option("--report-sources", "reports_sources", is_flag=True, hidden=True)
+@click.pass_obj
+def worker(
+    invocation: Invocation,
+    *,
+    queues: list[str],
+    concurrency: int | None,
+    log_level: str,
+    processes: int | None,
+    shutdown_timeout: float | None,
+    until_idle: bool,
+    lifeline: int | None,
+    reports_sources: bool,
+) -> None:
+    """Run the jobs of your app.
+
+    SIGTERM or Ctrl-C lets running jobs finish and then stops; a second one gives them back and stops at once.
+    No job is lost either way, nor if the worker is killed.
+    """
+    configure_logging(log_level)
+    if processes is not None:
+        command = worker_command(
+            invocation,
+            queues=queues,
+            concurrency=concurrency,
+            log_level=log_level,
+            shutdown_timeout=shutdown_timeout,
+            until_idle=until_idle,
+        )
+        timeout = invocation.settings.shutdown_timeout if shutdown_timeout is None else shutdown_timeout
+        sys.exit(asyncio.run(_supervise(command, processes, timeout, until_idle=until_idle)))
+    parent = None if lifeline is None else ParentLine(lifeline)
+    if parent is not None and reports_sources:
+        report_sources(parent)
+    run_worker(
+        invocation,
+        parent=parent,
+        until_idle=until_idle,
+        queues=queues,
+        concurrency=concurrency,
+        shutdown_timeout=shutdown_timeout,
+    )
+
+
+def run_worker(
+    invocation: Invocation, *, parent: ParentLine | None, until_idle: bool = False, **options: Any
+) -> None:
+    """Run a worker in this process until it is told to stop, or its parent is gone."""
+    app = invocation.app
+    check_schema(app.store)
+
+    async def run() -> None:
+        running = Worker(app, **options)
+        if parent is not None:
+            parent.stop_with_parent(shutdown_timeout=running.shutdown_timeout)
+            parent.say(READY)
+        await running.run(install_signals=True, until_idle=until_idle)
+
+    asyncio.run(run())
+
+
+def worker_command(invocation: Invocation, **options: object) -> list[str]:
+    """Write the command line of one worker process."""
+    command = [sys.executable, "-m", "stagepost", "worker", *invocation.arguments()]
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            command.append(option)
+        elif isinstance(value, list):
+            command += [option, ",".join(value)] if value else []
+        elif value is not None and value is not False:
+            command += [option, str(value)]
+    return command
+
+
+async def _supervise(command: list[str], processes: int, shutdown_timeout: float, *, until_idle: bool) -> int:
+    supervisor = Supervisor(
+        command, processes=processes, shutdown_timeout=shutdown_timeout, replaces_finished=not until_idle
+    )
+    return await supervisor.run(install_signals=True)

@@ -1,0 +1,95 @@
+"""Retries and discards many dead letters, a page at a time, telling how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from stagepost.errors import UniqueKeyTaken
+from stagepost.model.job import Job
+from stagepost.store.history import DeadLetterGroup, dead_letters, discard
+from stagepost.store.jobs import restart
+from stagepost.store.store import Store
+
+__all__ = ["Handled", "discard_each", "group_id", "pages_matching", "pages_of", "retry_each"]
+
+PAGE = 500
+
+
+@dataclass(frozen=True)
+class Handled:
+    """What became of one page."""
+
+    done: Sequence[str]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why, by job id."""
+    missing: Sequence[str] = ()
+    """Ids of jobs that have not ended, or are not there."""
+
+
+def group_id(group: DeadLetterGroup) -> str:
+    """Name a group briefly; the same task and reason always give the same name."""
+    return sha256(f"{group.task_name}\0{group.reason}".encode()).hexdigest()[:8]
+
+
+def retry_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
+    """Queue ended jobs again, page by page."""
+    for page in pages:
+        try:
+            yield _handled(page, store.run(restart(page, actor=actor)))
+        except UniqueKeyTaken:
+            yield _one_by_one(page, lambda job_id: store.run(restart([job_id], actor=actor)))
+
+
+def discard_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
+    """Delete ended jobs for good, page by page."""
+    for page in pages:
+        yield _handled(page, store.run(discard(page, actor=actor)))
+
+
+def pages_of(job_ids: Sequence[str]) -> Iterator[list[str]]:
+    """Cut a list of ids into pages."""
+    for start in range(0, len(job_ids), PAGE):
+        yield list(job_ids[start : start + PAGE])
+
+
+def pages_matching(
+    store: Store, *, task_name: str | None = None, queue_name: str | None = None, reason: str | None = None
+) -> Iterator[list[str]]:
+    """Find the dead letters there are, last ended first.
+
+    A job that is retried and dies again while this goes on ends later than all that are still to come, so that
+    nothing is met twice.
+    """
+    last: Job | None = None
+    while True:
+        page = store.run(
+            dead_letters(
+                task_name=task_name,
+                queue_name=queue_name,
+                reason=reason,
+                before=None if last is None else (last.finished_at or 0, last.id),
+                most=PAGE,
+            )
+        )
+        if not page:
+            return
+        last = page[-1]
+        yield [job.id for job in page]
+
+
+def _handled(asked: Sequence[str], done: Sequence[str]) -> Handled:
+    return Handled(done, missing=sorted(set(asked) - set(done)))
+
+
+def _one_by_one(page: Sequence[str], act: Callable[[str], Sequence[str]]) -> Handled:
+    """Find the ones that are refused, so that their neighbours are not."""
+    done: list[str] = []
+    refused: dict[str, str] = {}
+    for job_id in page:
+        try:
+            done += act(job_id)
+        except UniqueKeyTaken as error:
+            refused[job_id] = str(error)
+    return Handled(done, refused, missing=sorted(set(page) - set(done) - set(refused)))

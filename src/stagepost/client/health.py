@@ -1,0 +1,108 @@
+"""Whether the database and its workers are well, one check after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+
+from stagepost.clock import monotonic
+from stagepost.errors import SchemaError, StoreUnavailable
+from stagepost.model.job import microseconds
+from stagepost.store.health import durability_warnings, ping
+from stagepost.store.migrate import pending
+from stagepost.store.store import Store
+from stagepost.store.workers import ALIVE_WITHIN, Worker, list_workers, unknown_tasks
+
+__all__ = ["Check", "check_health", "is_healthy"]
+
+UNSERVED = timedelta(seconds=60)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One question and its answer."""
+
+    name: str
+    status: Literal["ok", "warning", "failed"]
+    message: str
+
+
+def check_health(store: Store, *, with_workers: bool = True) -> Iterator[Check]:
+    """Check the database, then its tables, then what it promises, then the workers; stops where going on is useless."""
+    started = monotonic()
+    try:
+        store.run(ping(), patience_seconds=0)
+    except StoreUnavailable as error:
+        yield Check("database", "failed", str(error))
+        return
+    yield Check("database", "ok", f"It answered in {(monotonic() - started) * 1000:.0f} ms.")
+    schema = _schema(store)
+    yield schema
+    yield from _durability(store)
+    if with_workers and schema.status == "ok":
+        yield _workers(store)
+        yield from _unserved(store)
+
+
+def is_healthy(checks: list[Check]) -> bool:
+    """Say whether none failed; a warning is no failure."""
+    return all(check.status != "failed" for check in checks)
+
+
+def _schema(store: Store) -> Check:
+    try:
+        missing = pending(store)
+    except SchemaError as error:
+        return Check("schema", "failed", str(error))
+    if missing:
+        names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
+        return Check("schema", "failed", f"It lacks {names}. Run `stagepost migrate`.")
+    return Check("schema", "ok", "The tables are up to date.")
+
+
+def _durability(store: Store) -> Iterator[Check]:
+    warnings = store.run(durability_warnings())
+    for warning in warnings:
+        yield Check("durability", "warning", warning)
+    if not warnings:
+        yield Check("durability", "ok", "What the database confirms survives a crash.")
+
+
+def _workers(store: Store) -> Check:
+    workers = store.run(list_workers())
+    alive = [worker for worker in workers if worker.silent_us <= microseconds(ALIVE_WITHIN)]
+    if not alive:
+        return Check("workers", "failed", "No worker is running. Start one with `stagepost worker`.")
+    working = [worker for worker in alive if _looks_for_work(worker)]
+    if not working:
+        return Check(
+            "workers",
+            "failed",
+            f"{_count(len(alive), 'worker')} running, but none has looked for work within "
+            f"{ALIVE_WITHIN.seconds} s although there are free slots. Look at the workers' logs and restart them.",
+        )
+    return Check("workers", "ok", f"{_count(len(working), 'worker')} running and looking for work.")
+
+
+def _looks_for_work(worker: Worker) -> bool:
+    looked_ago = worker.silent_us + worker.seen_at - worker.looked_at
+    return looked_ago <= microseconds(ALIVE_WITHIN) or worker.running >= worker.slots
+
+
+def _unserved(store: Store) -> Iterator[Check]:
+    unserved = store.run(unknown_tasks(UNSERVED))
+    for task in unserved:
+        yield Check(
+            "tasks",
+            "failed",
+            f"{task.jobs:,} jobs of task {task.task_name!r} wait in queue {task.queue_name!r}, and no running worker "
+            f"of that queue knows the task. Start one that does.",
+        )
+    if not unserved:
+        yield Check("tasks", "ok", "Every task with waiting jobs has a worker that knows it.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun} is" if number == 1 else f"{number:,} {noun}s are"

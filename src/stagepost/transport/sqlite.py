@@ -1,0 +1,35 @@
+"""Wake-ups from a SQLite file: the number that changes whenever another connection, of any process, commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stagepost.transport.listener import Connection, Listener
+
+__all__ = ["SqliteWakeups"]
+
+LOOK_SECONDS = 0.025
+"""Looking takes a few microseconds: no file is read, the number is in memory that all processes map."""
+
+
+class SqliteWakeups(Listener):
+    """Looks at `pragma data_version` forty times a second. A commit of this worker's own wakes it once for nothing."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        super().__init__(connect, name="stagepost-data-version")
+
+    def _listen(self, connection: Connection) -> float:
+        connection.execute("pragma query_only = on", {})
+        seen = _version(connection)
+        self._hears()
+        while not self._stopping.wait(LOOK_SECONDS):
+            version = _version(connection)
+            if version != seen:
+                seen = version
+                self._wake()
+        return 0.0
+
+
+def _version(connection: Connection) -> int:
+    [(version,)] = connection.execute("pragma data_version", {})
+    return int(version)

@@ -1,0 +1,184 @@
+"""Keeps worker processes running: replaces those that die, and ends all of them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stagepost.clock import Clock, SystemClock
+from stagepost.worker.lifeline import READY, Lifeline
+
+__all__ = ["Backoff", "Supervisor"]
+
+log = logging.getLogger(__name__)
+
+HOPELESS_CODES = frozenset({2, 4})
+"""Exit codes of a worker that was started wrongly, or finds old tables: starting it again changes nothing."""
+MOST_DEATHS_AT_START = 5
+KILL_SECONDS = 15.0
+"""How much longer than its shutdown timeout a worker may take to end before it is killed."""
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How long to wait before a dead process is replaced. Durations are seconds."""
+
+    first: float = 0.2
+    longest: float = 10.0
+    forgiven_after: float = 30.0
+    """A process that lived this long died for a new reason."""
+
+    def delay(self, deaths: int) -> float:
+        """Double the delay after every death in a row, up to `longest`."""
+        return min(self.longest, self.first * 2.0 ** min(deaths - 1, 30))
+
+
+@dataclass
+class Member:
+    """One process of the team."""
+
+    process: asyncio.subprocess.Process
+    lifeline: Lifeline
+    started_at: float
+    is_ready: bool = field(default=False)
+
+    def has_started(self) -> bool:
+        """Whether it got as far as to look for work."""
+        self.is_ready = self.is_ready or READY in self.lifeline.messages()
+        return self.is_ready
+
+
+class Supervisor:
+    """Runs a worker's command line in several processes.
+
+    A process that dies is replaced, later and later if it keeps dying. If it keeps dying before it is ready,
+    nothing is wrong with the jobs but with the command, its settings or the database: then all are stopped.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        processes: int,
+        shutdown_timeout: float,
+        replaces_finished: bool = True,
+        backoff: Backoff | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._command = list(command)
+        self._processes = processes
+        self._shutdown_timeout = shutdown_timeout
+        self._replaces_finished = replaces_finished
+        self._backoff = backoff or Backoff()
+        self._clock = clock or SystemClock()
+        self._members: dict[int, Member] = {}
+        self._stop_event = asyncio.Event()
+        self._requests = 0
+        self._exit_code = 0
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that run at the moment."""
+        return [member.process.pid for member in self._members.values()]
+
+    def stop(self) -> None:
+        """Let all processes finish what they run; the second time they hurry, the third time they are killed."""
+        self._requests += 1
+        self._stop_event.set()
+        self._signal(signal.SIGTERM if self._requests < 3 else signal.SIGKILL)
+
+    async def run(self, *, install_signals: bool = False) -> int:
+        """Keep the processes running until told to stop; returns the exit code for this process."""
+        if install_signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        places = [asyncio.create_task(self._keep(number)) for number in range(1, self._processes + 1)]
+        stopping = asyncio.create_task(self._kill_late())
+        try:
+            await asyncio.gather(*places)
+        finally:
+            for task in (*places, stopping):
+                task.cancel()
+            self._signal(signal.SIGKILL)
+        return self._exit_code
+
+    async def _keep(self, number: int) -> None:
+        """Keep one place filled."""
+        deaths = 0
+        while not self._stop_event.is_set():
+            member = await self._start(number)
+            code = await member.process.wait()
+            deaths = 1 if self._lived(member) >= self._backoff.forgiven_after else deaths + 1
+            has_started = member.has_started()
+            self._remove(number)
+            if self._stop_event.is_set():
+                self._note_end(number, code)
+            elif code == 0 and not self._replaces_finished:
+                return
+            elif not has_started and (code in HOPELESS_CODES or deaths >= MOST_DEATHS_AT_START):
+                self._give_up(number, code, deaths)
+            else:
+                await self._pause(number, code, deaths)
+
+    async def _start(self, number: int) -> Member:
+        lifeline = Lifeline()
+        process = await asyncio.create_subprocess_exec(
+            *lifeline.command(self._command), **lifeline.process_options
+        )
+        lifeline.started()
+        member = self._members[number] = Member(process, lifeline, self._clock.monotonic())
+        log.info("worker process %d of %d started (pid %d)", number, self._processes, process.pid)
+        if self._stop_event.is_set():  # asked to stop while it was being started
+            process.terminate()
+        return member
+
+    async def _pause(self, number: int, code: int, deaths: int) -> None:
+        delay = self._backoff.delay(deaths)
+        log.warning("worker process %d ended: %s. It is replaced in %.1f s", number, _fate(code), delay)
+        try:
+            await asyncio.wait_for(self._stop_event.wait(), delay)
+        except TimeoutError:
+            return
+
+    def _give_up(self, number: int, code: int, deaths: int) -> None:
+        log.error(
+            "worker process %d cannot start: %s, %d in a row. Its own message is above; stopping",
+            number, _fate(code), deaths,
+        )  # fmt: skip
+        self._exit_code = code if code > 0 else 1
+        self.stop()
+
+    def _note_end(self, number: int, code: int) -> None:
+        if code in {0, -signal.SIGTERM}:  # the latter: it was told to stop before it had begun to listen
+            return
+        log.warning("worker process %d did not end in order: %s", number, _fate(code))
+        self._exit_code = self._exit_code or 1
+
+    async def _kill_late(self) -> None:
+        """Kill what has not ended long after it was told to; its jobs are taken back when their leases end."""
+        await self._stop_event.wait()
+        await asyncio.sleep(self._shutdown_timeout + KILL_SECONDS)
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for member in self._members.values():
+            if member.process.returncode is None:
+                member.process.send_signal(number)
+
+    def _remove(self, number: int) -> None:
+        self._members.pop(number).lifeline.close()
+
+    def _lived(self, member: Member) -> float:
+        return self._clock.monotonic() - member.started_at
+
+
+def _fate(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

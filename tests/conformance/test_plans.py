@@ -1,0 +1,161 @@
+"""How the hot statements are run on large tables: through their index, without sorting or reading it all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from stagepost.model.identity import new_id
+from stagepost.model.job import NewJob
+from stagepost.store import jobs
+from stagepost.store.dialect import POSTGRES, ParameterStyle
+from stagepost.store.statement import Statement, as_json
+from tests.conformance.bench import Bench, Colour, DatabaseOnBench
+from tests.conformance.conftest import DATABASES
+from tests.conformance.plans import analyze, plan_of
+from tests.conformance.samples import new_job
+
+ROWS = 20_000
+QUEUES = ("mail", "print", "fax", "pigeon")
+IDS = [new_id() for _ in range(100)]
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def store(request: pytest.FixtureRequest, database_on_bench: Callable[[str], DatabaseOnBench]) -> Iterator[Bench]:
+    """20,000 live jobs, most of them queued, a tenth in each other state, and as many ended ones."""
+    database = database_on_bench(request.param)
+    database.empty()
+    store = Bench(database, Colour.SYNC)
+    for start in range(0, ROWS, 5000):
+        store.run(jobs.enqueue_many([_job(store, number) for number in range(start, start + 5000)]))
+    _put_aside(store, "retrying", number=1)
+    _put_aside(store, "running", number=2)
+    columns = (
+        "id, queue_name, task_name, {state}, priority, available_at, attempts, failures, crashes, max_attempts, "
+        "payload, created_at, {finished}"
+    )
+    store.rows(
+        f"insert into stagepost_job_history ({columns.format(state='state', finished='finished_at')}) "
+        f"select {columns.format(state=repr('completed'), finished='updated_at')} from stagepost_job"
+    )
+    analyze(store, "stagepost_job", "stagepost_job_history")
+    yield store
+    database.empty()
+    analyze(store, "stagepost_job", "stagepost_job_history")
+
+
+def _job(store: Bench, number: int) -> NewJob:
+    facts: dict[str, Any] = {
+        "queue_name": QUEUES[number % 4],
+        "priority": number // 10 % 5,
+        "available_at": store.now - number,
+    }
+    if number % 10 == 3:
+        facts |= {"available_at": store.now + number}  # scheduled
+    elif number % 10 == 4:
+        facts |= {"limit_key": f"printer-{number % 100}"}  # blocked
+    elif number % 10 == 5:
+        facts |= {"unique_key": f"letter:{number}"}
+    return new_job(**facts, id=IDS[number] if number < len(IDS) else new_id())
+
+
+def _put_aside(store: Bench, state: str, *, number: int) -> None:
+    """Give every tenth job another state."""
+    remainder = "%" if store.dialect.name == "sqlite" else "%%"
+    store.rows(
+        "update stagepost_job set state = :state, attempts = 1, locked_by = :owner, lease_until = available_at "
+        "where state = 'queued' and unique_key is null and limit_key is null "
+        f"and (:now - available_at) {remainder} 10 = :number",
+        state=state,
+        owner="worker-a" if state == "running" else None,
+        number=number,
+        now=store.now,
+    )
+
+
+CHANGES = as_json(
+    [
+        {"id": job_id, "attempt": 1, "owner": "worker-a", "state": "completed", "failures": 0, "crashes": 0}
+        for job_id in IDS
+    ]
+)
+LEASES = as_json([{"id": job_id, "attempt": 1} for job_id in IDS])
+NOTHING_BEFORE = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+LISTING = {"queue_name": "", "task_name": "", "before": NOTHING_BEFORE, "most": 50}
+
+HOT = [
+    (
+        Statement(
+            "claim_jobs",
+            {
+                "queue_name": "mail",
+                "owner": "worker-a",
+                "task_names": '["send_letter"]',
+                "slots": 10,
+                "lease_us": 30_000_000,
+            },
+        ),
+        "stagepost_job_claim",
+    ),
+    (Statement("end_jobs", {"changes": CHANGES}), "primary key"),
+    (Statement("reschedule_jobs", {"changes": CHANGES}), "primary key"),
+    (Statement("renew_leases", {"leases": LEASES, "owner": "worker-a", "lease_us": 30_000_000}), "primary key"),
+    (Statement("promote_due_jobs", {"most": 100}), "stagepost_job_due"),
+    (Statement("lock_expired_leases", {"grace_us": 0, "most": 100}), "stagepost_job_lease"),
+    (Statement("lock_owned_jobs", {"owner": "worker-a"}), "stagepost_job_(lease|due)"),
+    (Statement("next_due"), "stagepost_job_due"),
+    (Statement("limit_usage", {"limit_key": "printer-4"}), "stagepost_job_limit"),
+    (Statement("blocked_jobs", {"limit_key": "printer-4", "most": 100}), "stagepost_job_limit"),
+    (Statement("blocked_keys", {"most": 100}), "stagepost_job_limit"),
+    (Statement("find_enqueued", {"jobs": CHANGES}), "stagepost_job_unique_key"),
+    (Statement("live_job", {"id": IDS[0]}), "primary key"),
+    (Statement("ended_job", {"id": IDS[0]}), "primary key"),
+    (Statement("list_live_jobs", {**LISTING, "states": '["queued"]'}), "primary key"),
+    (Statement("list_ended_jobs", {**LISTING, "states": '["completed"]'}), "primary key"),
+]
+PRIMARY_KEYS = {
+    "sqlite": r"sqlite_autoindex_stagepost_job(_history)?_1",
+    "postgres": r"stagepost_job(_history)?_pkey",
+    "mysql": r"\bPRIMARY\b",
+}
+SORTS = {"sqlite": "TEMP B-TREE", "postgres": "Sort", "mysql": "filesort"}
+
+
+@pytest.mark.parametrize(("statement", "index"), HOT, ids=[statement.name for statement, _ in HOT])
+def test_a_hot_statement_goes_through_its_index(store: Bench, statement: Statement, index: str) -> None:
+    plan = plan_of(store, statement, small_tables=False)
+
+    assert not plan.read_whole & {"stagepost_job", "stagepost_job_history", "job", "ended"}, plan.text
+    assert re.search(PRIMARY_KEYS[store.dialect.name] if index == "primary key" else index, plan.text), plan.text
+
+
+@pytest.mark.parametrize("name", ["claim_jobs", "lock_expired_leases", "list_live_jobs", "list_ended_jobs"])
+def test_what_is_taken_in_order_is_not_sorted(store: Bench, name: str) -> None:
+    [statement] = [statement for statement, _ in HOT if statement.name == name]
+
+    plan = plan_of(store, statement, small_tables=False)
+
+    assert SORTS[store.dialect.name] not in plan.text, plan.text
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True, scope="module")
+@pytest.mark.parametrize(("statement", "index"), HOT, ids=[statement.name for statement, _ in HOT])
+def test_a_prepared_statement_goes_through_its_index_however_often_it_runs(
+    store: Bench, statement: Statement, index: str
+) -> None:
+    """After five runs PostgreSQL may keep a plan that does not look at the parameters."""
+    [text] = POSTGRES.script(statement.name, ParameterStyle.DOLLAR, own_clock=True).texts
+    given = {**statement.parameters, "now": store.now}
+    values = ", ".join(f"'{given[name]}'" for name in text.names)
+
+    with store.transaction() as connection:
+        connection.execute(f"prepare kept as {text.sql}", None)
+        plans = [connection.execute(f"explain execute kept({values})", None) for _ in range(8)]
+        connection.execute("deallocate kept", None)
+
+    plan = "\n".join(line for (line,) in plans[-1])
+    assert not re.search(r"Seq Scan on stagepost_job", plan), plan
+    assert re.search(PRIMARY_KEYS["postgres"] if index == "primary key" else index, plan), plan

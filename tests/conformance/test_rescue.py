@@ -1,0 +1,138 @@
+"""Taking back jobs whose worker is gone, or that a worker leased without knowing it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from stagepost.model.lifecycle import JobState
+from stagepost.model.outcome import Completed
+from stagepost.store import jobs, leases
+from stagepost.store.leases import Rescued
+from tests.conformance.bench import Bench
+from tests.conformance.samples import LEASE, claim, enqueue, new_job, running, settle
+
+GRACE = timedelta(seconds=15)
+MOMENT = timedelta(microseconds=1)
+
+
+def rescue(store: Bench, *, most: int = 500) -> Rescued:
+    return store.run(leases.rescue_expired(grace=GRACE, most=most))
+
+
+def test_a_job_whose_lease_ended_is_queued_again_and_its_crash_counted(store: Bench) -> None:
+    due = store.now - 5
+    job = running(store, available_at=due)
+    store.clock.advance(LEASE + GRACE + MOMENT)
+
+    assert rescue(store) == Rescued(queued=(job.id,), buried=(), cancelled=())
+
+    rescued = store.run(jobs.get(job.id))
+    assert (rescued.state, rescued.available_at, rescued.updated_at) == (JobState.QUEUED, due, store.now)
+    assert (rescued.attempt, rescued.failures, rescued.crashes) == (1, 0, 1)
+    assert (rescued.lease_until, rescued.locked_by) == (None, None)
+    [failure] = store.run(jobs.failures_of(job.id))
+    assert (failure.attempt, failure.kind, failure.owner, failure.failed_at) == (1, "crashed", "worker-a", store.now)
+    assert failure.error == "worker worker-a died or lost its lease during attempt 1"
+
+
+def test_a_lease_is_left_alone_until_the_grace_is_over(store: Bench) -> None:
+    running(store)
+    store.clock.advance(LEASE + GRACE)
+
+    assert rescue(store) == Rescued(queued=(), buried=(), cancelled=())
+
+
+def test_a_job_that_crashes_three_workers_is_buried(store: Bench) -> None:
+    job_id = enqueue(store)
+    outcomes = []
+    for owner in ("worker-a", "worker-b", "worker-c"):
+        claim(store, owner=owner)
+        store.clock.advance(LEASE + GRACE + MOMENT)
+        outcomes.append(rescue(store))
+
+    assert [bool(outcome.buried) for outcome in outcomes] == [False, False, True]
+    buried = store.run(jobs.get(job_id))
+    assert (buried.state, buried.attempt, buried.failures, buried.crashes) == (JobState.DEAD_LETTER, 3, 0, 3)
+    assert (buried.error, buried.locked_by) == (
+        "worker worker-c died or lost its lease during attempt 3",
+        "worker-c",
+    )
+    assert [failure.kind for failure in store.run(jobs.failures_of(job_id))] == ["crashed"] * 3
+
+
+def test_a_job_that_was_asked_to_stop_is_cancelled_when_its_worker_is_gone(store: Bench) -> None:
+    job = running(store)
+    store.run(jobs.cancel(job.id, actor="ada"))
+    store.clock.advance(LEASE + GRACE + MOMENT)
+
+    assert rescue(store) == Rescued(queued=(), buried=(), cancelled=(job.id,))
+
+    cancelled = store.run(jobs.get(job.id))
+    assert (cancelled.state, cancelled.crashes) == (JobState.CANCELLED, 0)
+    assert cancelled.error == "cancelled; its worker was gone"
+
+
+def test_a_rescued_job_with_a_limit_waits_for_room_again(store: Bench) -> None:
+    enqueue(store, limit_key="printer", limit=1)
+    store.run(leases.unblock())
+    [job] = claim(store)
+    store.clock.advance(LEASE + GRACE + MOMENT)
+
+    rescue(store)
+
+    assert store.run(jobs.get(job.id)).state is JobState.BLOCKED
+
+
+def test_the_longest_dead_are_rescued_first(store: Bench) -> None:
+    expected = []
+    for _ in range(3):
+        expected.append(running(store).id)
+        store.clock.advance(1)
+    store.clock.advance(LEASE + GRACE)
+
+    first, rest = rescue(store, most=2), rescue(store, most=2)
+
+    assert (first.queued, rest.queued) == (tuple(expected[:2]), (expected[2],))
+
+
+def test_a_renewed_lease_is_not_rescued(store: Bench) -> None:
+    job = running(store)
+    store.clock.advance(LEASE)
+    store.run(leases.renew([(job.id, job.attempt)], owner="worker-a", lease=LEASE))
+    store.clock.advance(GRACE + MOMENT)
+
+    assert rescue(store).queued == ()
+    assert settle(store, job, Completed()) is True
+
+
+def test_jobs_leased_without_the_owners_knowledge_are_given_back(store: Bench) -> None:
+    store.run(jobs.enqueue_many([new_job() for _ in range(3)]))
+    known, *strays = claim(store, slots=3)
+    enqueue(store)
+    others = claim(store, owner="worker-b")
+
+    released = store.run(leases.release_strays(owner="worker-a", held=[(known.id, known.attempt)]))
+
+    assert sorted(released) == sorted(job.id for job in strays)
+    assert {store.run(jobs.get(job.id)).state for job in strays} == {JobState.QUEUED}
+    assert {store.run(jobs.get(job.id)).state for job in (known, *others)} == {JobState.RUNNING}
+    stray = store.run(jobs.get(strays[0].id))
+    assert (stray.attempt, stray.failures, stray.crashes) == (1, 0, 0)
+
+
+def test_an_attempt_that_an_owner_knows_of_is_not_taken_for_a_later_one(store: Bench) -> None:
+    job = running(store)
+    store.run(leases.release_strays(owner="worker-a", held=[]))
+    [again] = claim(store)
+
+    released = store.run(leases.release_strays(owner="worker-a", held=[(job.id, job.attempt)]))
+
+    assert (again.attempt, released) == (2, [job.id])
+
+
+def test_an_owner_without_strays_changes_nothing(store: Bench) -> None:
+    job = running(store)
+
+    assert store.run(leases.release_strays(owner="worker-a", held=[(job.id, job.attempt)])) == []
+    assert store.run(leases.release_strays(owner="worker-b", held=[])) == []
+    assert store.run(jobs.get(job.id)).state is JobState.RUNNING

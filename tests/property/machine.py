@@ -1,0 +1,392 @@
+"""The machine that does the same to the store and to the model, step by step, and compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from stagepost.errors import JobError
+from stagepost.model.job import LeasedJob, NewJob, OnConflict, microseconds
+from stagepost.model.outcome import Abandoned, Completed, Crashed, Failed, Outcome, Refused, Released, Snoozed
+from stagepost.store import history, jobs, leases, queues
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Operation
+from tests.property.model import ALL_QUEUES, CRASHES_ALLOWED, Model
+from tests.property.world import Rows, World, expected_rows
+
+LEASE = timedelta(seconds=30)
+OWNERS = ("ada", "bob")
+QUEUES = ("mail", "films")
+TASKS = ("send", "cut")
+ACTOR = "operator"
+MANY = 1000
+
+
+def job_id_of(number: int) -> str:
+    """Ids in another order than that of asking, so that ties are seen to be broken by id."""
+    return f"{number * 40503 % 65536:08x}-0000-7000-8000-000000000000"
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> dict[str, Any]:
+    """What one request asks for, but its id and arguments."""
+    unique_key = draw(st.sampled_from([None, None, None, "u1", "u2"]))
+    limit_key = draw(st.sampled_from([None, None, None, "l1", "l2"]))
+    return {
+        "task_name": draw(st.sampled_from(TASKS)),
+        "queue_name": draw(st.sampled_from(QUEUES)),
+        "priority": draw(st.sampled_from([0, 0, 3, -3])),
+        "max_attempts": draw(st.integers(1, 3)),
+        "delay_us": draw(st.sampled_from([0, 0, 0, 0, 5_000_000, 40_000_000])),
+        "unique_key": unique_key,
+        "unique_for_us": draw(st.sampled_from([None, 20_000_000])) if unique_key else None,
+        "on_conflict": draw(st.sampled_from(OnConflict)) if unique_key else OnConflict.KEEP,
+        "limit_key": limit_key,
+        "limit": draw(st.integers(1, 2)) if limit_key else None,
+    }
+
+
+OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
+    [
+        Completed('{"sent":1}'),
+        Completed(None),
+        Failed("OSError: host 17 is down", timedelta(0)),
+        Failed("OSError: host 18 is down", timedelta(seconds=10)),
+        Refused("ValueError: no such address"),
+        Snoozed(timedelta(seconds=5)),
+        Abandoned("asked to stop"),
+        Released(),
+        Crashed("signal 11"),
+    ]
+)
+ANY = st.integers(0, 12)
+"""Which of the things there are, counted from the newest."""
+ATTEMPTS = st.tuples(st.sampled_from(["held", "held", "overtaken", "any"]), ANY)
+"""Which of the attempts that hold their lease, of those whose job is run again by now, or of all there ever were."""
+JOBS = st.tuples(st.sampled_from(["running", "live", "any"]), ANY)
+
+
+class JobMachine(RuleBasedStateMachine):
+    """Does the same to the store and to the model."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self.model: Model = world.begin()
+        self.asked: list[list[NewJob]] = []
+        self.accepted: set[str] = set()
+        self.leases: list[LeasedJob] = []
+        self.before = expected_rows(self.model)
+        self.removed: set[str] = set()
+        self.removed_ever: set[str] = set()
+        self.is_sound = True
+
+    def pick_job(self, which: tuple[str, int]) -> str:
+        kind, number = which
+        job_ids = [job.id for job in self.model.live.values() if kind in {"live", job.state}] or self._ids()
+        return job_ids[-1 - number % len(job_ids)]
+
+    def pick_lease(self, which: tuple[str, int]) -> LeasedJob:
+        kind, number = which
+        chosen = [lease for lease in self.leases if self._is_of_kind(lease, kind)] or self.leases
+        return chosen[-1 - number % len(chosen)]
+
+    def _is_of_kind(self, lease: LeasedJob, kind: str) -> bool:
+        job = self.model.live.get(lease.id)
+        is_running = job is not None and job.state == "running"
+        return kind == "any" or (is_running and self.model.holds(lease) == (kind == "held"))
+
+    def _ids(self) -> list[str]:
+        return [job.id for request in self.asked for job in request]
+
+    def same(self, real: Callable[[], Any], model: Callable[[], Any]) -> Any:
+        """Demand the same result, or the same kind of refusal, of both."""
+        self.is_sound = False
+        outcomes = []
+        for side in (real, model):
+            try:
+                outcomes.append(side())
+            except JobError as error:
+                outcomes.append(type(error))
+        assert outcomes[0] == outcomes[1], f"the store gave {outcomes[0]}, the model {outcomes[1]}"
+        return outcomes[0]
+
+    # ---- asking for jobs
+
+    @initialize(wanted=st.lists(wishes(), min_size=2, max_size=5))
+    def begin_with_some_jobs(self, wanted: list[dict[str, Any]]) -> None:
+        self.enqueue(wanted, "alone", past=False)
+
+    @rule(
+        wanted=st.lists(wishes(), min_size=1, max_size=3),
+        how=st.sampled_from(["alone", "alone", "commit", "rollback"]),
+        past=st.booleans(),
+    )
+    def enqueue(self, wanted: list[dict[str, Any]], how: str, past: bool) -> None:
+        first = len(self._ids())
+        request = [
+            NewJob(
+                id=job_id_of(number),
+                payload=f'{{"n":{number}}}',
+                context=f'{{"trace":{number}}}' if number % 2 else None,
+                available_at=self.model.now - 7 if past and not wish["delay_us"] else None,
+                **wish,
+            )
+            for number, wish in enumerate(wanted, first)
+        ]
+        self.asked.append(request)
+        self._enqueue(request, how, repeated=False)
+
+    @precondition(lambda self: self.asked)
+    @rule(which=ANY, how=st.sampled_from(["alone", "commit", "rollback"]))
+    def repeat_an_enqueue(self, which: int, how: str) -> None:
+        """As after a lost reply, which may have come long ago."""
+        self._enqueue(self.asked[-1 - which % len(self.asked)], how, repeated=True)
+
+    def _enqueue(self, request: list[NewJob], how: str, *, repeated: bool) -> None:
+        operation: Operation[Any] = jobs.enqueue_many(request)
+        if len(request) == 1:
+            operation = jobs.enqueue(request[0])
+        if repeated:
+            operation = operation.repeated()
+        if how == "rollback":
+            self.world.run_in_callers_transaction(operation, commit=lambda _: False)
+            return
+        run = self.world.run
+        if how == "commit":
+            run = lambda operation: self.world.run_in_callers_transaction(operation, commit=lambda _: True)  # noqa: E731
+
+        def real() -> list[tuple[str, bool]]:
+            enqueued = run(operation)
+            return [(one.id, one.is_new) for one in (enqueued if isinstance(enqueued, list) else [enqueued])]
+
+        self.accepted |= {job_id for job_id, is_new in self.same(real, lambda: self.model.enqueue(request)) if is_new}
+
+    # ---- attempts
+
+    @rule(
+        owner=st.sampled_from(OWNERS),
+        queue_name=st.sampled_from(QUEUES),
+        task_names=st.sampled_from([TASKS, TASKS, TASKS[:1]]),
+        slots=st.integers(1, 4),
+        limited=st.booleans(),
+    )
+    def claim(
+        self, owner: str, queue_name: str, task_names: tuple[str, ...], slots: int, limited: bool = False
+    ) -> None:
+        claim = queues.claim_limited if limited else leases.claim
+        operation = claim(queue_name, owner=owner, task_names=task_names, slots=slots, lease=LEASE)
+        room = self.model.room(queue_name, slots) if limited else slots
+        wanted = {"owner": owner, "task_names": task_names, "slots": room, "lease_us": microseconds(LEASE)}
+        claimed: list[LeasedJob] = []
+
+        def real() -> list[str]:
+            claimed.extend(self.world.run(operation))
+            return [job.id for job in claimed]
+
+        self.same(real, lambda: self.model.claim(queue_name, **wanted))
+        for lease in claimed:
+            job = self.model.live[lease.id]
+            seen = (lease.attempt, lease.failures, lease.crashes, lease.payload, lease.context, lease.owner)
+            assert seen == (job.attempts, job.failures, job.crashes, job.payload, job.context, owner)
+        self.leases += claimed
+
+    @rule(owner=st.sampled_from(OWNERS), outcomes=st.lists(OUTCOMES, max_size=4))
+    def work(self, owner: str, outcomes: list[Outcome]) -> None:
+        """As a worker does: claim whatever can be had, settle some of it, be killed before the rest."""
+        self.promote()
+        self.unblock()
+        first = len(self.leases)
+        for queue_name in QUEUES:
+            self.claim(owner, queue_name, TASKS, 3)
+        ended = list(zip(self.leases[first:], outcomes, strict=False))
+        self._settle(ended)
+
+    @rule(owner=st.sampled_from(OWNERS))
+    def crash(self, owner: str) -> None:
+        """As a worker does that claims, and is killed; its jobs are rescued."""
+        self.work(owner, [])
+        self.wait(LEASE.total_seconds() + 1)
+        self.rescue(0)
+
+    @precondition(lambda self: self.leases)
+    @rule(owner=st.sampled_from(OWNERS))
+    def renew(self, owner: str) -> None:
+        """Also leases lost long ago, and those of others."""
+        fences = [(lease.id, lease.attempt) for lease in self.leases]
+
+        def real() -> tuple[set[Any], set[Any]]:
+            renewed = self.world.run(leases.renew(fences, owner=owner, lease=LEASE))
+            return set(renewed.held), set(renewed.asked_to_stop)
+
+        self.same(real, lambda: self.model.renew(self.leases, owner=owner, lease_us=microseconds(LEASE)))
+
+    @precondition(lambda self: self.leases)
+    @rule(endings=st.lists(st.tuples(ATTEMPTS, OUTCOMES), min_size=1, max_size=3), times=st.sampled_from([1, 1, 2]))
+    def settle(self, endings: list[tuple[tuple[str, int], Outcome]], times: int) -> None:
+        """Current and stale attempts; twice, as after a lost reply."""
+        ended = [(self.pick_lease(which), outcome) for which, outcome in endings]
+        for _ in range(times):
+            self._settle(ended)
+
+    def _settle(self, ended: list[tuple[LeasedJob, Outcome]]) -> None:
+        operation = leases.settle([Settlement.of(lease, outcome) for lease, outcome in ended])
+        self.same(lambda: self.world.run(operation), lambda: self.model.settle(ended))
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        which=ATTEMPTS,
+        outcome=st.just(Completed('"in the transaction"')) | OUTCOMES,
+        commits=st.sampled_from([True, True, False]),
+        times=st.sampled_from([1, 1, 2]),
+    )
+    def settle_in_the_handlers_transaction(
+        self, which: tuple[str, int], outcome: Outcome, commits: bool, times: int
+    ) -> None:
+        """With an effect that must happen once; twice, as by a handler that repeats what it has no reply to."""
+        lease = self.pick_lease(which)
+        fence = (lease.id, lease.attempt)
+        effect = [fence] if isinstance(outcome, Completed) else []
+        operation = leases.settle([Settlement.of(lease, outcome)], ended_counts=False)
+        for _ in range(times):
+            self.is_sound = False
+            holds = self.model.holds(lease)
+            held = self.world.run_in_callers_transaction(
+                operation, effect=effect, commit=lambda held: held[fence] and commits
+            )
+            assert held == {fence: holds}
+            if holds and commits:
+                self.model.settle([(lease, outcome)])
+                self.model.ledger += effect
+
+    @rule(owner=st.sampled_from(OWNERS), forgets=st.booleans())
+    def release_strays(self, owner: str, forgets: bool) -> None:
+        """As after a claim whose reply was lost."""
+        held = set() if forgets else {(lease.id, lease.attempt) for lease in self.leases}
+        operation = leases.release_strays(owner=owner, held=sorted(held))
+        self.same(lambda: set(self.world.run(operation)), lambda: self.model.release_strays(owner, held))
+
+    # ---- time and upkeep
+
+    @rule(seconds=st.sampled_from([0.000001, 1, 10, 31, 100]))
+    def wait(self, seconds: float) -> None:
+        self.model.now = self.world.advance(seconds)
+
+    @rule(grace=st.sampled_from([0, 5]))
+    def rescue(self, grace: int) -> None:
+        def real() -> set[tuple[str, str]]:
+            rescued = self.world.run(leases.rescue_expired(grace=timedelta(seconds=grace)))
+            named = {"queued": rescued.queued, "dead_letter": rescued.buried, "cancelled": rescued.cancelled}
+            return {(job_id, state) for state, job_ids in named.items() for job_id in job_ids}
+
+        self.same(real, lambda: self.model.rescue(grace * 1_000_000))
+
+    @rule()
+    def promote(self) -> None:
+        self.same(lambda: self.world.run(leases.promote_due()), self.model.promote)
+
+    @rule()
+    def unblock(self) -> None:
+        self.same(lambda: self.world.run(leases.unblock()), self.model.unblock)
+
+    @rule(older=st.sampled_from([0, 60]), limit_keys_too=st.booleans())
+    def prune(self, older: int, limit_keys_too: bool) -> None:
+        there = set(self.model.ended)
+        operation = history.prune(timedelta(seconds=older), most=MANY)
+        self.same(lambda: self.world.run(operation), lambda: self.model.prune(older * 1_000_000))
+        self.removed |= there - set(self.model.ended)
+        if limit_keys_too:
+            self.world.run(history.prune_limit_keys(most=MANY))
+            self.model.prune_limit_keys()
+
+    # ---- operators
+
+    @rule(which=JOBS)
+    def cancel(self, which: tuple[str, int]) -> None:
+        job_id = self.pick_job(which)
+        self.same(
+            lambda: str(self.world.run(jobs.cancel(job_id, actor=ACTOR))),
+            lambda: self.model.cancel(job_id, ACTOR),
+        )
+
+    @precondition(lambda self: self.model.ended)
+    @rule(which=st.lists(ANY, min_size=1, max_size=3), repeated=st.booleans())
+    def restart(self, which: list[int], repeated: bool) -> None:
+        ended = sorted(self.model.ended)
+        job_ids = [ended[number % len(ended)] for number in which]
+        operation = jobs.restart(job_ids, actor=ACTOR)
+        operation = operation.repeated() if repeated else operation
+        self.same(lambda: set(self.world.run(operation)), lambda: self.model.restart(job_ids, ACTOR))
+
+    @rule(which=ANY)
+    def discard(self, which: int) -> None:
+        job_id = self._ids()[-1 - which % len(self._ids())]
+        operation = history.discard([job_id], actor=ACTOR)
+        self.removed |= self.same(lambda: set(self.world.run(operation)), lambda: self.model.discard([job_id], ACTOR))
+
+    @rule(queue_name=st.sampled_from([*QUEUES, ALL_QUEUES]), resumes=st.sampled_from([True, True, False]))
+    def pause_or_resume(self, queue_name: str, resumes: bool) -> None:
+        operation = queues.resume if resumes else queues.pause
+        self.world.run(operation(queue_name, actor=ACTOR))
+        (self.model.resume if resumes else self.model.pause)(queue_name, ACTOR)
+
+    @rule(queue_name=st.sampled_from([*QUEUES, ALL_QUEUES]), max_running=st.sampled_from([None, 1, 2]))
+    def limit_queue(self, queue_name: str, max_running: int | None) -> None:
+        self.world.run(queues.set_limits(queue_name, max_running=max_running, rate=None, actor=ACTOR))
+        self.model.limit(queue_name, max_running, ACTOR)
+
+    # ---- what must hold after every step
+
+    @invariant()
+    def the_store_is_as_the_model_says(self) -> None:
+        rows, expected = self.world.rows(), expected_rows(self.model)
+        for table, held in rows.tables.items():
+            assert held == expected.tables[table], f"{table} is not as the model says"
+        self.check_invariants_of_rows(rows)
+        self.removed_ever = (self.removed_ever | self.removed) - set(rows.attempts())
+        self.before, self.removed, self.is_sound = rows, set(), True
+
+    def check_invariants_of_rows(self, rows: Rows) -> None:
+        """I2, I4, I6 and I11, from the rows alone: a mistake that store and model share shows here."""
+        live, ended = rows.states("stagepost_job"), rows.states("stagepost_job_history")
+        assert not live.keys() & ended.keys(), "a job is live and ended at once"
+        for job_id in set(ledger := [job_id for job_id, _ in rows.tables["ledger"]]):
+            assert ledger.count(job_id) <= 1 + rows.restarts(job_id), "I2: an effect happened twice"
+        for job_id, state in self.before.states("stagepost_job_history").items():
+            may_leave = job_id in self.removed or rows.restarts(job_id) > self.before.restarts(job_id)
+            assert job_id in ended or may_leave, f"I6: job {job_id} was {state} and is not any more"
+        attempts_before = self.before.attempts()
+        for row in [*rows.tables["stagepost_job"], *rows.tables["stagepost_job_history"]]:
+            job_id, state, attempts, failures, crashes, most = row[0], row[3], *row[5:9]
+            assert attempts >= attempts_before.get(job_id, 0), "I4: an attempt's number fell"
+            assert failures <= most, "I11: more failures than attempts allowed"
+            assert crashes <= CRASHES_ALLOWED, "I11: more crashes than allowed"
+            assert failures + crashes <= attempts, "I11: more went wrong than was tried"
+            assert state not in {"failed", "dead_letter"} or row[-2], "I11: it failed for no reason"
+
+    def teardown(self) -> None:
+        """Let the world come to rest: every job that was accepted must have ended, as often as it was begun."""
+        if not self.is_sound:
+            return  # what went wrong is told already
+        for queue_name in QUEUES:
+            self.pause_or_resume(queue_name, resumes=True)
+        for _ in range(MANY):
+            if not self.model.live:
+                break
+            self.wait(3600)
+            self.rescue(0)
+            self.promote()
+            self.unblock()
+            for queue_name in QUEUES:
+                self.claim(OWNERS[0], queue_name, TASKS, MANY)
+            self._settle([(lease, Completed()) for lease in self.leases if self.model.holds(lease)])
+        self.the_store_is_as_the_model_says()
+        assert not self.before.tables["stagepost_job"], "jobs are left that never end"
+        assert self.before.states("stagepost_job_history").keys() == self.accepted - self.removed_ever
+        for job_id in self.accepted:
+            begun = self.model.born.count(job_id) + self.before.restarts(job_id)
+            assert self.model.ends.count(job_id) == begun, f"job {job_id} did not end once for each time it began"
