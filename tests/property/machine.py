@@ -181,7 +181,12 @@ class JobMachine(RuleBasedStateMachine):
         claim = queues.claim_limited if limited else leases.claim
         operation = claim(queue_name, owner=owner, task_names=task_names, slots=slots, lease=LEASE)
         room = self.model.room(queue_name, slots) if limited else slots
-        wanted = {"owner": owner, "task_names": task_names, "slots": room, "lease_us": microseconds(LEASE)}
+        wanted: dict[str, Any] = {
+            "owner": owner,
+            "task_names": task_names,
+            "slots": room,
+            "lease_us": microseconds(LEASE),
+        }
         claimed: list[LeasedJob] = []
 
         def real() -> list[str]:

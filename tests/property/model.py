@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from typing import Any
 
 from stagepost.errors import IllegalTransition, JobNotFound, UniqueKeyTaken
 from stagepost.model.job import LeasedJob, NewJob, OnConflict, microseconds
@@ -228,6 +229,8 @@ class Model:
             case Crashed(error):
                 job.crashes += 1
                 self.failures[job.id, job.attempts] = ("crashed", error)
+            case _:
+                pass
 
     def _put_back(self, job: ModelJob, state: str, available_at: int) -> None:
         job.state, job.available_at, job.updated_at = state, available_at, self.now
@@ -267,7 +270,7 @@ class Model:
         return len(due)
 
     def unblock(self) -> int:
-        """Let blocked jobs through in order, each if its own limit leaves room; one that must wait holds up the rest."""
+        """Let blocked jobs through in order while each one's own limit leaves room."""
         through = 0
         blocked = [job for job in self.live.values() if job.state == "blocked"]
         for limit_key in {job.limit_key for job in blocked if job.limit_key is not None}:
@@ -328,14 +331,9 @@ class Model:
         for job_id in again:
             job = self.ended.pop(job_id)
             self.audit.append((actor, "restart", job_id, job.state))
-            self.live[job_id] = replace(
-                job,
-                state="blocked" if job.limit_key else "queued",
-                available_at=self.now,
-                updated_at=self.now,
-                **dict.fromkeys(("failures", "crashes"), 0),
-                **dict.fromkeys(FORGOTTEN_AT_RESTART),
-            )
+            changes: dict[str, Any] = dict.fromkeys(FORGOTTEN_AT_RESTART) | {"failures": 0, "crashes": 0}
+            state = "blocked" if job.limit_key else "queued"
+            self.live[job_id] = replace(job, state=state, available_at=self.now, updated_at=self.now, **changes)
         return again
 
     def discard(self, job_ids: Iterable[str], actor: str) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from stagepost.clock import ManualClock
 from stagepost.store import Store
@@ -14,8 +14,6 @@ from stagepost.store.migrate import migrate
 from stagepost.store.statement import Operation
 from stagepost.store.transaction import run_in
 from tests.property.model import Model
-
-T = TypeVar("T")
 
 COMMON = (
     "id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key, "
@@ -48,7 +46,7 @@ TABLES: dict[str, tuple[str, Callable[[Model], list[tuple[Any, ...]]]]] = {
 """The columns that matter of each table, and what the model says they hold."""
 
 
-class RolledBack(Exception):  # noqa: N818 - nothing went wrong
+class RolledBack(Exception):
     """Leaves a caller's transaction without committing it."""
 
 
@@ -100,14 +98,15 @@ class World:
         assert now is not None
         return now
 
-    def run(self, operation: Operation[T]) -> T:
+    def run(self, operation: Operation[Any]) -> Any:
         """Run an operation in a transaction of its own."""
         return self.store.run(operation)
 
     def run_in_callers_transaction(
-        self, operation: Operation[T], *, commit: Callable[[T], bool], effect: Sequence[tuple[str, int]] = ()
-    ) -> T:
+        self, operation: Operation[Any], *, commit: Callable[[Any], bool], effect: Sequence[tuple[str, int]] = ()
+    ) -> Any:
         """Run an operation, and the caller's own writes before it, in the caller's transaction."""
+        result = None
         try:
             with self.store.transaction() as connection:
                 for job_id, attempt in effect:

@@ -20,7 +20,6 @@ from stagepost.config import Settings
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.store.activity import purge_queue
-from stagepost.store.migrate import check_schema
 from stagepost.worker.worker import Worker
 
 __all__ = ["Measured", "bench"]
@@ -31,7 +30,9 @@ PREFETCH = 500
 
 
 @click.command(cls=Command)
-@click.option("--jobs", "number", type=click.IntRange(1, 10_000_000), default=20_000, show_default=True, help="How many.")
+@click.option(
+    "--jobs", "number", type=click.IntRange(1, 10_000_000), default=20_000, show_default=True, help="How many."
+)
 @click.option(
     "--concurrency", "-c", type=click.IntRange(min=1), default=CONCURRENCY, show_default=True,
     help="How many run at once.",
@@ -43,6 +44,7 @@ def bench(invocation: Invocation, *, number: int, concurrency: int) -> None:
     They have a queue of their own and are deleted afterwards. While it runs, other workers of the same database
     share its power; do not run it on one that is busy with real work.
     """
+    _ = invocation.store  # says so first if there is no database, or an old one
     measured = Benchmark(invocation.settings, number, concurrency, invocation.output).run()
     output = invocation.output
 
@@ -100,7 +102,6 @@ class Benchmark:
 
     def run(self) -> Measured:
         """Enqueue, drain, clean up whatever happened."""
-        check_schema(self._app.store)
         jobs = [self._task.job() for _ in range(self._number)]
         enqueueing, draining = Stopwatch(), Stopwatch()
         try:

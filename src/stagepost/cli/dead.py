@@ -194,7 +194,9 @@ def _find_group(store: Store, name: str) -> DeadLetterGroup:
     for group in store.run(dead_letter_groups(most=MOST_GROUPS)):
         if group_id(group) == name:
             return group
-    raise ConfigurationError(f"there is no group {name!r} of dead letters. `stagepost dead list` shows those there are.")
+    raise ConfigurationError(
+        f"there is no group {name!r} of dead letters. `stagepost dead list` shows those there are."
+    )
 
 
 def _letters(number: int) -> str:

@@ -33,7 +33,7 @@ class CommandFailed(click.ClickException):
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
-        self.exit_code = code
+        self.exit_code = code  # type: ignore[misc] - click reads it from the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the message to standard error."""

@@ -13,8 +13,8 @@ from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group, job_id
 from stagepost.cli.render import Output, Section, duration_text, time_text
-from stagepost.client.dead_letters import pages_of, retry_each
 from stagepost.client.client import default_actor
+from stagepost.client.dead_letters import pages_of, retry_each
 from stagepost.errors import IllegalTransition, JobNotFound
 from stagepost.model.job import FailureRecord, Job
 from stagepost.model.lifecycle import JobState
@@ -105,7 +105,8 @@ def cancel(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
 def show_job(invocation: Invocation, job: Job) -> None:
     """Give the answer about one job."""
     failures = invocation.client.failures(job.id)
-    timeline = timeline_of(job, failures, invocation.store.run(actions_on(job.id)))
+    actions = invocation.store.run(actions_on(job.id))
+    timeline = timeline_of(job, failures, actions)
     document = job_document(job) | {
         "failure_log": [failure_document(failure) for failure in failures],
         "timeline": [moment_document(moment) for moment in timeline],
@@ -134,9 +135,7 @@ def job_rows(found: list[Job], *, now: int) -> Section:
     )
 
 
-def _show(
-    output: Output, document: dict[str, Any], failures: list[FailureRecord], timeline: list[Moment]
-) -> None:
+def _show(output: Output, document: dict[str, Any], failures: list[FailureRecord], timeline: list[Moment]) -> None:
     facts = {
         name.replace("_", " "): _text(value)
         for name, value in document.items()

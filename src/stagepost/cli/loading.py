@@ -76,8 +76,6 @@ def _place(error: Exception) -> str:
     """Say where in the user's code it happened."""
     if isinstance(error, SyntaxError):
         return f" ({error.filename}, line {error.lineno})"
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")
-    ]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
     outside = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
     return f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""

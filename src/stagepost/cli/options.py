@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -103,9 +104,7 @@ def common_options() -> list[click.Parameter]:
     ]
 
 
-def _own_and_common(
-    command: click.Command, ctx: click.Context
-) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _own_and_common(command: click.Command, ctx: click.Context) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     common = {name for parameter in common_options() for name in parameter.opts} | {"--help"}
     own: list[tuple[str, str]] = []
     shared: list[tuple[str, str]] = []
@@ -120,7 +119,7 @@ def confirm(question: str, *, is_sure: bool) -> None:
     """Ask before something that cannot be taken back; without a terminal, `--yes` is the only answer."""
     if is_sure:
         return
-    if not click.get_text_stream("stdin").isatty():
+    if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Nobody is there to answer: add --yes to say so.")
     click.confirm(question, abort=True, err=True)
 

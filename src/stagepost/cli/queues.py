@@ -13,7 +13,16 @@ from stagepost.cli.options import Group
 from stagepost.cli.render import Section, duration_text
 from stagepost.client.client import default_actor
 from stagepost.model.lifecycle import JobState
-from stagepost.store.queues import ALL_QUEUES, Queue, QueueSettings, list_queues, pause, queue_settings, resume, set_limits
+from stagepost.store.queues import (
+    ALL_QUEUES,
+    Queue,
+    QueueSettings,
+    list_queues,
+    pause,
+    queue_settings,
+    resume,
+    set_limits,
+)
 
 __all__ = ["queue_rows", "queues"]
 

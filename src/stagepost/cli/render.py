@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -115,9 +116,7 @@ class Output:
             with rich_bar(label, total) as bar:
                 yield bar
         elif _is_terminal(stderr=True):
-            with click.progressbar(
-                length=total, label=label, show_pos=True, file=click.get_text_stream("stderr")
-            ) as shown:
+            with click.progressbar(length=total, label=label, show_pos=True, file=sys.stderr) as shown:
                 yield ClickBar(shown)
         else:
             yield LineBar(label, total)
@@ -239,7 +238,7 @@ def _has_rich() -> bool:
 
 
 def _is_terminal(*, stderr: bool) -> bool:
-    return click.get_text_stream("stderr" if stderr else "stdout").isatty()
+    return (sys.stderr if stderr else sys.stdout).isatty()
 
 
 def _is_rich(*, stderr: bool) -> bool:

@@ -68,11 +68,12 @@ class Snapshot:
     @classmethod
     def take(cls, store: Store) -> Snapshot:
         """Look at the database now."""
+        ended = store.run(ended_within(WINDOW))
         return cls(
             at=store.run(ping()),
             queues=store.run(list_queues()),
             workers=store.run(list_workers()),
-            ended=dict(store.run(ended_within(WINDOW))),
+            ended=dict(ended),
         )
 
     @property

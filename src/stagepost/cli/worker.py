@@ -32,15 +32,24 @@ def worker_options(function: Any) -> Any:
     for option in reversed(
         (
             click.option(
-                "--queues", "-q", multiple=True, callback=queue_names, metavar="NAMES",
+                "--queues",
+                "-q",
+                multiple=True,
+                callback=queue_names,
+                metavar="NAMES",
                 help="Queues to work on, separated by commas; all that the app's tasks name if left out.",
             ),
             click.option(
-                "--concurrency", "-c", type=click.IntRange(min=1),
+                "--concurrency",
+                "-c",
+                type=click.IntRange(min=1),
                 help="How many jobs one process runs at once. [default: from the settings, 10]",
             ),
             click.option(
-                "--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True,
+                "--log-level",
+                type=click.Choice(LOG_LEVELS),
+                default="info",
+                show_default=True,
                 help="How much to log to standard error.",
             ),
         )  # fmt: skip
@@ -106,9 +115,7 @@ def worker(
     )
 
 
-def run_worker(
-    invocation: Invocation, *, parent: ParentLine | None, until_idle: bool = False, **options: Any
-) -> None:
+def run_worker(invocation: Invocation, *, parent: ParentLine | None, until_idle: bool = False, **options: Any) -> None:
     """Run a worker in this process until it is told to stop, or its parent is gone."""
     app = invocation.app
     check_schema(app.store)

@@ -37,7 +37,8 @@ def retry_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Itera
     """Queue ended jobs again, page by page."""
     for page in pages:
         try:
-            yield _handled(page, store.run(restart(page, actor=actor)))
+            done = store.run(restart(page, actor=actor))
+            yield _handled(page, done)
         except UniqueKeyTaken:
             yield _one_by_one(page, lambda job_id: store.run(restart([job_id], actor=actor)))
 
@@ -45,7 +46,8 @@ def retry_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Itera
 def discard_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
     """Delete ended jobs for good, page by page."""
     for page in pages:
-        yield _handled(page, store.run(discard(page, actor=actor)))
+        done = store.run(discard(page, actor=actor))
+        yield _handled(page, done)
 
 
 def pages_of(job_ids: Sequence[str]) -> Iterator[list[str]]:

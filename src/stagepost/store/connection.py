@@ -18,6 +18,8 @@ __all__ = ["Connection", "Database", "database_at", "masked"]
 
 CONNECT_SECONDS = 10
 LOCK_SECONDS = 10
+IDLE_SECONDS = 60
+"""How long a process that is stopped in a transaction keeps its locks."""
 
 
 class Connection(Protocol):
@@ -161,7 +163,7 @@ class PostgresDatabase:
                 ),
             )
             raw.execute(f"set lock_timeout = '{LOCK_SECONDS}s'")
-            raw.execute("set idle_in_transaction_session_timeout = '60s'")
+            raw.execute(f"set idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
         except psycopg.Error as error:
             raise StoreUnavailable(f"PostgreSQL at {masked(self.url)} cannot be reached: {error}") from error
         text = _driver("psycopg.types.string", extra="postgres").TextLoader
@@ -232,6 +234,8 @@ class MysqlDatabase:
             with raw.cursor() as cursor:
                 cursor.execute(f"set session innodb_lock_wait_timeout = {LOCK_SECONDS}, sql_mode = 'STRICT_ALL_TABLES'")
                 cursor.execute("set session transaction isolation level read committed")
+                if "mariadb" in raw.get_server_info().lower():  # MySQL has no such limit
+                    cursor.execute(f"set session idle_transaction_timeout = {IDLE_SECONDS}")
         except pymysql.Error as error:
             raise StoreUnavailable(f"MySQL/MariaDB at {masked(self.url)} cannot be reached: {error}") from error
         return MysqlConnection(raw)

@@ -13,6 +13,7 @@ import msgspec
 __all__ = ["NO_PARAMETERS", "Operation", "Rows", "Statement", "Steps", "as_json", "operation", "query"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
 
 Rows = list[tuple[Any, ...]]
@@ -35,10 +36,10 @@ Steps = Generator[Statement, Rows, T]
 
 
 @dataclass(frozen=True)
-class Operation(Generic[T]):
+class Operation(Generic[T_co]):
     """One unit of work on the database, always inside one transaction, that can be run again from the start."""
 
-    function: Callable[..., Steps[T]]
+    function: Callable[..., Steps[T_co]]
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
     is_read_only: bool = False
@@ -48,11 +49,11 @@ class Operation(Generic[T]):
         """Start it from the beginning; `yield from` makes it part of another operation."""
         return self.start()
 
-    def start(self) -> Steps[T]:
+    def start(self) -> Steps[T_co]:
         """Start it from the beginning."""
         return self.function(*self.arguments, **self.options)
 
-    def repeated(self) -> Operation[T]:
+    def repeated(self) -> Operation[T_co]:
         """The same for a run whose predecessor may have been committed: its reply was lost."""
         if "repeated" not in inspect.signature(self.function).parameters:
             return self

@@ -125,9 +125,7 @@ class Supervisor:
 
     async def _start(self, number: int) -> Member:
         lifeline = Lifeline()
-        process = await asyncio.create_subprocess_exec(
-            *lifeline.command(self._command), **lifeline.process_options
-        )
+        process = await asyncio.create_subprocess_exec(*lifeline.command(self._command), **lifeline.process_options)
         lifeline.started()
         member = self._members[number] = Member(process, lifeline, self._clock.monotonic())
         log.info("worker process %d of %d started (pid %d)", number, self._processes, process.pid)

@@ -1,7 +1,8 @@
 -- Differs: locks what may be changed, copies it, then deletes it.
 select job.id, job.attempts
 from json_table(:changes, '$[*]' columns (
-    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner'
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
+    owner varchar(64) character set utf8mb4 path '$.owner'
 )) as change_
 straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
@@ -18,11 +19,12 @@ select
     job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.payload, job.context,
     change_.result, change_.error, change_.reason, job.created_at, job.started_at, :now
 from json_table(:changes, '$[*]' columns (
-    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner',
-    state varchar(24) path '$.state',
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
+    owner varchar(64) character set utf8mb4 path '$.owner',
+    state varchar(24) character set utf8mb4 path '$.state',
     failures integer path '$.failures', crashes integer path '$.crashes',
-    result longtext path '$.result', error longtext path '$.error',
-    reason varchar(191) path '$.reason'
+    result longtext character set utf8mb4 path '$.result', error longtext character set utf8mb4 path '$.error',
+    reason varchar(191) character set utf8mb4 path '$.reason'
 )) as change_
 straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner

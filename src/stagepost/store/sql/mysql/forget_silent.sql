@@ -6,5 +6,5 @@ order by id
 for update skip locked
 ;
 delete worker
-from json_table(:selected, '$[*]' columns (id varchar(64) path '$')) as silent
+from json_table(:selected, '$[*]' columns (id varchar(64) character set utf8mb4 path '$')) as silent
 straight_join stagepost_worker as worker force index (primary) on silent.id = worker.id

@@ -15,11 +15,12 @@ select
     asked.unique_key, asked.limit_key, asked.limit_slots, asked.payload, asked.context, :now, :now
 from json_table(:jobs, '$[*]' columns (
     id char(36) character set ascii path '$.id',
-    queue_name varchar(191) path '$.queue_name', task_name varchar(191) path '$.task_name',
+    queue_name varchar(191) character set utf8mb4 path '$.queue_name',
+    task_name varchar(191) character set utf8mb4 path '$.task_name',
     priority smallint path '$.priority', available_at bigint path '$.available_at', delay_us bigint path '$.delay_us',
-    max_attempts integer path '$.max_attempts', unique_key varchar(191) path '$.unique_key',
-    limit_key varchar(191) path '$.limit_key', limit_slots integer path '$.limit_slots',
-    payload longtext path '$.payload', context longtext path '$.context'
+    max_attempts integer path '$.max_attempts', unique_key varchar(191) character set utf8mb4 path '$.unique_key',
+    limit_key varchar(191) character set utf8mb4 path '$.limit_key', limit_slots integer path '$.limit_slots',
+    payload longtext character set utf8mb4 path '$.payload', context longtext character set utf8mb4 path '$.context'
 )) as asked
 where :repeated = 0
    or not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)

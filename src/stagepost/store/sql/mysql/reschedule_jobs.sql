@@ -1,7 +1,8 @@
 -- Differs: locks what may be changed, then changes it.
 select job.id, job.attempts
 from json_table(:changes, '$[*]' columns (
-    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner'
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
+    owner varchar(64) character set utf8mb4 path '$.owner'
 )) as change_
 straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
@@ -9,8 +10,9 @@ where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.o
 for update
 ;
 update json_table(:changes, '$[*]' columns (
-    id char(36) character set ascii path '$.id', attempt integer path '$.attempt', owner varchar(64) path '$.owner',
-    state varchar(24) path '$.state',
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
+    owner varchar(64) character set utf8mb4 path '$.owner',
+    state varchar(24) character set utf8mb4 path '$.state',
     failures integer path '$.failures', crashes integer path '$.crashes', delay_us bigint path '$.delay_us'
 )) as change_
 straight_join stagepost_job as job force index (primary) on change_.id = job.id

@@ -1,0 +1,115 @@
+"""The databases and brokers of a run: private ones, so that settings, data and CPU time are nobody else's."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.services.locate import MARIADB, POSTGRES, RABBITMQ, REDIS
+from tests.services.mariadb import MariadbInstance, MariadbServer
+from tests.services.postgres import PostgresInstance, PostgresServer
+from tests.services.processes import PrivateServer
+from tests.services.rabbitmq import RabbitmqInstance, RabbitmqServer
+from tests.services.redis import RedisInstance, RedisServer
+from tests.services.server import Server
+
+__all__ = ["SETTINGS", "Address", "Servers"]
+
+SETTINGS: dict[str, dict[str, str]] = {
+    # Durability stays as it comes: fsync and synchronous_commit are on. The rest keeps a small default cache and
+    # checkpoints in the middle of a figure from deciding the figure.
+    "postgres": {"shared_buffers": "512MB", "max_wal_size": "8GB", "max_connections": "300"},
+    "mariadb": {"innodb-buffer-pool-size": "512M", "innodb-log-file-size": "2G", "max-connections": "300"},
+    # The durable way that the Redis documentation recommends; a power cut costs a second of jobs.
+    "redis": {"appendonly": "yes", "appendfsync": "everysec"},
+    "rabbitmq": {},
+    "sqlite": {},
+}
+"""What differs from each server's defaults."""
+
+PACKAGES = {"postgres": POSTGRES, "mariadb": MARIADB, "redis": REDIS, "rabbitmq": RABBITMQ}
+
+
+class DurableRedis(RedisInstance):
+    """Redis that writes every command to its log."""
+
+    def command(self) -> list[str]:
+        """Add the settings."""
+        options = [word for name, value in SETTINGS["redis"].items() for word in (f"--{name}", value)]
+        return [*super().command(), *options]
+
+
+@dataclass(frozen=True)
+class Address:
+    """An empty database, and the processes whose CPU time is the server's."""
+
+    url: str
+    server_pids: tuple[int, ...]
+
+
+class ServerMissing(RuntimeError):
+    """The programs of a server are not installed."""
+
+
+class Servers:
+    """Starts each server when it is first needed; all are gone at the end."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, tuple[PrivateServer, Server]] = {}
+        self._files = tempfile.TemporaryDirectory(prefix="stagepost-bench-")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._started:
+            _, (_, server) = self._started.popitem()
+            server.close()
+        self._files.cleanup()
+
+    @contextlib.contextmanager
+    def database(self, service: str) -> Iterator[Address]:
+        """Lend an empty database; it is dropped afterwards."""
+        if service == "sqlite":
+            with tempfile.TemporaryDirectory(dir=self._files.name) as directory:
+                yield Address(f"sqlite:///{directory}/bench.db", ())
+            return
+        instance, server = self._start(service)
+        with server.database() as url:
+            yield Address(url, (instance.pid,))
+
+    def missing(self, service: str) -> str | None:
+        """Say why a server cannot be had; None if it can."""
+        if service == "sqlite":
+            return None
+        program = PACKAGES[service].instance.missing_program()
+        return program and f"{program} is not installed. To fix it: {PACKAGES[service].remedy}"
+
+    @property
+    def directory(self) -> Path:
+        """Where data is kept."""
+        return Path(self._files.name)
+
+    def _start(self, service: str) -> tuple[PrivateServer, Server]:
+        if service not in self._started:
+            if reason := self.missing(service):
+                raise ServerMissing(f"{service}: {reason}")
+            instance, server = MAKERS[service]()
+            instance.start()
+            self._started[service] = instance, server(instance.url, origin="private", instance=instance)
+        return self._started[service]
+
+
+MAKERS: dict[str, Callable[[], tuple[PrivateServer, type[Server]]]] = {
+    "postgres": lambda: (PostgresInstance(SETTINGS["postgres"]), PostgresServer),
+    "mariadb": lambda: (MariadbInstance(SETTINGS["mariadb"]), MariadbServer),
+    "redis": lambda: (DurableRedis(), RedisServer),
+    "rabbitmq": lambda: (RabbitmqInstance(), RabbitmqServer),
+}

@@ -1,0 +1,137 @@
+"""`stagepost demo`: says what will happen, plays it, and shows the audit."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stagepost.cli.demo.ledger import Audit, Ledger
+from stagepost.cli.demo.plan import FEWEST_ITEMS, KILL_AT, Kind, Plan
+from stagepost.cli.demo.show import LEASE_SECONDS, WORKERS, Show
+from stagepost.cli.errors import ExitCode
+from stagepost.cli.invocation import Invocation
+from stagepost.cli.options import Command
+from stagepost.cli.render import Output, Section
+from stagepost.model.identity import new_id
+from stagepost.store.connection import masked
+
+__all__ = ["demo"]
+
+
+@click.command(cls=Command)
+@click.option(
+    "--items", type=click.IntRange(min=FEWEST_ITEMS), default=50_000, show_default=True, help="How many jobs."
+)
+@click.option("--quiet", is_flag=True, help="Show only the audit.")
+@click.option("--audit", "run_to_audit", metavar="RUN", help="Only audit a run of before, in the database it used.")
+@click.pass_obj
+def demo(invocation: Invocation, *, items: int, quiet: bool, run_to_audit: str | None) -> None:
+    """See it work: many jobs, two workers, one of them killed, and an audit of the result.
+
+    It uses a SQLite file of its own, or the database given with --database: there it adds two tables and a queue
+    of its own, and leaves them for you to look at.
+    """
+    invocation.is_quiet = quiet
+    if run_to_audit is not None:
+        _audit_again(invocation, run_to_audit)
+        return
+    output, plan = invocation.output, Plan(items)
+    folder = Path(tempfile.mkdtemp(prefix="stagepost-demo-"))
+    url = invocation.database or f"sqlite:///{folder / 'demo.db'}"
+    output.remark(introduction(plan, url))
+    show = Show(url, plan, run=f"demo-{new_id()[-8:]}", folder=folder, output=output)
+    try:
+        audit = show.play()
+    finally:
+        show.close()
+    _answer(output, audit, run=show.run, url=url, seconds=show.seconds)
+    output.remark(what_next(show, audit))
+    if not audit.is_sound:
+        sys.exit(ExitCode.FAILED)
+
+
+def introduction(plan: Plan, url: str) -> str:
+    """Say what will happen, for someone who has never seen this."""
+    return f"""\
+This demo shows that no work is lost and nothing is done twice, even if a worker dies.
+
+  1. It puts {plan.items:,} jobs into a database: {masked(url)}
+  2. {WORKERS} worker processes run them. Most jobs write a line into a ledger, and complete in the same
+     transaction. {plan.counts[Kind.STORM]:,} fail once and are tried again. {plan.dead} can never succeed.
+  3. When {KILL_AT:.0%} are done, one worker is killed with SIGKILL, as a crash would. Another takes its place.
+     The jobs it was running are free again after {LEASE_SECONDS:g} seconds without a sign of life.
+  4. At the end SQL counts the tables: every job must have ended, and every line must be there exactly once.
+"""
+
+
+def what_next(show: Show, audit: Audit) -> str:
+    """Say where things are and what to try."""
+    verdict = "Nothing was lost, and nothing was done twice." if audit.is_sound else "THE SUMS ARE WRONG; see above."
+    rate = f"{audit.items:,} jobs in {show.seconds:.1f} s, with one worker killed on the way."
+    return f"""
+{verdict} {rate}
+
+The database is {masked(show.url)}, the workers' logs are in {show.folder}.
+To look around:
+
+  export STAGEPOST_DATABASE_URL={masked(show.url)}
+  stagepost dead list                         what could not be done, and why
+  stagepost jobs list --limit 5               some of the jobs; `stagepost jobs show` shows one
+  stagepost demo --audit {show.run}        count again; try it after changing stagepost_demo_ledger
+  stagepost worker --help                     run your own\
+"""
+
+
+def _audit_again(invocation: Invocation, run: str) -> None:
+    audit = Ledger(invocation.store, run).audit()
+    _answer(invocation.output, audit, run=run, url=invocation.settings.database_url, seconds=None)
+    if not audit.is_sound:
+        invocation.output.warn("stagepost: The sums are wrong.")
+        sys.exit(ExitCode.FAILED)
+
+
+def _answer(output: Output, audit: Audit, *, run: str, url: str, seconds: float | None) -> None:
+    document: dict[str, Any] = {
+        "sound": audit.is_sound,
+        "run": run,
+        "database": masked(url),
+        "seconds": None if seconds is None else round(seconds, 1),
+        "jobs": audit.items,
+        "completed": audit.done,
+        "dead_letters": audit.dead,
+        "dead_letters_planned": audit.dead_planned,
+        "lost": audit.lost,
+        "effects": audit.effects,
+        "effects_planned": audit.effects_planned,
+        "effects_applied_twice": audit.twice,
+        "effects_missing": audit.missing,
+        "effects_without_completion": audit.unearned,
+        "attempts": audit.attempts,
+        "failed_attempts": audit.failed_attempts,
+        "rescued": audit.rescued,
+    }
+    output.result(document, lambda: output.table(_audit_table(audit)))
+
+
+def _audit_table(audit: Audit) -> Section:
+    return Section(
+        columns=("counted in the tables", "number", "must be"),
+        rows=[
+            ("jobs enqueued", audit.items, None),
+            ("completed", audit.done, audit.items - audit.dead_planned),
+            ("dead letters", audit.dead, audit.dead_planned),
+            ("lost", audit.lost, 0),
+            ("lines in the ledger", audit.effects, audit.effects_planned),
+            ("lines written twice", audit.twice, 0),
+            ("lines missing", audit.missing, 0),
+            ("lines of attempts that did not complete", audit.unearned, 0),
+            ("attempts", audit.attempts, None),
+            ("attempts that failed", audit.failed_attempts, None),
+            ("attempts that died with their worker", audit.rescued, None),
+        ],
+        numbers=frozenset({"number", "must be"}),
+    )

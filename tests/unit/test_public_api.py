@@ -1,0 +1,121 @@
+"""What `import stagepost` offers: complete, documented, and the same in both colours."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stagepost
+from stagepost import App, AppTask, AsyncClient, Client, JobContext, JobHandle, Worker, errors
+
+MACHINERY = {"AsyncStore", "Clock", "LeasedJob", "Outcome", "Registry", "Request", "Store", "Task", "TaskDecorator"}
+"""Types that public objects show for those who build on the inside; applications need not name them."""
+
+public_classes = pytest.mark.parametrize(
+    "kind",
+    [thing for thing in (getattr(stagepost, name) for name in stagepost.__all__) if inspect.isclass(thing)],
+    ids=lambda kind: kind.__name__,
+)
+
+
+def public_members(kind: type) -> dict[str, Any]:
+    """What a class of ours defines under a public name, and its constructor."""
+    own = {name: value for base in kind.__mro__ if base.__module__.startswith("stagepost") for name, value in vars(base).items()}
+    return {name: value for name, value in own.items() if not name.startswith("_") or name == "__init__"}
+
+
+def function_of(member: object) -> Callable[..., Any] | None:
+    """The function behind a method, property or cached property."""
+    for attribute in ("__func__", "fget", "func"):
+        member = getattr(member, attribute, None) or member
+    return member if inspect.isfunction(member) else None
+
+
+def types_in(annotation: Any) -> Iterator[type]:
+    """Every class of ours that an annotation names."""
+    if inspect.isclass(annotation) and annotation.__module__.startswith("stagepost"):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from types_in(part)
+
+
+def test_all_is_sorted_and_names_each_thing_once() -> None:
+    assert stagepost.__all__ == sorted(set(stagepost.__all__))
+
+
+def test_all_names_what_there_is_and_nothing_else() -> None:
+    source = ast.parse(Path(stagepost.__file__).read_text(encoding="utf-8"))
+    imported = [alias.asname or alias.name for node in source.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+
+    assert sorted(imported) == stagepost.__all__
+    assert all(hasattr(stagepost, name) for name in stagepost.__all__)
+
+
+def test_every_error_can_be_imported_from_the_top() -> None:
+    assert set(errors.__all__) <= set(stagepost.__all__)
+
+
+@pytest.mark.parametrize("kind", [App, AppTask, Client, JobContext, JobHandle, Worker], ids=lambda kind: kind.__name__)
+def test_what_public_methods_take_and_give_can_be_imported_from_the_top(kind: type) -> None:
+    named = {
+        found.__name__
+        for member in public_members(kind).values()
+        if (function := function_of(member)) is not None
+        for annotation in typing.get_type_hints(function).values()
+        for found in types_in(annotation)
+    }
+
+    assert named - MACHINERY <= set(stagepost.__all__)
+
+
+@public_classes
+def test_every_public_class_says_what_it_is(kind: type) -> None:
+    assert (vars(kind).get("__doc__") or "").strip()
+
+
+@public_classes
+def test_every_public_method_says_what_it_does(kind: type) -> None:
+    silent = [
+        name
+        for name, member in public_members(kind).items()
+        if name != "__init__" and (function := function_of(member)) is not None and not function.__doc__
+    ]
+
+    assert not silent
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    assert public_members(Client).keys() == public_members(AsyncClient).keys()
+
+
+@pytest.mark.parametrize("name", sorted(name for name in public_members(Client) if name != "__init__"))
+def test_both_clients_methods_take_give_and_say_the_same(name: str) -> None:
+    plain, awaited = public_members(Client)[name], public_members(AsyncClient)[name]
+
+    assert inspect.signature(plain) == inspect.signature(awaited)
+    assert plain.__doc__ == awaited.__doc__
+    assert not inspect.iscoroutinefunction(plain)
+    assert inspect.iscoroutinefunction(awaited)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (kind, name)
+        for kind in (App, AppTask, JobContext, JobHandle)
+        for name in public_members(kind)
+        if name.endswith("_async")
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_an_async_method_takes_and_gives_what_its_plain_twin_does(kind: type, name: str) -> None:
+    awaited, plain = public_members(kind)[name], public_members(kind)[name.removesuffix("_async")]
+
+    assert inspect.iscoroutinefunction(awaited)
+    assert inspect.signature(plain) == inspect.signature(awaited)
