@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.kit.contender import NAP_SECONDS, PADDING, Cannot, Contender
 from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
-from benchmarks.kit.protocol import URL_VARIABLE, main
+from benchmarks.kit.protocol import URL_VARIABLE
 from stagepost import App
 from stagepost.store.migrate import migrate
 
@@ -100,5 +100,4 @@ class Stagepost(Contender):
             return int(cursor.fetchone()[0])
 
 
-if __name__ == "__main__":
-    main(Stagepost)
+CONTENDER = Stagepost

@@ -1,6 +1,7 @@
 """Stagepost: a durable task platform for Python."""
 
 from stagepost.client import App, AppTask, AsyncClient, Client, JobContext, JobHandle, current_job
+from stagepost.client.limiter import RateLimiter
 from stagepost.clock import ManualClock
 from stagepost.config import Settings
 from stagepost.errors import (
@@ -16,6 +17,7 @@ from stagepost.errors import (
     PayloadTooLarge,
     Permanent,
     Retryable,
+    ScheduleNotFound,
     SchemaError,
     Snooze,
     StagepostError,
@@ -27,11 +29,13 @@ from stagepost.errors import (
     WaitTimeout,
 )
 from stagepost.model.context import traced
-from stagepost.model.job import Enqueued, Job, NewJob, OnConflict
+from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.model.payload import Limits
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
+from stagepost.model.schedule import CatchUp
+from stagepost.task import JobOptions
 from stagepost.worker import Worker
 
 __all__ = [
@@ -39,9 +43,11 @@ __all__ = [
     "AppTask",
     "AsyncClient",
     "Cancelled",
+    "CatchUp",
     "Client",
     "ConfigurationError",
     "Enqueued",
+    "FailureRecord",
     "IllegalTransition",
     "Job",
     "JobContext",
@@ -49,6 +55,7 @@ __all__ = [
     "JobFailed",
     "JobHandle",
     "JobNotFound",
+    "JobOptions",
     "JobState",
     "LeaseLost",
     "Limits",
@@ -60,8 +67,10 @@ __all__ = [
     "PayloadTooLarge",
     "Permanent",
     "RateLimit",
+    "RateLimiter",
     "RetryPolicy",
     "Retryable",
+    "ScheduleNotFound",
     "SchemaError",
     "Settings",
     "Snooze",

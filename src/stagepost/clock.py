@@ -40,9 +40,11 @@ class ManualClock:
         self._now = int(start.timestamp()) * 1_000_000
 
     def monotonic(self) -> float:
+        """Seconds, as far as time was moved."""
         return self._now / 1_000_000
 
     def instant(self) -> int | None:
+        """What time it is until it is moved."""
         return self._now
 
     def advance(self, duration: timedelta | float) -> None:

@@ -36,8 +36,11 @@ class TaskOptions:
     """How jobs of a task are run, unless one job says otherwise."""
 
     queue: str = DEFAULT_QUEUE
+    """The queue its jobs go to."""
     priority: int = 0
+    """Larger first, from -32768 to 32767."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """How often and how soon a failed attempt is tried again."""
     timeout: timedelta | None = None
     """An attempt that takes longer fails; None lets it run as long as its lease is kept."""
     pool: Literal["auto", "process"] = "auto"
@@ -47,7 +50,9 @@ class TaskOptions:
     limit_by: Callable[..., str] | None = None
     """Called with the job's arguments; jobs with the same text share one `max_running`."""
     rate_limit: RateLimit | None = None
+    """How many attempts may start per second, over all workers; tasks that name the same one share it."""
     limits: Limits = field(default_factory=Limits)
+    """How large arguments and results may be."""
 
     def __post_init__(self) -> None:
         _check_name("queue", self.queue)
@@ -65,15 +70,25 @@ class JobOptions:
     """What one job asks for beyond its arguments."""
 
     id: str | None = None
+    """A UUID of your own; the same one again makes no second job."""
     queue: str | None = None
+    """Another queue than the task's."""
     priority: int | None = None
+    """Another priority than the task's."""
     delay: timedelta | float | None = None
+    """Run it no sooner than this long from now; a number is seconds."""
     at: datetime | None = None
+    """Run it no sooner than this instant, which needs a time zone."""
     max_attempts: int | None = None
+    """Another number than that of the task's retry policy."""
     unique_key: str | None = None
+    """Make no second live job with this text, whatever its task and queue; up to 191 characters."""
     unique_for: timedelta | None = None
-    on_conflict: OnConflict = OnConflict.KEEP
+    """Hold the unique key for this long instead of as long as the job lives."""
+    on_conflict: OnConflict | Literal["keep", "replace", "debounce"] = OnConflict.KEEP
+    """What becomes of the job that holds the unique key: `keep`, `replace` or `debounce`."""
     trace: TraceContext | None = None
+    """Ids to carry instead of those that `traced` set."""
 
     def __post_init__(self) -> None:
         if self.queue is not None:
@@ -92,6 +107,8 @@ class JobOptions:
             raise ConfigurationError("unique_for needs a unique_key to hold for that long.")
         if self.unique_key is not None and not 1 <= len(self.unique_key) <= 191:
             raise ConfigurationError(f"unique_key has {len(self.unique_key)} characters: 1 to 191 are possible.")
+        if self.on_conflict not in tuple(OnConflict):
+            raise ConfigurationError(f"on_conflict is {self.on_conflict!r}. Known are: {', '.join(OnConflict)}.")
 
 
 class Task(Generic[P, R]):
@@ -111,7 +128,7 @@ class Task(Generic[P, R]):
         self.__name__ = getattr(function, "__name__", name)
         self.__wrapped__ = function
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function here and now."""
         result: R = self.function(*args, **kwargs)
         return result
@@ -119,7 +136,7 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Check and encode the arguments; the job exists once a client has enqueued it."""
         return self.build(JobOptions(), args, kwargs)
 
@@ -129,6 +146,7 @@ class Task(Generic[P, R]):
         payload = self.signature.encode(args, dict(kwargs), limits=options.limits)
         return NewJob(
             id=job.id or new_id(),
+            id_is_given=job.id is not None,
             task_name=self.name,
             payload=payload,
             queue_name=job.queue or options.queue,
@@ -138,7 +156,7 @@ class Task(Generic[P, R]):
             available_at=None if job.at is None else round(job.at.timestamp() * 1_000_000),
             unique_key=job.unique_key,
             unique_for_us=None if job.unique_for is None else microseconds(job.unique_for),
-            on_conflict=job.on_conflict,
+            on_conflict=OnConflict(job.on_conflict),
             limit_key=self._limit_key(args, kwargs),
             limit=options.max_running,
             context=(job.trace or current_trace.get()).encode(),

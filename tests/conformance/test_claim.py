@@ -134,12 +134,39 @@ def test_a_lost_lease_cannot_be_renewed(store: Bench) -> None:
     until = store.run(jobs.get(job.id)).lease_until
     store.clock.advance(1)
 
-    renewed = store.run(leases.renew([(job.id, job.attempt)], owner="worker-a", lease=LEASE))
-    stolen = store.run(leases.renew([(job.id, again.attempt)], owner="worker-a", lease=LEASE))
+    old_attempt = store.run(leases.renew([(job.id, job.attempt)], owner="worker-b", lease=LEASE))
+    other_owner = store.run(leases.renew([(job.id, again.attempt)], owner="worker-a", lease=LEASE))
 
-    assert (renewed.held, stolen.held) == (frozenset(), frozenset())
+    assert (old_attempt.held, other_owner.held) == (frozenset(), frozenset())
     assert store.run(jobs.get(job.id)).lease_until == until
 
 
 def test_nothing_to_renew_is_no_trouble(store: Bench) -> None:
     assert store.run(leases.renew([], owner="worker-a", lease=LEASE)).held == frozenset()
+
+
+def test_a_claim_from_marks_starts_at_them_and_leaves_other_priorities_alone(store: Bench) -> None:
+    late = enqueue(store, priority=3)
+    store.clock.advance(10)
+    mark = store.now
+    first, second = enqueue(store, priority=3), enqueue(store, priority=-2)
+    enqueue(store, priority=7)
+
+    claimed = store.run(
+        leases.claim(QUEUE, owner="worker-a", task_names=[TASK], slots=5, lease=LEASE, marks={-2: mark, 3: mark})
+    )
+
+    assert [job.id for job in claimed] == [first, second]
+    assert late not in {job.id for job in claimed}
+
+
+def test_a_claim_from_the_beginning_finds_what_marks_passed_over(store: Bench) -> None:
+    late = enqueue(store, priority=3)
+    store.clock.advance(10)
+
+    marks = {3: store.now}
+    passed = store.run(leases.claim(QUEUE, owner="a", task_names=[TASK], slots=5, lease=LEASE, marks=marks))
+    found = claim(store, slots=5)
+
+    assert passed == []
+    assert [job.id for job in found] == [late]

@@ -88,15 +88,14 @@ def test_each_expired_lease_is_rescued_once(store: Bench) -> None:
 
 
 def test_a_limit_lets_no_more_through_than_it_says(store: Bench) -> None:
-    for number in range(ROUNDS):
-        key = f"printer-{number}"
-        store.run(jobs.enqueue_many([new_job(limit_key=key, limit=3) for _ in range(6)]))
+    for _ in range(ROUNDS):
+        store.rows("delete from stagepost_job")
+        store.run(jobs.enqueue_many([new_job(limit_key="printer", limit=3) for _ in range(6)]))
 
         through = store.race(*(leases.unblock() for _ in range(RACERS)))
 
         assert sum(through) == 3
-        queued = store.run(jobs.list_jobs(states=[JobState.QUEUED]))
-        assert [job.limit_key for job in queued].count(key) == 3
+        assert len(store.run(jobs.list_jobs(states=[JobState.QUEUED]))) == 3
 
 
 def test_an_expired_attempt_is_either_settled_or_rescued(store: Bench, order: int) -> None:

@@ -237,6 +237,20 @@ def test_a_lost_lease_settles_nothing(store: Bench, outcome: Outcome) -> None:
 
 
 @every_outcome
+def test_an_earlier_attempt_of_the_same_owner_settles_nothing(store: Bench, outcome: Outcome) -> None:
+    old = running(store)
+    lose_lease(store)
+    [new] = claim(store, owner=old.owner)
+    before = store.run(jobs.get(old.id))
+
+    assert settle(store, old, outcome) is False
+
+    assert store.run(jobs.get(old.id)) == before
+    assert settle(store, new, Completed()) is True
+    assert settle(store, old, outcome) is False
+
+
+@every_outcome
 def test_another_owner_settles_nothing(store: Bench, outcome: Outcome) -> None:
     job = running(store)
     before = store.run(jobs.get(job.id))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from stagepost.store.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS, is_async, run_in, run_in_async
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
-from tests.conformance.caller_kinds import KINDS
+from tests.conformance.caller_kinds import KINDS, sqlite_path
 from tests.conformance.callers import Kind, calling
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, new_job, running, settle
 
@@ -317,6 +318,36 @@ def test_a_subclass_of_a_known_connection_is_known(tmp_path: Path) -> None:
 
     with closing(sqlite3.connect(tmp_path / "file.db", factory=Traced)) as connection:
         assert is_async(connection) is False
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 got `autocommit` in Python 3.12")
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sqlite3", "aiosqlite"])
+def test_the_newer_way_to_set_autocommit_is_understood(
+    database_on_bench: Callable[[str], DatabaseOnBench], asynchronous: bool
+) -> None:
+    database = database_on_bench("sqlite")
+    database.empty()
+    store = Bench(database, Colour.SYNC)
+    [kind] = [kind for kind in KINDS if kind.name == ("aiosqlite" if asynchronous else "sqlite3")]
+    connect: Callable[..., Any] = aiosqlite.connect if asynchronous else sqlite3.connect
+    kept, lost = new_job(), new_job()
+
+    with calling(
+        replace(kind, open=lambda url: connect(sqlite_path(url), autocommit=False)), store.url, store.clock
+    ) as caller:
+        caller.run(jobs.enqueue(kept))
+        caller.commit()
+        caller.run(jobs.enqueue(lost))
+        caller.rollback()
+    with (
+        calling(
+            replace(kind, open=lambda url: connect(sqlite_path(url), autocommit=True)), store.url, store.clock
+        ) as caller,
+        pytest.raises(NoTransaction),
+    ):
+        caller.run(jobs.enqueue(lost))
+
+    assert [job.id for job in store.run(jobs.list_jobs())] == [kept.id]
 
 
 def test_djangos_own_connection_is_known() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,22 @@ import pytest
 from tests.fault.arena import Arena
 from tests.fault.backends import NAMES, Backend, opened, sqlite_url
 from tests.fault.nursery import Nursery
+from tests.fault.servers import PrivateMariaDB, PrivatePostgres
+from tests.services.mariadb import MariadbServer
+
+UNSYNCED_POSTGRES = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "150"}
+UNSYNCED_MARIADB = {"innodb-flush-log-at-trx-commit": "0", "innodb-doublewrite": "OFF", "max-connections": "300"}
+MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+
+
+@contextlib.contextmanager
+def memory_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in memory where the machine has one: SQLite syncs at every commit."""
+    if not MEMORY.is_dir():
+        yield tmp_path_factory.mktemp("sqlite")
+        return
+    with tempfile.TemporaryDirectory(prefix="stagepost-fault-", dir=MEMORY) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")
@@ -21,20 +39,31 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 @pytest.fixture(scope="session")
 def sqlite_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    with opened("sqlite", sqlite_url(tmp_path_factory.mktemp("sqlite"))) as backend:
+    with memory_folder(tmp_path_factory) as folder, opened("sqlite", sqlite_url(folder)) as backend:
         yield backend
 
 
 @pytest.fixture(scope="session")
 def postgres_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with request.getfixturevalue("postgres_server").database() as url, opened("postgres", url) as backend:
-        yield backend
+    """A private server where there can be one, without syncing: here processes die, not machines."""
+    if PrivatePostgres.missing_program() is None:
+        with PrivatePostgres(UNSYNCED_POSTGRES) as server, opened("postgres", server.url) as backend:
+            yield backend
+    else:
+        with request.getfixturevalue("postgres_server").database() as url, opened("postgres", url) as backend:
+            yield backend
 
 
 @pytest.fixture(scope="session")
 def mariadb_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with request.getfixturevalue("mariadb_server").database() as url, opened("mariadb", url) as backend:
-        yield backend
+    """As `postgres_backend`."""
+    if PrivateMariaDB.missing_program() is None:
+        with PrivateMariaDB(UNSYNCED_MARIADB) as server, MariadbServer(server.url, origin="").database() as url:
+            with opened("mariadb", url) as backend:
+                yield backend
+    else:
+        with request.getfixturevalue("mariadb_server").database() as url, opened("mariadb", url) as backend:
+            yield backend
 
 
 @pytest.fixture(params=NAMES)

@@ -167,6 +167,7 @@ def facts_of(life: Life) -> dict[str, Any]:
         "state": state,
         "effects are of the last attempt": [effect == attempt for (effect,) in effects],
         "failures": failures,
+        "errors": life.backend.rows("select error from stagepost_failure where job_id = :id", id=life.job.id),
         "crashes": crashes,
         "live": len(life.backend.rows("select id from stagepost_job where id = :id", id=life.job.id)),
         "pools in use": life.pools_in_use,

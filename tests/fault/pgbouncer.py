@@ -27,7 +27,11 @@ class PgBouncer(PrivateServer):
     @classmethod
     def missing_program(cls) -> str | None:
         """Name the program if it is not there, and cannot be installed either."""
-        if find_program("pgbouncer") is None and debian.can_install() and not os.environ.get("STAGEPOST_TEST_NO_INSTALL"):
+        if (
+            find_program("pgbouncer") is None
+            and debian.can_install()
+            and not os.environ.get("STAGEPOST_TEST_NO_INSTALL")
+        ):
             debian.install(PACKAGES)
         return None if find_program("pgbouncer") else "pgbouncer"
 

@@ -66,8 +66,12 @@ class TrappedDatabase:
         return self._database.is_memory
 
     def connect(self) -> Connection:
-        with self._trap.around(Call(Step.CONNECT, ()), None):
-            return TrappedConnection(self._database.connect(), self._trap, self.dialect, self.style)
+        with contextlib.ExitStack() as stack:
+            with self._trap.around(Call(Step.CONNECT, ()), None):
+                connection = self._database.connect()
+                stack.callback(connection.close)
+            stack.pop_all()
+            return TrappedConnection(connection, self._trap, self.dialect, self.style)
 
 
 class TrappedConnection:
@@ -139,8 +143,12 @@ class TrappedCursor:
         self._around = around
 
     def execute(self, *arguments: Any) -> Any:
-        with self._around(Step.EXECUTE):
-            return self._cursor.execute(*arguments)
+        try:
+            with self._around(Step.EXECUTE):
+                return self._cursor.execute(*arguments)
+        except BaseException:
+            self._cursor.close()  # a statement that failed holds nothing open
+            raise
 
     def __enter__(self) -> Self:
         return self

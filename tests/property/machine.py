@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -142,10 +143,13 @@ class JobMachine(RuleBasedStateMachine):
         self._enqueue(request, how, repeated=False)
 
     @precondition(lambda self: self.asked)
-    @rule(which=ANY, how=st.sampled_from(["alone", "commit", "rollback"]))
-    def repeat_an_enqueue(self, which: int, how: str) -> None:
-        """As after a lost reply, which may have come long ago."""
-        self._enqueue(self.asked[-1 - which % len(self.asked)], how, repeated=True)
+    @rule(which=ANY, how=st.sampled_from(["alone", "commit", "rollback"]), by_the_store=st.booleans())
+    def repeat_an_enqueue(self, which: int, how: str, by_the_store: bool) -> None:
+        """As the store does after a lost reply, or the caller with an id of its own, which may be much later."""
+        request = self.asked[-1 - which % len(self.asked)]
+        if not by_the_store:
+            request = [msgspec.structs.replace(job, id_is_given=True) for job in request]
+        self._enqueue(request, how, repeated=by_the_store)
 
     def _enqueue(self, request: list[NewJob], how: str, *, repeated: bool) -> None:
         operation: Operation[Any] = jobs.enqueue_many(request)

@@ -13,9 +13,12 @@ import pytest
 
 import stagepost
 from stagepost import App, AppTask, AsyncClient, Client, JobContext, JobHandle, Worker, errors
+from stagepost.model.outcome import Outcome
 
-MACHINERY = {"AsyncStore", "Clock", "LeasedJob", "Outcome", "Registry", "Request", "Store", "Task", "TaskDecorator"}
-"""Types that public objects show for those who build on the inside; applications need not name them."""
+MACHINERY = {"AsyncStore", "LeasedJob", "Request", "Store", "Task", "TaskDecorator"} | {
+    outcome.__name__ for outcome in typing.get_args(Outcome)
+}
+"""Types that public objects show to the worker; applications need not name them."""
 
 public_classes = pytest.mark.parametrize(
     "kind",
@@ -26,7 +29,12 @@ public_classes = pytest.mark.parametrize(
 
 def public_members(kind: type) -> dict[str, Any]:
     """What a class of ours defines under a public name, and its constructor."""
-    own = {name: value for base in kind.__mro__ if base.__module__.startswith("stagepost") for name, value in vars(base).items()}
+    own = {
+        name: value
+        for base in kind.__mro__
+        if base.__module__.startswith("stagepost")
+        for name, value in vars(base).items()
+    }
     return {name: value for name, value in own.items() if not name.startswith("_") or name == "__init__"}
 
 
@@ -51,7 +59,9 @@ def test_all_is_sorted_and_names_each_thing_once() -> None:
 
 def test_all_names_what_there_is_and_nothing_else() -> None:
     source = ast.parse(Path(stagepost.__file__).read_text(encoding="utf-8"))
-    imported = [alias.asname or alias.name for node in source.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    imported = [
+        alias.asname or alias.name for node in source.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
 
     assert sorted(imported) == stagepost.__all__
     assert all(hasattr(stagepost, name) for name in stagepost.__all__)
@@ -65,8 +75,8 @@ def test_every_error_can_be_imported_from_the_top() -> None:
 def test_what_public_methods_take_and_give_can_be_imported_from_the_top(kind: type) -> None:
     named = {
         found.__name__
-        for member in public_members(kind).values()
-        if (function := function_of(member)) is not None
+        for name, member in public_members(kind).items()
+        if name != "__init__" and (function := function_of(member)) is not None
         for annotation in typing.get_type_hints(function).values()
         for found in types_in(annotation)
     }

@@ -29,12 +29,10 @@ CONCURRENCY = 50
 PREFETCH = 500
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Measure how many jobs a second your database can do.")
+@click.option("--jobs", "number", type=click.IntRange(min=1), default=20_000, show_default=True, help="How many.")
 @click.option(
-    "--jobs", "number", type=click.IntRange(1, 10_000_000), default=20_000, show_default=True, help="How many."
-)
-@click.option(
-    "--concurrency", "-c", type=click.IntRange(min=1), default=CONCURRENCY, show_default=True,
+    "--concurrency", "-c", metavar="N", type=click.IntRange(min=1), default=CONCURRENCY, show_default=True,
     help="How many run at once.",
 )  # fmt: skip
 @click.pass_obj

@@ -10,14 +10,13 @@ from typing import Any
 import click
 
 from stagepost.cli.documents import instant, job_document
-from stagepost.cli.errors import ExitCode
+from stagepost.cli.errors import CommandFailed, ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.jobs import job_rows, show_job
 from stagepost.cli.options import Group, confirm, job_id
 from stagepost.cli.render import Section, time_text
 from stagepost.client.client import default_actor
 from stagepost.client.dead_letters import Handled, discard_each, group_id, pages_matching, pages_of, retry_each
-from stagepost.errors import ConfigurationError, IllegalTransition
 from stagepost.store.health import ping
 from stagepost.store.history import DEAD, DeadLetterGroup, dead_letter_groups, dead_letters
 from stagepost.store.store import Store
@@ -53,7 +52,7 @@ def show_one(invocation: Invocation, *, identifier: str) -> None:
     """Show all there is to know of a dead letter, with the traceback of every attempt."""
     job = invocation.client.job(identifier)
     if job.state not in DEAD:
-        raise IllegalTransition(identifier, job.state, "be shown as a dead letter; use `stagepost jobs show`,")
+        raise CommandFailed(f"Job {identifier} is {job.state}, no dead letter. `stagepost jobs show` shows it.")
     show_job(invocation, job)
 
 
@@ -147,8 +146,7 @@ def _list_groups(invocation: Invocation, limit: int) -> None:
     section = Section(
         columns=("group", "jobs", "task", "first", "last", "reason"),
         rows=[
-            (group_id(group), group.jobs, group.task_name, time_text(group.first_at), time_text(group.last_at), group.reason)
-            for group in groups
+            (group_id(g), g.jobs, g.task_name, time_text(g.first_at), time_text(g.last_at), g.reason) for g in groups
         ],
         numbers=frozenset({"jobs"}),
         empty="There are no dead letters.",
@@ -173,8 +171,8 @@ def _list_jobs(invocation: Invocation, group: str | None, limit: int, before: st
     last = None if before is None else invocation.client.job(before)
     jobs = store.run(
         dead_letters(
-            task_name=found and found.task_name,
-            reason=found and found.reason,
+            task_name=None if found is None else found.task_name,
+            reason=None if found is None else found.reason,
             before=None if last is None else (last.finished_at or 0, last.id),
             most=limit,
         )
@@ -194,9 +192,7 @@ def _find_group(store: Store, name: str) -> DeadLetterGroup:
     for group in store.run(dead_letter_groups(most=MOST_GROUPS)):
         if group_id(group) == name:
             return group
-    raise ConfigurationError(
-        f"there is no group {name!r} of dead letters. `stagepost dead list` shows those there are."
-    )
+    raise CommandFailed(f"There is no group {name!r} of dead letters. `stagepost dead list` shows those there are.")
 
 
 def _letters(number: int) -> str:

@@ -22,7 +22,7 @@ POLL_SECONDS = 0.3
 SHUTDOWN_SECONDS = 5.0
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Run a worker that starts anew when your code changes.")
 @worker_options
 @click.pass_obj
 def dev(invocation: Invocation, *, queues: list[str], concurrency: int | None, log_level: str) -> None:

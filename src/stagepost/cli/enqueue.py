@@ -21,7 +21,7 @@ __all__ = ["enqueue"]
 KEYWORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Ask for a job.")
 @click.argument("task", metavar="TASK")
 @click.argument("arguments", metavar="[ARGUMENTS]...", nargs=-1)
 @click.option("--delay", type=duration, metavar="DURATION", help="Run it after this long, such as 90s, 15m or 2h.")

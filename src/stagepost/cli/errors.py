@@ -33,7 +33,7 @@ class CommandFailed(click.ClickException):
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
-        self.exit_code = code  # type: ignore[misc] - click reads it from the instance
+        self.exit_code = code  # type: ignore[misc]  # click reads it from the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the message to standard error."""
@@ -43,7 +43,8 @@ class CommandFailed(click.ClickException):
 def as_failure(error: Exception) -> CommandFailed | None:
     """Turn an error that can be expected into a message and an exit code; None for what must be a bug."""
     if isinstance(error, StagepostError):
-        return CommandFailed(_first_letter_capital(str(error)), _code(error))
+        text = " ".join(str(error).split()) if isinstance(error, StoreUnavailable) else str(error)
+        return CommandFailed(_sentence(text), _code(error))
     dialect = DRIVERS.get(type(error).__module__.partition(".")[0])
     if dialect is None:
         return None
@@ -71,5 +72,6 @@ def _code(error: StagepostError) -> ExitCode:
             return ExitCode.FAILED
 
 
-def _first_letter_capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _sentence(text: str) -> str:
+    """Begin with a capital letter, unless the first word is a name."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text

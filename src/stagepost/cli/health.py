@@ -16,7 +16,7 @@ from stagepost.errors import StoreUnavailable
 __all__ = ["health"]
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Check that all is well.")
 @click.option("--database-only", is_flag=True, help="Do not ask for workers, which may not be running yet.")
 @click.pass_obj
 def health(invocation: Invocation, *, database_only: bool) -> None:

@@ -20,7 +20,7 @@ from stagepost.store.store import Store
 __all__ = ["migrate"]
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Create the tables, or bring them up to date.")
 @click.option("--sql", "as_sql", is_flag=True, help="Print the SQL instead, for Alembic, Django, Flyway or a DBA.")
 @click.option(
     "--since", type=click.IntRange(min=0), default=0, metavar="VERSION",

@@ -49,6 +49,10 @@ class RootGroup(Group):
         super().__init__(*args, **kwargs)
         self.params += common_options()
 
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
+        """Keep the order in which commands were added: what is needed first comes first."""
+        return list(self.commands)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         invocation = ctx.ensure_object(Invocation)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -28,7 +30,7 @@ WINDOW = timedelta(seconds=10)
 """Over how long rates are taken."""
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Watch queues, workers and rates.")
 @click.option("--once", is_flag=True, help="Show how things are now, and end.")
 @click.option(
     "--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, metavar="SECONDS",
@@ -41,14 +43,14 @@ def top(invocation: Invocation, *, once: bool, interval: float) -> None:
     It counts all live jobs each time it looks: with millions of them, look less often.
     """
     store, output = invocation.store, invocation.output
-    with output.screen() as show:
-        before: Snapshot | None = None
+    before: Snapshot | None = None
+    with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
         while True:
-            now = Snapshot.take(store)
+            now = Snapshot.take(store, before)
             if output.as_json:
-                output.document_line(now.document(before))
+                output.document_line(now.document())
             else:
-                show(now.title(before), now.sections())
+                show(now.title(), now.sections())
             if once:
                 return
             before = now
@@ -62,44 +64,34 @@ class Snapshot:
     at: int
     queues: list[Queue]
     workers: list[Worker]
-    ended: dict[JobState, int]
+    ended: Mapping[JobState, int]
     """Within WINDOW, by state."""
+    arrived_per_second: float | None
+    """Since the snapshot before, if there is one."""
 
     @classmethod
-    def take(cls, store: Store) -> Snapshot:
+    def take(cls, store: Store, before: Snapshot | None) -> Snapshot:
         """Look at the database now."""
-        ended = store.run(ended_within(WINDOW))
+        at, queues = store.run(ping()), store.run(list_queues())
         return cls(
-            at=store.run(ping()),
-            queues=store.run(list_queues()),
+            at=at,
+            queues=queues,
             workers=store.run(list_workers()),
-            ended=dict(ended),
+            ended=store.run(ended_within(WINDOW)),
+            arrived_per_second=None if before is None else _arrived(store, before, at=at, live=_live(queues)),
         )
-
-    @property
-    def live(self) -> int:
-        """How many jobs have not ended."""
-        return sum(sum(queue.counts.values()) for queue in self.queues)
 
     def ended_per_second(self) -> dict[JobState, float]:
         """How many jobs ended per second lately, by state."""
         return {state: round(number / WINDOW.total_seconds(), 1) for state, number in self.ended.items()}
 
-    def arrived_per_second(self, before: Snapshot | None) -> float | None:
-        """How many jobs came per second since the snapshot before: those that ended, and those there are more."""
-        if before is None or self.at <= before.at:
-            return None
-        seconds = (self.at - before.at) / 1_000_000
-        return round(max(0.0, (self.live - before.live) / seconds + sum(self.ended_per_second().values())), 1)
-
-    def title(self, before: Snapshot | None) -> str:
+    def title(self) -> str:
         """Say the most important in one line."""
         rates = self.ended_per_second()
         dead = rates[JobState.DEAD_LETTER] + rates[JobState.FAILED]
-        arrived = self.arrived_per_second(before)
-        came = "" if arrived is None else f"{arrived:,.1f} came, "
+        came = "" if self.arrived_per_second is None else f"{self.arrived_per_second:,.1f} came, "
         return (
-            f"{time_text(self.at)}  {self.live:,} live jobs; per second: {came}"
+            f"{time_text(self.at)}  {_live(self.queues):,} live jobs; per second: {came}"
             f"{rates[JobState.COMPLETED]:,.1f} completed, {dead:,.1f} failed for good"
         )
 
@@ -107,13 +99,27 @@ class Snapshot:
         """Set the rest in tables."""
         return [queue_rows(self.queues), worker_rows(self.workers)]
 
-    def document(self, before: Snapshot | None) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """Describe it as JSON."""
         return {
             "at": instant(self.at),
-            "live": self.live,
-            "arrived_per_second": self.arrived_per_second(before),
+            "live": _live(self.queues),
+            "arrived_per_second": self.arrived_per_second,
             "ended_per_second": {str(state): rate for state, rate in self.ended_per_second().items()},
             "queues": [queue_document(queue) for queue in self.queues],
             "workers": [worker_document(worker) for worker in self.workers],
         }
+
+
+def _live(queues: list[Queue]) -> int:
+    """Count the jobs that have not ended."""
+    return sum(sum(queue.counts.values()) for queue in queues)
+
+
+def _arrived(store: Store, before: Snapshot, *, at: int, live: int) -> float | None:
+    """Reckon how many jobs came per second: those that ended, and those there are more."""
+    since = timedelta(microseconds=at - before.at)
+    if since <= timedelta(0):
+        return None
+    ended = sum(store.run(ended_within(since)).values())
+    return round(max(0, live - _live(before.queues) + ended) / since.total_seconds(), 1)

@@ -29,36 +29,25 @@ def queue_names(_context: click.Context, _parameter: click.Parameter, value: tup
 
 def worker_options(function: Any) -> Any:
     """Add the options that `worker` and `dev` share."""
-    for option in reversed(
-        (
-            click.option(
-                "--queues",
-                "-q",
-                multiple=True,
-                callback=queue_names,
-                metavar="NAMES",
-                help="Queues to work on, separated by commas; all that the app's tasks name if left out.",
-            ),
-            click.option(
-                "--concurrency",
-                "-c",
-                type=click.IntRange(min=1),
-                help="How many jobs one process runs at once. [default: from the settings, 10]",
-            ),
-            click.option(
-                "--log-level",
-                type=click.Choice(LOG_LEVELS),
-                default="info",
-                show_default=True,
-                help="How much to log to standard error.",
-            ),
-        )  # fmt: skip
-    ):
+    for option in (
+        click.option(
+            "--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True, metavar="LEVEL",
+            help="How much to log to standard error: debug, info, warning or error.",
+        ),
+        click.option(
+            "--concurrency", "-c", type=click.IntRange(min=1), metavar="N",
+            help="How many jobs one process runs at once. [default: from the settings, 10]",
+        ),
+        click.option(
+            "--queues", "-q", multiple=True, callback=queue_names, metavar="NAMES",
+            help="Queues to work on, separated by commas; all that the app's tasks name if left out.",
+        ),
+    ):  # fmt: skip
         function = option(function)
     return function
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Run the jobs of your app.")
 @worker_options
 @click.option(
     "--processes", type=click.IntRange(min=1), metavar="N",

@@ -41,7 +41,7 @@ def worker_rows(found: list[Worker]) -> Section:
                 ", ".join(worker.queues),
                 worker.running,
                 worker.slots,
-                duration_text(worker.seen_at - worker.started_at),
+                duration_text(worker.seen_at + worker.silent_us - worker.started_at),
                 f"{duration_text(worker.silent_us)} ago",
                 "alive" if worker.silent_us <= microseconds(ALIVE_WITHIN) else "silent, probably dead",
             )

@@ -35,11 +35,11 @@ class AppTask(Task[P, R]):
         super().__init__(function, name=name, options=options, wants_context=wants_context)
         self._app = app
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for a job with these arguments, in a transaction of its own."""
         return self.using().enqueue(*args, **kwargs)
 
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for a job without blocking the loop."""
         return await self.using().enqueue_async(*args, **kwargs)
 
@@ -54,15 +54,15 @@ class Request(Generic[P, R]):
     def __init__(self, app: App, task: Task[P, R], tx: Any, options: JobOptions) -> None:
         self._app, self._task, self._tx, self._options = app, task, tx, options
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Check and encode without enqueueing."""
         return self._task.build(self._options, args, kwargs)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for the job."""
         return JobHandle(self._app.client.enqueue(self.job(*args, **kwargs), tx=self._tx), self._app)
 
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for the job without blocking the loop."""
         enqueued = await self._app.async_client.enqueue(self.job(*args, **kwargs), tx=self._tx)
         return JobHandle(enqueued, self._app)

@@ -23,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How an app and its workers behave. Durations are seconds."""
 
     database_url: str = "sqlite:///stagepost.db"
+    """`sqlite:///file.db`, `postgresql://…` or `mysql://…`."""
     concurrency: int = 10
     """How many jobs one worker process runs at once."""
     prefetch: int | None = None
@@ -30,7 +31,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lease: float = 30.0
     """How long a silent worker keeps its jobs."""
     poll_shortest: float = 0.2
+    """How soon a worker looks for jobs again after it found some, but fewer than it had room for."""
     poll_longest: float = 2.0
+    """How seldom it looks while it finds none."""
     shutdown_timeout: float = 30.0
     """How long running jobs may go on after a worker is told to stop; what is left is given back."""
     pool_size: int = 4

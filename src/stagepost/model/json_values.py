@@ -39,7 +39,9 @@ class Limits:
     """How large and how deeply nested one payload may be."""
 
     max_bytes: int = 262_144
+    """Of the JSON in UTF-8; at most 1,048,576."""
     max_depth: int = 32
+    """Lists and objects inside one another; at most 200."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.max_bytes <= HARD_MAX_BYTES:

@@ -23,8 +23,11 @@ class RateLimit:
     """
 
     name: str
+    """Limits of the same name share their tokens."""
     rate: float
+    """Tokens per second in the long run; 30 per minute is `30 / 60`."""
     burst: int = 1
+    """How many may be taken at once after a quiet time."""
 
     def __post_init__(self) -> None:
         if not self.name:

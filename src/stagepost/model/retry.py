@@ -40,14 +40,23 @@ class RetryPolicy:
     """
 
     max_attempts: int = 5
+    """How many failures make a dead letter, the first attempt's included."""
     first_delay: timedelta = timedelta(seconds=1)
+    """The delay after the first failure."""
     longest_delay: timedelta = timedelta(hours=1)
+    """Where the delay stops growing."""
     minimum_delay: timedelta = timedelta(seconds=1)
+    """No delay that this policy works out is shorter; `Retryable(after=…)` may ask for one."""
     factor: float = 2.0
+    """What the delay grows by after every further failure; 1 keeps it constant."""
     jitter: float = 0.1
+    """How much is added at random, as a fraction of the delay from 0 to 1."""
     retry_on: ErrorTypes = ()
+    """Errors to try again after."""
     permanent_on: ErrorTypes = ()
+    """Errors that end the job as `failed` at once."""
     unknown_errors: Literal["retry", "permanent"] = "retry"
+    """What errors mean that no rule speaks of."""
 
     def __post_init__(self) -> None:
         _check_counts(self)

@@ -164,6 +164,11 @@ class PostgresDatabase:
             )
             raw.execute(f"set lock_timeout = '{LOCK_SECONDS}s'")
             raw.execute(f"set idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+            [session] = raw.execute("select pg_backend_pid()").fetchone()
+            if session != raw.info.backend_pid:
+                # A pooler answers in the server's place. Its sessions may change with every transaction, and what
+                # was prepared under the same name in another one would be run instead of ours.
+                raw.prepare_threshold = None
         except psycopg.Error as error:
             raise StoreUnavailable(f"PostgreSQL at {masked(self.url)} cannot be reached: {error}") from error
         text = _driver("psycopg.types.string", extra="postgres").TextLoader

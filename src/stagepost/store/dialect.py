@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -37,15 +37,21 @@ class Dialect:
     trouble: Callable[[BaseException], Trouble]
     has_row_locks: bool = True
     """A database with one writer at a time has none: the common files' `for update` lines are left out."""
-    _scripts: dict[tuple[str, ParameterStyle, bool], Script] = field(default_factory=dict, repr=False)
+    _scripts: dict[tuple[str, ParameterStyle, bool, frozenset[str]], Script] = field(default_factory=dict, repr=False)
 
-    def script(self, name: str, style: ParameterStyle, *, own_clock: bool) -> Script:
-        """Fetch a statement's text, compiled for one style; `own_clock` leaves `:now` a parameter."""
-        key = (name, style, own_clock)
+    def script(self, name: str, style: ParameterStyle, *, own_clock: bool, given: Set[str] = frozenset()) -> Script:
+        """Fetch a statement's text, compiled for one style; `own_clock` leaves `:now` a parameter.
+
+        A clause in double brackets is left out unless its parameters are among those `given`.
+        """
+        key = (name, style, own_clock, _optional_names(self.name, name).intersection(given))
         script = self._scripts.get(key)
         if script is None:
             now = None if own_clock else self.now
-            texts = _split(_source(self.name, name), row_locks=self.has_row_locks)
+            source = _OPTIONAL.sub(
+                lambda clause: clause[1] if _names(clause[1]) <= given else "", _source(self.name, name)
+            )
+            texts = _split(source, row_locks=self.has_row_locks)
             script = self._scripts[key] = Script(name, tuple(_compile(text, style, now) for text in texts))
         return script
 
@@ -84,7 +90,8 @@ def calls_of(
 ) -> Generator[SqlCall, Rows, Rows]:
     """Yield the driver calls one statement needs, receive their rows, return the statement's rows."""
     instant = clock.instant()
-    script = dialect.script(statement.name, style, own_clock=instant is not None)
+    given = statement.parameters.keys()
+    script = dialect.script(statement.name, style, own_clock=instant is not None, given=given)
     parameters: dict[str, Any] = dict(statement.parameters)
     if instant is not None:
         parameters["now"] = instant
@@ -135,6 +142,15 @@ def _source(dialect: str, name: str) -> str:
     raise LookupError(f"no statement {name}.sql for {dialect}")
 
 
+@cache
+def _optional_names(dialect: str, name: str) -> frozenset[str]:
+    return frozenset().union(*(_names(clause) for clause in _OPTIONAL.findall(_source(dialect, name))))
+
+
+def _names(clause: str) -> frozenset[str]:
+    return frozenset(name for name in _TOKEN.findall(clause) if name)
+
+
 def _split(source: str, *, row_locks: bool) -> list[str]:
     lines = [line for line in source.splitlines() if not line.lstrip().startswith("--")]
     if not row_locks:
@@ -142,6 +158,7 @@ def _split(source: str, *, row_locks: bool) -> list[str]:
     return [text.strip() for text in re.split(r"^;$", "\n".join(lines), flags=re.MULTILINE) if text.strip()]
 
 
+_OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%")
 
 

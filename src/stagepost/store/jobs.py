@@ -34,6 +34,8 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, repeated: bool =
         raise ConfigurationError(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
         )
+    # Only then is history searched: an id just made cannot be there.
+    repeated = repeated or any(job.id_is_given for job in jobs)
     held: dict[str, str] = {}
     open_: list[NewJob] = []
     # Sorted: two transactions that take the same unique keys in opposite order would deadlock.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import Crashed, cause_of
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement, Steps, as_json, operation, query
+from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
     "Fence",
@@ -33,19 +33,33 @@ Fence = tuple[str, int]
 
 @operation
 def claim(
-    queue_name: str, *, owner: str, task_names: Sequence[str], slots: int, lease: timedelta
+    queue_name: str,
+    *,
+    owner: str,
+    task_names: Sequence[str],
+    slots: int,
+    lease: timedelta,
+    marks: Mapping[int, int] | None = None,
 ) -> Steps[list[LeasedJob]]:
-    """Lease up to `slots` jobs of a queue, the largest priority and then the longest due first."""
-    rows = yield Statement(
-        "claim_jobs",
-        {
-            "queue_name": queue_name,
-            "owner": owner,
-            "task_names": as_json(task_names),
-            "slots": slots,
-            "lease_us": microseconds(lease),
-        },
-    )
+    """Lease up to `slots` jobs of a queue, the largest priority and then the longest due first.
+
+    With `marks` only jobs of the priorities it names are looked at, and only those due at its instants or later:
+    where a database must keep the rows of jobs long ended, the claim need not walk over them again.
+    """
+    facts = {
+        "queue_name": queue_name,
+        "owner": owner,
+        "task_names": as_json(task_names),
+        "lease_us": microseconds(lease),
+    }
+    rows: Rows = []
+    if marks is None:
+        rows = yield Statement("claim_jobs", {**facts, "slots": slots})
+    for priority in sorted(marks or (), reverse=True):
+        if (left := slots - len(rows)) > 0:
+            rows += yield Statement(
+                "claim_jobs", {**facts, "slots": left, "priority": priority, "after": (marks or {})[priority]}
+            )
     jobs = [LeasedJob(str(row[0]), *row[1:]) for row in rows]
     return sorted(jobs, key=lambda job: (-job.priority, job.available_at, job.id))
 

@@ -49,17 +49,18 @@ class PostgresWakeups(Listener):
             return self._probe_every_seconds
         with _within(STATEMENT_SECONDS, connection):
             connection.execute("listen stagepost", {})
-        is_new = True
-        while not self._stopping.is_set():
-            if not self._probe(connection):
-                self._is_deaf(UNHEARD)
+        if not self._probe(connection):
+            self._is_deaf(UNHEARD)
+            with _within(STATEMENT_SECONDS, connection):
                 connection.execute("unlisten *", {})
-                # A session that heard before has died unnoticed: another may do. A new one that is deaf stays so.
-                return self._probe_every_seconds if is_new else 0.0
-            is_new = False
+            return self._probe_every_seconds
+        while not self._stopping.is_set():
             self._hears()
             for payload in _payloads(connection, self._probe_every_seconds):
                 self._hint(payload)
+            if not self._probe(connection):
+                self._is_deaf(UNHEARD)
+                break  # it heard before and has died unnoticed: another connection may do
         return 0.0
 
     def _is_pooled(self, connection: Connection) -> bool:

@@ -11,7 +11,7 @@ from stagepost.store.async_store import AsyncStore
 from stagepost.store.leaders import lead, resign
 from stagepost.upkeep.service import Service
 
-__all__ = ["Leader"]
+__all__ = ["TERM", "Leader"]
 
 log = logging.getLogger(__name__)
 

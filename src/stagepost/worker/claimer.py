@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from stagepost.clock import Clock
@@ -13,8 +13,10 @@ from stagepost.model.job import LeasedJob
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import claim, release_strays
 from stagepost.store.queues import ALL_QUEUES, claim_limited, queue_settings
+from stagepost.store.statement import Operation
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.marks import Marks
 
 __all__ = ["Claimer"]
 
@@ -59,6 +61,7 @@ class Claimer(Service):
         self._shortest, self._longest = poll_shortest, poll_longest
         self._may_have_strays = False
         self._limited: frozenset[str] = frozenset()
+        self._marks = {queue: Marks() for queue in queues}
         self._settings_read_at = float("-inf")
 
     async def run_once(self) -> int:
@@ -87,8 +90,8 @@ class Claimer(Service):
 
     async def _claim(self, queue: str, slots: int) -> int:
         asked_at = self._clock.monotonic()
-        lease_jobs = claim_limited if queue in self._limited else claim
-        operation = lease_jobs(queue, owner=self._owner, task_names=self._task_names, slots=slots, lease=self._lease)
+        start = self._marks[queue].at(asked_at)
+        operation = self._leasing(queue, slots, start)
         # Until the answer is here: one that is lost on the way leaves jobs leased to us that we do not know of.
         self._may_have_strays = True
         try:
@@ -98,8 +101,15 @@ class Claimer(Service):
             raise
         self._may_have_strays = False
         self.looked_at = self._clock.monotonic()
+        self._marks[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
         self._take(jobs, lease_ends=asked_at + self._lease.total_seconds())
         return len(jobs)
+
+    def _leasing(self, queue: str, slots: int, start: Mapping[int, int] | None) -> Operation[list[LeasedJob]]:
+        owner, names, lease = self._owner, self._task_names, self._lease
+        if queue in self._limited:
+            return claim_limited(queue, owner=owner, task_names=names, slots=slots, lease=lease)
+        return claim(queue, owner=owner, task_names=names, slots=slots, lease=lease, marks=start)
 
     async def _read_settings(self) -> None:
         """Learn now and then which queues have limits; claiming from the others costs one statement."""

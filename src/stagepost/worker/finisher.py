@@ -96,9 +96,19 @@ class Finisher(Service):
             except Exception as error:
                 reason = f"its outcome could not be stored: {type(error).__name__}: {error}"
                 log.exception("job %s: %s", ending.change.id, reason)
-                settled = await self._store.run(settle([Settlement.of(ending.flight.job, Refused(reason))]))
+                settled = await self._refuse(ending, reason)
             held.update(settled)
         return held
+
+    async def _refuse(self, ending: Ending, reason: str) -> dict[Fence, bool]:
+        """Fail a job whose outcome cannot be stored; if not even that can be, its lease is left to end."""
+        try:
+            return await self._store.run(settle([Settlement.of(ending.flight.job, Refused(reason))]))
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("job %s: it could not be failed, either", ending.change.id)
+            return {}
 
     def _drop_lost(self) -> None:
         """Forget outcomes whose lease ended while the store was away: their jobs are others' by now."""

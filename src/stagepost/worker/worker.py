@@ -13,14 +13,14 @@ from datetime import timedelta
 from functools import partial
 
 from stagepost.client.app import App
-from stagepost.errors import ConfigurationError
+from stagepost.errors import ConfigurationError, StoreError
 from stagepost.model.identity import new_id
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.health import durability_warnings
 from stagepost.store.migrate import check_schema
 from stagepost.store.workers import forget_worker
 from stagepost.transport import wakeups_for
-from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.leader import TERM, Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
 from stagepost.upkeep.rescuer import Rescuer
@@ -42,6 +42,10 @@ STUBBORN_SECONDS = 2.0
 """How long handlers that were told to stop may take to notice."""
 
 IDLE_PASSES = 2
+IDLE_SECONDS = 0.01
+
+RESCUE_SECONDS = 5.0
+"""How often ended leases are looked for, unless leases are so short that this would be late."""
 
 
 class Worker:
@@ -90,7 +94,7 @@ class Worker:
             poll_shortest=settings.poll_shortest,
             poll_longest=settings.poll_longest,
         )
-        self.leader = Leader(self.store, owner=self.owner, clock=clock)
+        self.leader = Leader(self.store, owner=self.owner, clock=clock, term=min(TERM, self.lease))
         self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
         self.finisher.on_unlimited = self.promoter.wake
         self.wakeups = wakeups_for(app.store, settings, queues=self.queues)
@@ -98,7 +102,12 @@ class Worker:
         self._upkeep: list[Service] = [
             self.leader,
             self.promoter,
-            Rescuer(self.store, self.leader, on_rescued=self._wake_claimer),
+            Rescuer(
+                self.store,
+                self.leader,
+                interval=min(RESCUE_SECONDS, settings.lease / 3),
+                on_rescued=self._wake_claimer,
+            ),
             Scheduler(self.store, self.leader, on_fired=self._wake_claimer),
             Pruner(self.store, self.leader, history_days=settings.history_days),
             self.reporter,
@@ -196,16 +205,26 @@ class Worker:
             await asyncio.sleep(0.01)
 
     async def _until_idle(self) -> None:
-        """Return once the claimer looked twice and found nothing while nothing was running."""
+        """Return once nothing was due, and after that nothing could be claimed, while nothing was running."""
         while not self._stop_event.is_set():
-            if not len(self.flights) and self.claimer.empty_passes >= IDLE_PASSES:
+            if not len(self.flights) and await self._promotes_nothing() and await self._claims_nothing():
                 return
-            if len(self.flights):
-                self.claimer.empty_passes = 0
-            else:
-                self.promoter.wake()
-                self.claimer.wake()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(IDLE_SECONDS)
+
+    async def _promotes_nothing(self) -> bool:
+        try:
+            return not await self.promoter.run_once()
+        except StoreError:
+            return False  # who knows
+
+    async def _claims_nothing(self) -> bool:
+        """Let the claimer look twice: the first look may have begun before it was asked."""
+        ended = self.finisher.settled + self.finisher.lost
+        self.claimer.empty_passes = 0
+        while self.claimer.empty_passes < IDLE_PASSES and not self._stop_event.is_set():
+            self.claimer.wake()
+            await asyncio.sleep(IDLE_SECONDS)
+        return not len(self.flights) and ended == self.finisher.settled + self.finisher.lost
 
     def _check_store(self) -> None:
         check_schema(self.app.store)

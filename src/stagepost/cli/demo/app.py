@@ -12,9 +12,9 @@ from stagepost.client.context import JobContext
 from stagepost.errors import Permanent, Retryable
 from stagepost.model.retry import RetryPolicy
 
-__all__ = ["app", "task_of"]
+__all__ = ["app"]
 
-LONG_WAY_SECONDS = 1.5
+LONG_WAY_SECONDS = 1.0
 SOON = timedelta(seconds=0.5)
 
 app = App()

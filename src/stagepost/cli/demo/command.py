@@ -22,7 +22,7 @@ from stagepost.store.connection import masked
 __all__ = ["demo"]
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="See it work: many jobs, a killed worker, an audit.")
 @click.option(
     "--items", type=click.IntRange(min=FEWEST_ITEMS), default=50_000, show_default=True, help="How many jobs."
 )

@@ -19,9 +19,11 @@ __all__ = ["Audit", "Ledger", "write_line"]
 CREATE = (
     "create table if not exists stagepost_demo_run (run varchar(64) primary key, items integer not null)",
     # `line` differs with every write: a key of the job alone would hide an effect that was applied twice.
-    "create table if not exists stagepost_demo_ledger ("
-    "job_id varchar(36) not null, line varchar(36) not null, run varchar(64) not null, item integer not null, "
-    "attempt integer not null, primary key (job_id, line))",
+    (
+        "create table if not exists stagepost_demo_ledger ("
+        "job_id varchar(36) not null, line varchar(36) not null, run varchar(64) not null, item integer not null, "
+        "attempt integer not null, primary key (job_id, line))"
+    ),
 )
 
 QUERIES = {

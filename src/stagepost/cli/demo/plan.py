@@ -66,11 +66,11 @@ class Plan:
 
     @cached_property
     def _rare(self) -> dict[int, Kind]:
-        rare = dict.fromkeys(range(50, self.items + 1, 100), Kind.STORM)
-        rare |= dict.fromkeys(self._spread(5, offset=7), Kind.NO_ADDRESS)
-        rare |= dict.fromkeys(self._spread(3, offset=13), Kind.BRIDGE_IS_DOWN)
         start = int(self.items * (KILL_AT - 0.05))
-        return rare | dict.fromkeys(range(start, start + LONG_WAYS), Kind.LONG_WAY)
+        rare = dict.fromkeys(range(start, start + LONG_WAYS), Kind.LONG_WAY)
+        rare |= dict.fromkeys(range(50, self.items + 1, 100), Kind.STORM)
+        rare |= dict.fromkeys(self._spread(5, offset=7), Kind.NO_ADDRESS)
+        return rare | dict.fromkeys(self._spread(3, offset=13), Kind.BRIDGE_IS_DOWN)
 
     def _spread(self, number: int, *, offset: int) -> list[int]:
         """Choose items evenly over all of them."""

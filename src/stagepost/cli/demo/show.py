@@ -161,11 +161,12 @@ class Show:
     def _kill_one(self, bar: Bar) -> Rescue:
         """Kill the worker that has most jobs under way, and start another."""
         held = self._held_jobs()
-        victim = max(self._workers, key=lambda worker: held.get(worker.pid, 0))
+        victim = max(self._workers, key=lambda worker: held[worker.pid])
         victim.kill()
+        left = self._held_jobs()[victim.pid]
         self._workers.remove(victim)
         bar.say(
-            f"Killed worker {victim.number} (process {victim.pid}, SIGKILL) with {held.get(victim.pid, 0)} jobs in "
+            f"Killed worker {victim.number} (process {victim.pid}, SIGKILL) with {left} jobs in "
             f"its hands. Their leases end within {LEASE_SECONDS:g} s; then others run them."
         )
         replacement = self._start_worker()
@@ -175,7 +176,8 @@ class Show:
     def _held_jobs(self) -> dict[int, int]:
         """Count the jobs that each worker has leased, by process."""
         leased = self.ledger.leased()
-        return {worker.pid: leased.get(worker.id, 0) for worker in self._store.run(list_workers())}
+        held = {worker.pid: leased.get(worker.id, 0) for worker in self._store.run(list_workers())}
+        return dict.fromkeys((worker.pid for worker in self._workers), 0) | held
 
     def _check_workers(self, quiet_seconds: float) -> None:
         for worker in self._workers:

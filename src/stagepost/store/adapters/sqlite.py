@@ -24,7 +24,7 @@ def open_sqlite3(tx: sqlite3.Connection) -> SyncChannel:
         cursor.row_factory = None
         return cursor.execute(sql, parameters).fetchall()
 
-    if begin := opening(tx):
+    if begin := opening(tx, autocommit=getattr(tx, "autocommit", LEGACY_TRANSACTION_CONTROL)):
         execute(begin, ())
     return SyncChannel(SQLITE, ParameterStyle.NAMED, execute)
 
@@ -39,19 +39,21 @@ async def open_aiosqlite(tx: Any) -> AsyncChannel:
             rows: Rows = await cursor.fetchall()
             return rows
 
-    if begin := opening(tx):
+    # Only the thread that owns the connection may read this.
+    autocommit = await tx._execute(getattr, tx._conn, "autocommit", LEGACY_TRANSACTION_CONTROL)  # noqa: SLF001
+    if begin := opening(tx, autocommit=autocommit):
         await execute(begin, ())
     return AsyncChannel(SQLITE, ParameterStyle.NAMED, execute)
 
 
-def opening(tx: Any) -> str | None:
+def opening(tx: Any, *, autocommit: int = LEGACY_TRANSACTION_CONTROL) -> str | None:
     """Say what opens the transaction that the driver would open by itself, but only before a write.
 
     By then the operation may have read what another process changes meanwhile.
     """
     if tx.in_transaction:
         return None
-    if getattr(tx, "autocommit", LEGACY_TRANSACTION_CONTROL) is True or tx.isolation_level is None:
+    if autocommit is True or tx.isolation_level is None:
         raise NoTransaction(tx)
     # Immediate: a transaction that reads first and writes later fails instead of waiting.
     return "begin immediate"

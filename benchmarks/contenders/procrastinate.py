@@ -1,0 +1,106 @@
+"""Procrastinate on PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from procrastinate import App, PsycopgConnector
+
+from benchmarks.kit.contender import NAP_SECONDS, PADDING, AsyncContender, program
+from benchmarks.kit.inspector import Inspector
+from benchmarks.kit.ledger import note
+from benchmarks.kit.protocol import URL_VARIABLE
+
+CONCURRENCY = 20
+CONNECTIONS = 20
+
+app = App(connector=PsycopgConnector(conninfo=os.environ.get(URL_VARIABLE, ""), max_size=CONNECTIONS))
+
+
+@app.task(name="noop")
+async def noop(number: int, padding: str) -> None:
+    """Do nothing."""
+    note(number)
+
+
+@app.task(name="nap")
+async def nap(number: int, padding: str) -> None:
+    """Sleep."""
+    note(number)
+    await asyncio.sleep(NAP_SECONDS)
+
+
+class Procrastinate(AsyncContender):
+    """Its queue, worked off by `procrastinate worker`."""
+
+    packages = ("procrastinate", "psycopg", "psycopg-pool")
+    drain_concurrency = CONCURRENCY
+
+    def settings(self) -> Mapping[str, str]:
+        """How it is run."""
+        return {
+            "worker": f"procrastinate worker --concurrency {CONCURRENCY}, psycopg with {CONNECTIONS} connections",
+            "bulk": "task.batch_defer_async, 10,000 jobs a call",
+            "promise": "at most once unless stalled jobs are retried by a task of one's own; ended jobs kept",
+        }
+
+    def prepare(self) -> None:
+        """Apply its schema."""
+        subprocess.run([*PROCRASTINATE, "schema", "--apply"], check=True, capture_output=True)
+
+    async def open_async(self) -> None:
+        """Connect."""
+        await app.open_async()
+        self._inspector = Inspector(self.url)
+
+    async def close_async(self) -> None:
+        """Disconnect."""
+        await app.close_async()
+        self._inspector.close()
+
+    async def enqueue_async(self, number: int) -> None:
+        """Ask for one job."""
+        await noop.defer_async(number=number, padding=PADDING)
+
+    def enqueue_many(self, numbers: Sequence[int]) -> None:
+        """Ask with one statement."""
+        self.run(noop.batch_defer_async(*_arguments(numbers)))
+
+    def enqueue_naps(self, numbers: Sequence[int]) -> None:
+        """Ask with one statement."""
+        self.run(nap.batch_defer_async(*_arguments(numbers)))
+
+    def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
+        """One worker per process."""
+        return [[*PROCRASTINATE, "worker", "--concurrency", str(concurrency or CONCURRENCY)]] * processes
+
+    def left(self) -> int:
+        """Jobs to do and being done; its indexes are per status."""
+        return self._inspector.count(
+            "select (select count(*) from procrastinate_jobs where status = 'todo')"
+            " + (select count(*) from procrastinate_jobs where status = 'doing')"
+        )
+
+    def ended(self) -> int:
+        """Jobs that succeeded."""
+        return self._inspector.count("select count(*) from procrastinate_jobs where status = 'succeeded'")
+
+    def fill_history(self, rows: int) -> None:
+        """Multiply its succeeded jobs, without their events."""
+        new_id = "nextval(pg_get_serial_sequence('procrastinate_jobs', 'id'))"
+        self._inspector.multiply(
+            "procrastinate_jobs", where="status = 'succeeded'", rows=rows, replaced={"id": new_id}
+        )
+
+
+PROCRASTINATE = [program("procrastinate"), "--app", "benchmarks.contenders.procrastinate.app"]
+
+
+def _arguments(numbers: Sequence[int]) -> list[dict[str, object]]:
+    return [{"number": number, "padding": PADDING} for number in numbers]
+
+
+CONTENDER = Procrastinate

@@ -1,0 +1,1 @@
+"""What a user of Stagepost sees, through its public API and commands alone."""

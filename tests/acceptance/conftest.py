@@ -1,0 +1,35 @@
+"""The fixture `app`: an empty one on each database, with a table of the application's own beside Stagepost's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stagepost import App, Settings
+from tests.conformance.bench import DatabaseOnBench
+
+QUICK = {"poll_shortest": 0.01, "poll_longest": 0.05, "concurrency": 4, "lease": 6.0}
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres", "mariadb"])
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DatabaseOnBench]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('acceptance')}/stagepost.db"
+    else:
+        url = request.getfixturevalue(f"{request.param}_server").fresh_database()
+    database = DatabaseOnBench(url)
+    with database.store.transaction() as connection:
+        connection.execute("create table effect (note varchar(100))", {})
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def app(database: DatabaseOnBench) -> Iterator[App]:
+    database.empty()
+    with database.store.transaction() as connection:
+        connection.execute("delete from effect", {})
+    app = App(settings=Settings(database_url=database.url, **QUICK))
+    yield app
+    app.close()

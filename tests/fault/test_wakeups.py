@@ -1,0 +1,448 @@
+"""Wake-ups bring jobs to idle workers at once, survive what happens to their connection, and are never needed (F39).
+
+The workers here look for jobs once a minute: what is run within a test was brought by a wake-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from stagepost import App, Settings, Worker
+from stagepost.client.hints import TOLD, Hints
+from stagepost.model.identity import new_id
+from stagepost.model.job import NewJob
+from stagepost.store import Store
+from stagepost.store.doorbell import Doorbell
+from stagepost.store.migrate import migrate
+from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
+from stagepost.worker.claimer import EMPTY_SECONDS
+from tests.fault.pgbouncer import PACKAGES, PgBouncer
+from tests.fault.proxy import FaultProxy
+from tests.services import debian
+from tests.services.locate import missing_is_failure
+from tests.services.processes import wait_until
+
+MINUTE = 60.0
+SOON = 20.0
+"""A deadline, not an expectation: far less than a minute, and enough for a busy machine."""
+
+LISTENING = (
+    "select pid from pg_stat_activity where datname = current_database() and query = 'listen stagepost' "
+    "and state = 'idle'"
+)
+
+
+class Signal:
+    """Says that a handler ran, on any loop or thread."""
+
+    def __init__(self) -> None:
+        self._ran = threading.Event()
+
+    def set(self) -> None:
+        self._ran.set()
+
+    async def come(self) -> None:
+        assert await asyncio.to_thread(self._ran.wait, SOON), "no wake-up came"
+        self._ran.clear()
+
+
+class Ear:
+    """Counts wake-ups, and waits for the next."""
+
+    def __init__(self) -> None:
+        self._heard = threading.Semaphore(0)
+
+    def wake(self) -> None:
+        self._heard.release()
+
+    def hears(self) -> None:
+        assert self._heard.acquire(timeout=SOON), "no wake-up came"
+
+    @property
+    def is_quiet(self) -> bool:
+        return not self._heard.acquire(blocking=False)
+
+
+@contextlib.contextmanager
+def listening(wakeups: PostgresWakeups) -> Iterator[Ear]:
+    ear = Ear()
+    wakeups.start(ear.wake)
+    try:
+        ear.hears()  # of its own start
+        yield ear
+    finally:
+        wakeups.stop()
+
+
+def app_at(url: str, ran: Callable[[], None] = lambda: None, **settings: Any) -> App:
+    given = {"poll_shortest": MINUTE, "poll_longest": MINUTE, **settings}
+    app = App(settings=Settings(database_url=url, **given))
+
+    @app.task(name="greet", queue="mail")
+    async def greet(name: str) -> None:
+        ran()
+
+    return app
+
+
+def greeting(app: App, name: str = "Ann") -> NewJob:
+    return app.registry.get("greet").job(name)
+
+
+@contextlib.contextmanager
+def opened(*apps: App) -> Iterator[None]:
+    try:
+        migrate(apps[0].store)
+        yield
+    finally:
+        for app in apps:
+            app.close()
+
+
+@contextlib.asynccontextmanager
+async def working(app: App, **options: Any) -> AsyncIterator[Worker]:
+    """A worker that hears, has looked for jobs in vain, and would look again in a minute."""
+    worker = Worker(app, **options)
+    running = asyncio.create_task(worker.run())
+    try:
+        await until(lambda: worker.claimer.empty_passes > 0 and worker.wakeups.is_hearing)
+        passes = worker.claimer.empty_passes
+        worker.claimer.wake()  # so that the pass which the start of hearing brings is over, too
+        await until(lambda: worker.claimer.empty_passes > passes)
+        yield worker
+    finally:
+        worker.stop()
+        await running
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    await asyncio.to_thread(wait_until, condition, "the worker to be ready", seconds=SOON)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database that tells other processes."""
+    return url_of(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+def url_of(name: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    match name:
+        case "memory":
+            return "sqlite://"
+        case "sqlite":
+            return f"sqlite:///{folder}/wakeups.db"
+        case _:
+            return str(request.getfixturevalue(f"{name}_database"))
+
+
+@pytest.fixture
+def heard(postgres_database: str) -> Iterator[Callable[[], list[str]]]:
+    """What was sent on the channel since the last question, in the order of the commits."""
+    with contextlib.closing(Store.at(postgres_database)) as store:
+        migrate(store)
+    with psycopg.connect(postgres_database, autocommit=True) as ear, psycopg.connect(postgres_database) as mouth:
+        ear.execute("listen stagepost")
+
+        def ask() -> list[str]:
+            mouth.execute("select pg_notify('stagepost', 'end')")
+            mouth.commit()
+            payloads: list[str] = []
+            for notification in ear.notifies(timeout=SOON):
+                if notification.payload == "end":
+                    return [payload for payload in payloads if not payload.startswith(PROBE_PREFIX)]
+                payloads.append(notification.payload)
+            raise AssertionError("nothing arrives")
+
+        yield ask
+
+
+async def test_an_idle_worker_runs_what_another_process_enqueues_at_once(shared_url: str) -> None:
+    ran = Signal()
+    app = app_at(shared_url, ran.set)
+    with opened(app):
+        async with working(app):
+            await asyncio.to_thread(enqueue_in_another_process, shared_url)
+
+            await ran.come()
+
+
+async def test_an_idle_worker_runs_what_its_own_process_enqueues_at_once(any_url: str) -> None:
+    ran = Signal()
+    app = app_at(any_url, ran.set)
+    with opened(app):
+        async with working(app):
+            await asyncio.to_thread(app.client.enqueue, greeting(app))
+            await ran.come()
+
+            await app.async_client.enqueue(greeting(app))
+            await ran.come()
+
+
+async def test_a_job_enqueued_in_a_lent_transaction_wakes_the_worker_once_it_is_committed(any_url: str) -> None:
+    ran = Signal()
+    app = app_at(any_url, ran.set)
+
+    def enqueue() -> None:
+        with app.transaction() as tx:
+            app.client.enqueue(greeting(app), tx=tx)
+
+    with opened(app):
+        async with working(app):
+            await asyncio.to_thread(enqueue)
+
+            await ran.come()
+
+
+def test_a_doorbell_says_nothing_of_a_lent_transaction_before_its_commit_nor_after_its_rollback() -> None:
+    rung: list[set[str]] = []
+    app = app_at("sqlite://")
+    with opened(app):
+        app.store.doorbell.answer(lambda queues: rung.append(set(queues)))
+
+        with app.transaction() as tx:
+            app.client.enqueue(greeting(app), tx=tx)
+            before_commit = list(rung)
+        after_commit = list(rung)
+        with contextlib.suppress(ZeroDivisionError), app.transaction() as tx:
+            app.client.enqueue(greeting(app), tx=tx)
+            raise ZeroDivisionError
+
+    assert before_commit == []
+    assert after_commit == [{"mail"}]
+    assert rung == [{"mail"}]
+
+
+async def test_two_idle_workers_share_what_comes(shared_url: str) -> None:
+    both = threading.Barrier(2)
+    apps = [app_at(shared_url, concurrency=1, prefetch=0) for _ in range(2)]
+    for app in apps:
+        app.task(name="meet", queue="mail")(lambda: both.wait(SOON))
+    producer = app_at(shared_url)
+    meet = producer.task(name="meet", queue="mail")(lambda: 0)
+    with opened(*apps, producer):
+        async with working(apps[0]), working(apps[1]):
+            handles = await asyncio.to_thread(producer.enqueue_many, [meet.job(), meet.job()])
+
+            results = [await handle.result_async(timeout=SOON) for handle in handles]
+
+    assert sorted(results) == [0, 1], "each worker ran one, at the same time as the other"
+
+
+async def test_a_storm_of_wake_ups_for_nothing_does_not_become_a_storm_of_claims() -> None:
+    app = app_at("sqlite://")
+    with opened(app):
+        async with working(app) as worker:
+            loop = asyncio.get_running_loop()
+            passes, start = worker.claimer.empty_passes, loop.time()
+            while worker.claimer.empty_passes < passes + 10:
+                worker.claimer.wake()
+                await asyncio.sleep(0)
+
+            assert loop.time() - start > 9 * EMPTY_SECONDS
+
+
+def test_postgres_is_told_once_for_a_statement_with_many_jobs(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    digest = app.task(name="digest", queue="reports")(lambda: None)
+    with opened(app):
+        app.enqueue_many([*(greeting(app) for _ in range(100)), digest.job()])
+
+        assert heard() == ["mail,reports"]
+
+
+def test_postgres_is_told_of_nothing_that_cannot_be_claimed_yet(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    later = app.task(name="later")(lambda: None)
+    one_by_one = app.task(name="one_by_one", max_running=1)(lambda: None)
+    with opened(app):
+        later.using(delay=5).enqueue()
+        one_by_one.enqueue()
+        assert heard() == []
+
+        app.client.enqueue_many([later.using(delay=5).job(), greeting(app)])
+        assert heard() == ["mail"]
+
+
+def test_a_list_of_queues_too_long_for_a_notification_tells_everybody(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    wakeups = PostgresWakeups(app.store.database.connect, ["unrelated"])
+    names = [f"{number:0190}" for number in range(50)]
+    jobs = [NewJob(id=new_id(), task_name="greet", payload="{}", queue_name=name) for name in names]
+    with opened(app), listening(wakeups) as ear:
+        app.client.enqueue_many(jobs)
+
+        assert heard() == [""]
+        ear.hears()
+
+
+def test_postgres_is_told_of_a_callers_job_when_the_caller_commits(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    with opened(app), psycopg.connect(postgres_database) as tx:
+        app.client.enqueue(greeting(app), tx=tx)
+        app.client.enqueue(greeting(app), tx=tx)
+        assert heard() == []
+
+        tx.commit()
+        assert heard() == ["mail"]
+
+
+def test_postgres_is_told_nothing_of_a_caller_that_rolls_back(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    with opened(app), psycopg.connect(postgres_database) as tx:
+        app.client.enqueue(greeting(app), tx=tx)
+        tx.rollback()
+
+        assert heard() == []
+
+
+def test_postgres_is_told_nothing_where_wake_ups_are_off(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database, wakeups=False)
+    with opened(app):
+        app.client.enqueue(greeting(app))
+
+        assert heard() == []
+
+
+def test_a_process_that_enqueues_very_often_does_not_tell_every_time() -> None:
+    hints = Hints(Doorbell(), to_others=True)
+    job = NewJob(id=new_id(), task_name="greet", payload="{}")
+
+    told = [hints.should_tell([job]) for _ in range(2 * TOLD.burst)]
+
+    assert all(told[: TOLD.burst])
+    assert not all(told)
+
+
+async def test_a_listener_whose_session_is_ended_listens_again_within_five_seconds(
+    postgres_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran = Signal()
+    app, producer = app_at(postgres_database, ran.set), app_at(postgres_database)
+    with opened(app, producer), psycopg.connect(postgres_database, autocommit=True) as operator:
+        async with working(app) as worker:
+            [(old,)] = operator.execute(LISTENING).fetchall()
+            operator.execute("select pg_terminate_backend(%s)", [old])
+            ended_at = asyncio.get_running_loop().time()
+            await until(lambda: not is_listening(operator, old) and worker.wakeups.is_hearing)
+            assert asyncio.get_running_loop().time() - ended_at < 5
+
+            await asyncio.to_thread(producer.client.enqueue, greeting(producer))
+
+            await ran.come()
+    assert "no wake-ups: the connection was lost" in caplog.text
+
+
+def is_listening(operator: psycopg.Connection[Any], pid: int) -> bool:
+    return (pid,) in operator.execute(LISTENING).fetchall()
+
+
+def test_a_listener_that_hangs_is_noticed_by_its_probe(
+    postgres_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = app_at(postgres_database)
+    with FaultProxy.to(postgres_database) as proxy, opened(producer):
+        connect = Store.at(proxy.url_for(postgres_database)).database.connect
+        wakeups = PostgresWakeups(connect, ["mail"], probe_seconds=1, probe_every_seconds=0.1)
+        with listening(wakeups):
+            proxy.swallow()  # half-open: nobody is told
+            proxy.pass_through()
+
+            wait_until(lambda: "did not arrive" in caplog.text, "the probe to fail", seconds=SOON)
+            wait_until(lambda: wakeups.is_hearing, "another connection", seconds=SOON)
+
+
+def test_a_listener_hears_of_its_own_queues_only(postgres_database: str) -> None:
+    app = app_at(postgres_database)
+    digest = app.task(name="digest", queue="reports")(lambda: None)
+    wakeups = [PostgresWakeups(app.store.database.connect, [queue]) for queue in ("mail", "reports")]
+    with opened(app), listening(wakeups[0]) as mail, listening(wakeups[1]) as reports:
+        digest.enqueue()
+        reports.hears()
+        app.client.enqueue(greeting(app))
+        mail.hears()
+
+        assert mail.is_quiet
+        assert reports.is_quiet
+
+
+def test_a_database_that_does_not_answer_holds_nobody_up() -> None:
+    never = threading.Event()
+    wakeups = PostgresWakeups(lambda: never.wait(MINUTE), ["mail"])  # type: ignore[arg-type,return-value]
+    started_at = time.monotonic()
+
+    wakeups.start(lambda: None)
+    wakeups.stop()
+
+    never.set()
+    assert time.monotonic() - started_at < SOON
+
+
+@pytest.fixture
+def bouncer(postgres_database: str) -> Iterator[PgBouncer]:
+    if PgBouncer.missing_program():
+        message = f"PgBouncer is not installed: {debian.install_command(PACKAGES)}"
+        if missing_is_failure():
+            pytest.fail(message, pytrace=False)
+        pytest.skip(f"NOT TESTED behind a pooler: {message}")
+    with PgBouncer(postgres_database) as server:
+        yield server
+
+
+async def test_behind_a_pooler_a_worker_warns_and_finds_jobs_by_polling(
+    postgres_database: str, bouncer: PgBouncer, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran = Signal()
+    app = app_at(bouncer.url, ran.set, poll_shortest=0.05, poll_longest=0.1)
+    with opened(app):
+        worker = Worker(app)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: "PgBouncer in transaction mode" in caplog.text)
+
+        for _ in range(10):  # more than the executions after which the driver would prepare a statement
+            await asyncio.to_thread(enqueue_in_another_app, postgres_database)
+            await ran.come()
+
+        assert not worker.wakeups.is_hearing
+        worker.stop()
+        await running
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def enqueue_in_another_app(url: str) -> None:
+    producer = app_at(url)
+    with contextlib.closing(producer):
+        producer.client.enqueue(greeting(producer))
+
+
+def enqueue_in_another_process(url: str) -> None:
+    program = f"from tests.fault.test_wakeups import enqueue_in_another_app; enqueue_in_another_app({url!r})"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2], timeout=SOON)
