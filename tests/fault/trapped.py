@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import msgspec
@@ -169,8 +170,8 @@ def names_of(dialect_name: str, style: ParameterStyle) -> dict[str, str]:
     for place in ("common", dialect_name):
         for path in (folder / place).iterdir():
             name = path.name.removesuffix(".sql")
-            for own_clock in (False, True):
-                texts = dialect.script(name, style, own_clock=own_clock).texts
+            for own_clock, given in product((False, True), (frozenset(), frozenset({"priority", "after"}))):
+                texts = dialect.script(name, style, own_clock=own_clock, given=given).texts
                 found |= {text.sql: name for text in texts}
     return found
 

@@ -1,0 +1,189 @@
+"""The sections of the pages that follow from the code, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import click
+
+from docs.source import fields_of, methods_of, table
+from docs.tables import TABLES, check_against_migrations
+from stagepost import errors
+from stagepost.cli.errors import ExitCode
+from stagepost.cli.main import cli
+from stagepost.cli.options import common_options
+from stagepost.client import App, AppTask, Client, JobContext, JobHandle
+from stagepost.client.limiter import RateLimiter
+from stagepost.client.tasks import Request
+from stagepost.config import Settings
+from stagepost.config.settings import PREFIX
+from stagepost.model.lifecycle import FINAL, TRANSITIONS, Cause, JobState
+from stagepost.model.payload import Limits
+from stagepost.model.rate import RateLimit
+from stagepost.model.retry import RetryPolicy
+from stagepost.store.health import WEAKNESSES
+from stagepost.store.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS
+from stagepost.task import JobOptions, TaskOptions
+from stagepost.worker import Worker
+
+__all__ = ["SECTIONS", "commands"]
+
+EXIT_CODES = {
+    ExitCode.OK: "Done, or the answer is yes.",
+    ExitCode.FAILED: "It failed, or the answer is no.",
+    ExitCode.USAGE: "Wrong usage, options or settings.",
+    ExitCode.UNREACHABLE: "The database cannot be reached.",
+    ExitCode.SCHEMA: "The database's tables are out of date.",
+}
+
+CAUSES = {
+    Cause.UNBLOCK: "Its limit leaves room for it.",
+    Cause.PROMOTE: "Its time has come.",
+    Cause.CLAIM: "A worker leases it: a new attempt.",
+    Cause.COMPLETE: "The handler returned, or called `job.complete`.",
+    Cause.COMPLETE_WITH_ERRORS: "Its last child ended, and not all of them completed.",
+    Cause.RETRY: "The handler raised something that may pass, and attempts are left.",
+    Cause.SNOOZE: "The handler asked to be run again later.",
+    Cause.REFUSE: "The handler raised something that no later attempt can mend.",
+    Cause.EXHAUST: "The last failure, or the third crash.",
+    Cause.RELEASE: "Its worker shut down, or died and the lease ended.",
+    Cause.WAIT: "Its handler ended while its children live on.",
+    Cause.RESUME: "Its children have ended.",
+    Cause.CANCEL: "Somebody, or its own handler, cancelled it.",
+    Cause.RESTART: "Somebody retried it.",
+}
+NOT_YET = frozenset({Cause.WAIT, Cause.RESUME, Cause.COMPLETE_WITH_ERRORS})
+"""Causes of parents with children, which no code makes happen yet."""
+
+
+def _options(cls: type) -> Callable[[], str]:
+    def make() -> str:
+        rows = [(f"`{field.name}`", field.default, field.note) for field in fields_of(cls)]
+        return table(("option", "default", "meaning"), rows)
+
+    return make
+
+
+def _methods(*classes: type, leave_out: str = "") -> Callable[[], str]:
+    def make() -> str:
+        found = [method for cls in classes for method in methods_of(cls, leave_out=frozenset(leave_out.split()))]
+        return table(("name", "what it does"), [(f"`{method.call}`", method.note) for method in found])
+
+    return make
+
+
+def _settings() -> str:
+    rows = [
+        (f"`{field.name}`", f"`{PREFIX}{field.name.upper()}`", field.default, field.note)
+        for field in fields_of(Settings)
+    ]
+    return table(("setting", "environment", "default", "meaning"), rows)
+
+
+def _errors() -> str:
+    rows = []
+    for name in errors.__all__:
+        cls = getattr(errors, name)
+        rows.append((f"`{name}`", f"`{cls.__base__.__name__}`", (cls.__doc__ or "").strip()))
+    return table(("error", "is a", "meaning"), rows)
+
+
+def _drivers() -> str:
+    rows = [(f"`{package}.{name}`", "plain") for package, name in sorted(SYNC_ADAPTERS)]
+    rows += [(f"`{package}.{name}`", "async") for package, name in sorted(ASYNC_ADAPTERS)]
+    return table(("class", "colour"), rows)
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """List every command with all words of its name."""
+    for name, command in cli.commands.items():
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", found) for inner, found in command.commands.items())
+        else:
+            yield name, command
+
+
+def _cli() -> str:
+    return "\n\n".join([_common(), *(_command(name, command) for name, command in commands())])
+
+
+def _common() -> str:
+    rows = [(f"`{option.opts[0]}`", option.help or "") for option in common_options() if isinstance(option, click.Option)]
+    return "Every command takes these:\n\n" + table(("option", "meaning"), rows)
+
+
+def _command(name: str, command: click.Command) -> str:
+    common = {name for option in common_options() for name in option.opts}
+    arguments = [param.make_metavar(click.Context(command)) for param in command.params if isinstance(param, click.Argument)]
+    rows = [
+        (f"`{', '.join(option.opts)}`", option.help or "")
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden and not common & set(option.opts)
+    ]
+    note = (command.help or "").split("\n\n")[0]
+    parts = [f"#### `{' '.join(['stagepost', name, *arguments])}`", note]
+    return "\n\n".join(parts + ([table(("option", "meaning"), rows)] if rows else []))
+
+
+def _exit_codes() -> str:
+    return table(("code", "meaning"), [(str(int(code)), EXIT_CODES[code]) for code in ExitCode])
+
+
+def _tables() -> str:
+    check_against_migrations()
+    parts = []
+    for name, described in TABLES.items():
+        rows = [(f"`{column}`", meaning) for column, meaning in described.columns.items()]
+        parts.append(f"#### `{name}`\n\n{described.purpose}\n\n" + table(("column", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+def _durability() -> str:
+    rows = [(f"`{weak.setting}`", ", ".join(f"`{value}`" for value in sorted(weak.sound)), weak.loss) for weak in WEAKNESSES]
+    return table(("setting", "sound values", "with any other"), rows)
+
+
+def _diagram() -> str:
+    lines = ["```mermaid", "stateDiagram-v2", "    direction LR"]
+    lines += [f"    [*] --> {state}" for state in (JobState.QUEUED, JobState.SCHEDULED, JobState.BLOCKED)]
+    arrows: dict[tuple[JobState, JobState], list[str]] = {}
+    for (state, cause), target in TRANSITIONS.items():
+        if cause not in {Cause.CANCEL, Cause.RESTART}:
+            arrows.setdefault((state, target), []).append(cause)
+    lines += [f"    {state} --> {target}: {', '.join(causes)}" for (state, target), causes in arrows.items()]
+    lines += [f"    {state} --> [*]" for state in JobState if state in FINAL]
+    return "\n".join([*lines, "```"])
+
+
+def _transitions() -> str:
+    rows = [
+        (f"`{state}`", f"`{cause}`", f"`{target}`", CAUSES[cause] + (" Not yet." if cause in NOT_YET else ""))
+        for (state, cause), target in TRANSITIONS.items()
+    ]
+    return table(("from", "cause", "to", "when"), rows)
+
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    "settings": _settings,
+    "task-options": _options(TaskOptions),
+    "job-options": _options(JobOptions),
+    "retry-policy": _options(RetryPolicy),
+    "rate-limit": _options(RateLimit),
+    "limits": _options(Limits),
+    "app": _methods(App),
+    "task-methods": _methods(AppTask, leave_out=""),
+    "request-methods": _methods(Request),
+    "job-handle": _methods(JobHandle),
+    "job-context": _methods(JobContext, leave_out="request_stop completed failed"),
+    "client": _methods(Client),
+    "rate-limiter": _methods(RateLimiter),
+    "worker": _methods(Worker),
+    "errors": _errors,
+    "drivers": _drivers,
+    "cli": _cli,
+    "exit-codes": _exit_codes,
+    "tables": _tables,
+    "durability": _durability,
+    "diagram": _diagram,
+    "transitions": _transitions,
+}
