@@ -52,8 +52,11 @@ CAUSES = {
     Cause.CANCEL: "Somebody, or its own handler, cancelled it.",
     Cause.RESTART: "Somebody retried it.",
 }
-NOT_YET = frozenset({Cause.WAIT, Cause.RESUME, Cause.COMPLETE_WITH_ERRORS})
-"""Causes of parents with children, which no code makes happen yet."""
+CHILDREN = {
+    Cause.COMPLETE: "Its children have ended, all of them completed.",
+    Cause.REFUSE: "Its children have ended, and that makes it a failure.",
+}
+"""What these causes mean for a job that waits for its children."""
 
 
 def _options(cls: type) -> Callable[[], str]:
@@ -107,14 +110,20 @@ def _cli() -> str:
     return "\n\n".join([_common(), *(_command(name, command) for name, command in commands())])
 
 
+def _shared() -> list[click.Option]:
+    return [option for option in common_options() if isinstance(option, click.Option)]
+
+
 def _common() -> str:
-    rows = [(f"`{option.opts[0]}`", option.help or "") for option in common_options() if isinstance(option, click.Option)]
+    rows = [(f"`{option.opts[0]}`", option.help or "") for option in _shared()]
     return "Every command takes these:\n\n" + table(("option", "meaning"), rows)
 
 
 def _command(name: str, command: click.Command) -> str:
-    common = {name for option in common_options() for name in option.opts}
-    arguments = [param.make_metavar(click.Context(command)) for param in command.params if isinstance(param, click.Argument)]
+    common = {text for option in _shared() for text in option.opts}
+    arguments = [
+        param.make_metavar(click.Context(command)) for param in command.params if isinstance(param, click.Argument)
+    ]
     rows = [
         (f"`{', '.join(option.opts)}`", option.help or "")
         for option in command.params
@@ -139,7 +148,9 @@ def _tables() -> str:
 
 
 def _durability() -> str:
-    rows = [(f"`{weak.setting}`", ", ".join(f"`{value}`" for value in sorted(weak.sound)), weak.loss) for weak in WEAKNESSES]
+    rows = [
+        (f"`{weak.setting}`", ", ".join(f"`{value}`" for value in sorted(weak.sound)), weak.loss) for weak in WEAKNESSES
+    ]
     return table(("setting", "sound values", "with any other"), rows)
 
 
@@ -157,10 +168,16 @@ def _diagram() -> str:
 
 def _transitions() -> str:
     rows = [
-        (f"`{state}`", f"`{cause}`", f"`{target}`", CAUSES[cause] + (" Not yet." if cause in NOT_YET else ""))
+        (f"`{state}`", f"`{cause}`", f"`{target}`", _when(state, cause))
         for (state, cause), target in TRANSITIONS.items()
     ]
     return table(("from", "cause", "to", "when"), rows)
+
+
+def _when(state: JobState, cause: Cause) -> str:
+    if JobState.WAITING in {state, TRANSITIONS[state, cause]}:
+        return CHILDREN.get(cause, CAUSES[cause]) + " Does not happen yet."
+    return CAUSES[cause]
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
@@ -170,8 +187,8 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "retry-policy": _options(RetryPolicy),
     "rate-limit": _options(RateLimit),
     "limits": _options(Limits),
-    "app": _methods(App),
-    "task-methods": _methods(AppTask, leave_out=""),
+    "app": _methods(App, leave_out="store open_store async_store users_store"),
+    "task-methods": _methods(AppTask),
     "request-methods": _methods(Request),
     "job-handle": _methods(JobHandle),
     "job-context": _methods(JobContext, leave_out="request_stop completed failed"),

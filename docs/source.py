@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -50,9 +52,9 @@ def methods_of(cls: type, *, leave_out: frozenset[str] = frozenset()) -> list[Me
     ]
 
 
-def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Set rows in a Markdown table."""
-    lines = [header, ("---",) * len(header), *rows]
+    lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cell(text) for text in line)} |" for line in lines)
 
 
@@ -70,27 +72,30 @@ def log_messages(source: str) -> Iterator[str]:
                 args=[ast.Constant(value=str(message)), *_],
             ):
                 yield message
+            case _:
+                pass
 
 
 def _notes_of(cls: type) -> dict[str, str]:
-    [body] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(body, ast.ClassDef)
+    [definition] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    lines = definition.body if isinstance(definition, ast.ClassDef) else []
     notes = {}
-    for this, following in zip(body.body, body.body[1:], strict=False):
+    for this, following in itertools.pairwise(lines):
         match this, following:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(note))):
                 notes[name] = inspect.cleandoc(note)
+            case _:
+                pass
     return notes
 
 
 def _defaults_of(cls: Any) -> Iterator[tuple[str, str]]:
-    if hasattr(cls, "__struct_fields__"):
-        for field in msgspec.structs.fields(cls):
-            yield field.name, _written(field.default)
+    if issubclass(cls, msgspec.Struct):
+        yield from ((field.name, _written(field.default)) for field in msgspec.structs.fields(cls))
         return
     for item in fields(cls):
-        made = item.default_factory
-        yield item.name, f"`{made.__name__}()`" if isinstance(made, type) else _written(item.default)
+        made: Any = item.default_factory
+        yield item.name, _written(item.default) if made is MISSING else f"`{made.__name__}()`"
 
 
 def _written(default: object) -> str:
@@ -102,7 +107,7 @@ def _written(default: object) -> str:
         case timedelta():
             return f"{default.total_seconds():g} s"
         case str():
-            return f"`{str(default)}`" if default else "empty"
+            return f"`{default!s}`" if default else "empty"
         case ():
             return "none"
         case None:
@@ -116,25 +121,36 @@ def _written(default: object) -> str:
 
 
 def _is_callable(member: object) -> bool:
-    return inspect.isfunction(member) or isinstance(member, property | classmethod) or hasattr(member, "attrname")
+    return inspect.isfunction(member) or isinstance(member, property | cached_property | classmethod)
 
 
 def _method(name: str, member: Any) -> Method:
-    if inspect.isfunction(member) or isinstance(member, classmethod):
-        function: Callable[..., Any] = getattr(member, "__func__", member)
-        colour = "await " if inspect.iscoroutinefunction(function) else ""
-        return Method(name, f"{colour}{name}{_signature(function)}", _first_paragraph(function))
-    function = member.fget if isinstance(member, property) else member.func  # a cached property
-    return Method(name, name, _first_paragraph(function))
+    if isinstance(member, property):
+        return Method(name, name, _first_paragraph(member.fget))
+    if isinstance(member, cached_property):
+        return Method(name, name, _first_paragraph(member.func))
+    function = member.__func__ if isinstance(member, classmethod) else member
+    colour = "await " if inspect.iscoroutinefunction(function) else ""
+    return Method(name, f"{colour}{name}{_signature(function)}", _first_paragraph(function))
 
 
 def _signature(function: Callable[..., Any]) -> str:
+    """Write a signature as its source has it, without quotes around annotations."""
     signature = inspect.signature(inspect.unwrap(function))
-    parameters = [parameter for parameter in signature.parameters.values() if parameter.name not in {"self", "cls"}]
-    return str(signature.replace(parameters=parameters)).replace("'", "")
+    parts: list[str] = []
+    kinds = inspect.Parameter
+    for parameter in signature.parameters.values():
+        if parameter.name in {"self", "cls"}:
+            continue
+        if parameter.kind is kinds.KEYWORD_ONLY and not any(part.startswith("*") for part in parts):
+            parts.append("*")
+        stars = "*" * (parameter.kind is kinds.VAR_POSITIONAL) + "**" * (parameter.kind is kinds.VAR_KEYWORD)
+        default = "" if parameter.default is kinds.empty else f" = {parameter.default!r}"
+        parts.append(f"{stars}{parameter.name}: {parameter.annotation}{default}")
+    return f"({', '.join(parts)}) -> {signature.return_annotation}"
 
 
-def _first_paragraph(function: Callable[..., Any]) -> str:
+def _first_paragraph(function: Any) -> str:
     note = inspect.getdoc(function)
     if not note:
         raise LookupError(f"{function.__qualname__}: write a docstring.")

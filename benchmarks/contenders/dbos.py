@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ QUEUE = "bench"
 CONCURRENCY = 500
 POLL_SECONDS = 0.1
 CONNECTIONS = 20
-CONCURRENCY_VARIABLE = "BENCH_CONCURRENCY"
+STOP_SECONDS = 20
 
 
 @DBOS.workflow(name="noop")
@@ -111,8 +112,11 @@ class DbosContender(Contender):
 
 def work() -> None:
     """Be a worker until told to stop."""
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
     _launch(int(sys.argv[1]))
-    threading.Event().wait()
+    stopping.wait()
+    DBOS.destroy(workflow_completion_timeout_sec=STOP_SECONDS)
 
 
 def _launch(concurrency: int) -> None:

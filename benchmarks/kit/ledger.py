@@ -88,14 +88,21 @@ class Pen:
 
 def note(number: int) -> None:
     """Write down that a job begins: all that a handler does, less than a microsecond."""
-    process = os.getpid()
-    pen = _pens.get(process)
-    if pen is None:  # the first job here; a forked process has its parent's pens and needs its own
-        pen = _pens[process] = Pen(Path(os.environ[LEDGER_VARIABLE]))
+    pen = _pens.get(os.getpid())  # a forked process has its parent's pens and needs its own
+    if pen is None:
+        pen = _new_pen(os.getpid())
     pen.note(number)
 
 
 _pens: dict[int, Pen] = {}
+_making = threading.Lock()
+
+
+def _new_pen(process: int) -> Pen:
+    with _making:  # the first jobs of a process may begin in several threads at once
+        if process not in _pens:
+            _pens[process] = Pen(Path(os.environ[LEDGER_VARIABLE]))
+        return _pens[process]
 
 
 def _map(file: Path) -> mmap.mmap:

@@ -9,7 +9,10 @@ import pytest
 from stagepost import App, Settings
 from tests.conformance.bench import DatabaseOnBench
 
-QUICK = {"poll_shortest": 0.01, "poll_longest": 0.05, "concurrency": 4, "lease": 6.0}
+
+def quick_settings(url: str, *, lease: float = 6.0) -> Settings:
+    """Settings of a worker that looks for work all the time."""
+    return Settings(database_url=url, poll_shortest=0.01, poll_longest=0.05, concurrency=4, lease=lease)
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres", "mariadb"])
@@ -30,6 +33,6 @@ def app(database: DatabaseOnBench) -> Iterator[App]:
     database.empty()
     with database.store.transaction() as connection:
         connection.execute("delete from effect", {})
-    app = App(settings=Settings(database_url=database.url, **QUICK))
+    app = App(settings=quick_settings(database.url))
     yield app
     app.close()

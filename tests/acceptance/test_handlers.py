@@ -1,4 +1,4 @@
-"""What handlers may do: fail, ask for another time, take too long, be stopped, end their job in their own transaction."""
+"""What handlers may do: fail, put off, take too long, be stopped, end their job in their own transaction."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from stagepost import (
     Worker,
 )
 from tests.acceptance.helpers import AT_ONCE, LIMIT, notes, work, write
-from tests.conformance.bench import connect_async
+from tests.conformance.bench import Colour, connect_async
 
 SHORT = timedelta(milliseconds=50)
+TOO_LONG = "TimeoutError: the attempt took longer than its timeout of 0.05 s"
 
 
 def test_a_failing_job_is_tried_again_and_then_parked(app: App) -> None:
@@ -165,7 +166,7 @@ def test_an_async_handler_that_takes_too_long_is_cancelled_and_has_failed(app: A
     work(app)
 
     assert was_cancelled == [True, True, True]
-    assert app.client.job(job.id).error == "Retryable: timed out after 0.05 s"
+    assert app.client.job(job.id).error == TOO_LONG
 
 
 def test_a_thread_that_takes_too_long_is_told_and_has_failed(app: App) -> None:
@@ -182,7 +183,7 @@ def test_a_thread_that_takes_too_long_is_told_and_has_failed(app: App) -> None:
 
     assert told.wait(LIMIT)
     failed = app.client.job(job.id)
-    assert (failed.state, failed.error) == (JobState.DEAD_LETTER, "Retryable: timed out after 0.05 s")
+    assert (failed.state, failed.error) == (JobState.DEAD_LETTER, TOO_LONG)
 
 
 def test_a_handler_ends_its_job_in_its_own_transaction(app: App) -> None:
@@ -221,7 +222,7 @@ def test_a_handler_that_rolls_back_is_settled_by_what_it_returns(app: App) -> No
 
 def test_a_handler_that_completes_and_then_raises_has_completed(app: App) -> None:
     @app.task
-    def pay(job: JobContext) -> None:
+    def pay(job: JobContext) -> str:
         with app.transaction() as tx:
             write(tx, "paid")
             job.complete(tx, "receipt")
@@ -253,11 +254,12 @@ def test_a_handler_that_never_commits_is_settled_by_what_it_returns(app: App) ->
 
 def test_effects_in_a_transaction_that_is_repeated_happen_once(app: App) -> None:
     @app.task
-    def pay(job: JobContext) -> None:
+    def pay(job: JobContext) -> str:
         for _ in ("the reply to this commit is lost", "so the handler repeats it"):
             with app.transaction() as tx:
                 write(tx, "paid")
                 job.complete(tx, "receipt")
+        return "not reached"
 
     job = pay.enqueue()
     worker = work(app)
@@ -292,14 +294,15 @@ def test_a_handler_fails_or_puts_off_its_job_in_its_own_transaction(app: App) ->
 
 def test_an_async_handler_ends_its_job_in_its_own_transaction(app: App) -> None:
     @app.task
-    async def pay(job: JobContext) -> None:
-        connection = await connect_async(app.settings.database_url)
+    async def pay(job: JobContext) -> str:
+        connection = await connect_async(app.settings.database_url, Colour.ASYNC)
         async with connection.cursor() as cursor:
             await cursor.execute("insert into effect (note) values ('paid')")
         await job.complete_async(connection, "receipt")
         await connection.commit()
         if (closing := connection.close()) is not None:
             await closing
+        return "not this one"
 
     job = pay.enqueue()
     work(app)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
@@ -42,6 +43,8 @@ class DatabaseOnBench:
         migrate(self.store)
         self.loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._tables = _tables(self.store.dialect)
+        self.retries = 0
+        """How often an operation of a race had to be run again."""
         self._racers: list[Store] = []
         self._asynchronous: dict[Colour, Any] = {}
 
@@ -59,12 +62,17 @@ class DatabaseOnBench:
 
     def racers(self, number: int) -> list[Store]:
         """Stores with one open connection each, kept for the next race."""
-        self._racers += [Store.at(self.url, pool_size=1) for _ in range(number - len(self._racers))]
+        missing = number - len(self._racers)
+        self._racers += [Store.at(self.url, pool_size=1, pause=self._count_retry) for _ in range(missing)]
         for store in self._racers[:number]:
             store.clock = self.store.clock
             with store.transaction() as connection:
                 connection.execute("select 1", {})
         return self._racers[:number]
+
+    def _count_retry(self, pause: float) -> None:
+        self.retries += 1
+        time.sleep(pause)
 
     def close(self) -> None:
         for store in [self.store, *self._racers]:

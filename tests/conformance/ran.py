@@ -42,7 +42,9 @@ def all_statements(dialect: Dialect) -> set[tuple[str, str, int]]:
 def _recorded(
     statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock
 ) -> Generator[SqlCall, Rows, Rows]:
-    script = dialect.script(statement.name, style, own_clock=clock.instant() is not None, given=statement.parameters.keys())
+    script = dialect.script(
+        statement.name, style, own_clock=clock.instant() is not None, given=statement.parameters.keys()
+    )
     positions: dict[str, Any] = {text.sql: position for position, text in enumerate(script.texts)}
     calls = _calls_of(statement, dialect=dialect, style=style, clock=clock)
     try:

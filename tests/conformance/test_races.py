@@ -165,18 +165,21 @@ def test_one_unique_key_makes_one_job(store: Bench, unique_for: timedelta | None
 
 @pytest.mark.parametrize("unique_for", [None, timedelta(hours=1)], ids=["while-alive", "for-a-period"])
 def test_unique_keys_taken_in_opposite_order_do_not_deadlock(store: Bench, unique_for: timedelta | None) -> None:
-    keys = [
-        {"unique_key": f"letter:{number}", "unique_for_us": unique_for and microseconds(unique_for)}
-        for number in range(40)
-    ]
+    retries = store.database.retries
+    for batch in range(5):
+        keys = [
+            {"unique_key": f"letter:{batch}:{number}", "unique_for_us": unique_for and microseconds(unique_for)}
+            for number in range(40)
+        ]
 
-    there, back = store.race(
-        jobs.enqueue_many([new_job(**key) for key in keys]),
-        jobs.enqueue_many([new_job(**key) for key in reversed(keys)]),
-    )
+        there, back = store.race(
+            jobs.enqueue_many([new_job(**key) for key in keys]),
+            jobs.enqueue_many([new_job(**key) for key in reversed(keys)]),
+        )
 
-    assert [one.id for one in there] == [one.id for one in reversed(back)]
-    assert store.rows("select count(*) from stagepost_job") == [(40,)]
+        assert [one.id for one in there] == [one.id for one in reversed(back)]
+    assert store.rows("select count(*) from stagepost_job") == [(200,)]
+    assert store.database.retries == retries
 
 
 def test_a_job_is_restarted_once(store: Bench) -> None:

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import aiosqlite
-import msgspec
 import pytest
 
-from stagepost.clock import ManualClock
-from stagepost.errors import ConfigurationError, NoTransaction
+from stagepost.errors import NoTransaction
 from stagepost.model.job import LeasedJob, OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused, Snoozed
-from stagepost.store import Store, jobs, leases
-from stagepost.store.migrate import migrate
+from stagepost.store import jobs, leases
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
-from stagepost.store.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS, is_async, run_in, run_in_async
+from stagepost.store.statement import Operation, Rows, Statement, Steps, operation
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.caller_kinds import KINDS, sqlite_path
 from tests.conformance.callers import Kind, calling
@@ -99,6 +89,45 @@ def test_an_operation_that_comes_first_opens_the_callers_transaction(kind: Kind,
         caller.commit()
 
     assert store.rows("select count(*) from stagepost_job") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.database == "sqlite" and kind.name != "django"], ids=str
+)
+def test_what_an_operation_reads_on_sqlite_stays_so_until_it_has_written(kind: Kind, store: Bench) -> None:
+    """By itself the driver opens a transaction at the first write, and another process may come in between."""
+    job_id = store.run(jobs.enqueue(new_job())).id
+
+    @operation
+    def read_before_writing() -> Steps[Rows]:
+        return (yield Statement("lock_job", {"id": job_id}))
+
+    with calling(kind, store.url, store.clock) as caller:
+        caller.begin()
+        caller.run(read_before_writing())
+
+        with pytest.raises(sqlite3.OperationalError, match="locked"), closing(impatient(store.url)) as other:
+            other.execute("delete from stagepost_job")
+        caller.rollback()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.database == "sqlite"], ids=str)
+def test_looking_something_up_on_sqlite_keeps_nobody_from_writing(kind: Kind, store: Bench) -> None:
+    job_id = store.run(jobs.enqueue(new_job())).id
+    with calling(kind, store.url, store.clock) as caller:
+        caller.begin()
+        caller.run(jobs.get(job_id))
+
+        with closing(impatient(store.url)) as other:
+            other.execute("delete from stagepost_job")
+        caller.rollback()
+
+    assert store.run(jobs.find(job_id)) is None
+
+
+def impatient(url: str) -> sqlite3.Connection:
+    """Another process's connection, which does not wait for locks."""
+    return sqlite3.connect(sqlite_path(url), timeout=0, isolation_level=None)
 
 
 @every_kind
@@ -285,147 +314,3 @@ def test_a_transaction_repeated_after_its_commit_is_refused(kind: Kind, store: B
 
     assert held == [True, False]
     assert notes(store) == ["sent"]
-
-
-def test_a_connection_of_the_other_colour_is_refused(tmp_path: Path) -> None:
-    clock = ManualClock()
-    asynchronous = aiosqlite.connect(tmp_path / "file.db")  # never awaited, so never opened
-    with closing(sqlite3.connect(tmp_path / "file.db")) as blocking:
-        assert (is_async(asynchronous), is_async(blocking)) == (True, False)
-        with pytest.raises(ConfigurationError, match=r"aiosqlite\.core\.Connection is asynchronous"):
-            run_in(asynchronous, leases.next_due(), clock=clock)
-        with pytest.raises(ConfigurationError, match=r"sqlite3\.Connection blocks"):
-            asyncio.run(run_in_async(blocking, leases.next_due(), clock=clock))
-
-
-@pytest.mark.parametrize("stranger", [None, "postgresql://localhost/app", object()], ids=["none", "url", "object"])
-def test_anything_else_is_refused_with_a_list_of_what_is_known(stranger: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"is no connection.*asyncpg\.Connection.*sqlalchemy\.Session"):
-        run_in(stranger, leases.next_due(), clock=ManualClock())
-
-
-def test_a_cursor_is_refused(tmp_path: Path) -> None:
-    with (
-        closing(sqlite3.connect(tmp_path / "file.db")) as connection,
-        pytest.raises(ConfigurationError, match=r"sqlite3\.Cursor is no connection"),
-    ):
-        run_in(connection.cursor(), leases.next_due(), clock=ManualClock())
-
-
-def test_a_subclass_of_a_known_connection_is_known(tmp_path: Path) -> None:
-    class Traced(sqlite3.Connection):
-        pass
-
-    with closing(sqlite3.connect(tmp_path / "file.db", factory=Traced)) as connection:
-        assert is_async(connection) is False
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 got `autocommit` in Python 3.12")
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sqlite3", "aiosqlite"])
-def test_the_newer_way_to_set_autocommit_is_understood(
-    database_on_bench: Callable[[str], DatabaseOnBench], asynchronous: bool
-) -> None:
-    database = database_on_bench("sqlite")
-    database.empty()
-    store = Bench(database, Colour.SYNC)
-    [kind] = [kind for kind in KINDS if kind.name == ("aiosqlite" if asynchronous else "sqlite3")]
-    connect: Callable[..., Any] = aiosqlite.connect if asynchronous else sqlite3.connect
-    kept, lost = new_job(), new_job()
-
-    with calling(
-        replace(kind, open=lambda url: connect(sqlite_path(url), autocommit=False)), store.url, store.clock
-    ) as caller:
-        caller.run(jobs.enqueue(kept))
-        caller.commit()
-        caller.run(jobs.enqueue(lost))
-        caller.rollback()
-    with (
-        calling(
-            replace(kind, open=lambda url: connect(sqlite_path(url), autocommit=True)), store.url, store.clock
-        ) as caller,
-        pytest.raises(NoTransaction),
-    ):
-        caller.run(jobs.enqueue(lost))
-
-    assert [job.id for job in store.run(jobs.list_jobs())] == [kept.id]
-
-
-def test_djangos_own_connection_is_known() -> None:
-    from django.db import connection
-
-    assert is_async(connection) is False
-
-
-def test_no_driver_is_imported_to_recognise_a_connection() -> None:
-    program = "import sys, stagepost.store.transaction; print(*sys.modules, sep='\\n')"
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    imported = set(done.stdout.split())
-    assert not imported & {package for package, _ in SYNC_ADAPTERS | ASYNC_ADAPTERS if package != "sqlite3"}
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "set names utf8mb4 collate utf8mb4_unicode_ci",
-        "set sql_mode = 'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'",
-        "set sql_mode = ''",
-        "set time_zone = '+05:30'",
-        "set session transaction isolation level serializable",
-    ],
-)
-def test_callers_settings_of_mysql_change_nothing(
-    database_on_bench: Callable[[str], DatabaseOnBench], setting: str
-) -> None:
-    database = database_on_bench("mariadb")
-    database.empty()
-    store = Bench(database, Colour.SYNC)
-    payload = msgspec.json.encode({"text": "Grüße 🚚 \" ' \\ \n"}).decode()
-    job = new_job(payload=payload, unique_key="Müller")
-    [kind] = [kind for kind in KINDS if kind.name == "pymysql"]
-    with calling(kind, store.url, store.clock) as caller:
-        caller.execute(setting)
-        caller.run(jobs.enqueue(job))
-        again = caller.run(jobs.enqueue(new_job(unique_key="müller")))
-        same = caller.run(jobs.enqueue(new_job(unique_key="Müller")))
-        caller.commit()
-
-    assert (again.is_new, same.id) == (True, job.id)
-    assert store.run(jobs.get(job.id)).payload == payload
-
-
-def test_a_mysql_database_with_another_character_set_keeps_every_character(mariadb_database: str) -> None:
-    store = Store.at(mariadb_database)
-    name = mariadb_database.rpartition("/")[2]
-    with store.transaction() as connection:
-        connection.execute(f"alter database {name} character set latin1", {})
-    migrate(store)
-    job = new_job(payload='{"text":"世界 🚚"}', unique_key="世界", queue_name="郵便", task_name="送る")
-
-    store.run(jobs.enqueue(job))
-    other = store.run(jobs.enqueue(new_job(unique_key="世間")))
-    [leased] = store.run(leases.claim("郵便", owner="配達人", task_names=["送る"], slots=9, lease=LEASE))
-    store.run(leases.settle([Settlement.of(leased, Refused("紙がない", "🚚"))]))
-
-    assert other.is_new
-    ended = store.run(jobs.get(job.id))
-    assert (ended.payload, ended.error, ended.locked_by) == (job.payload, "紙がない", "配達人")
-    assert [failure.traceback for failure in store.run(jobs.failures_of(job.id))] == ["🚚"]
-    store.close()
-
-
-def test_a_caller_with_serializable_transactions_is_served(
-    database_on_bench: Callable[[str], DatabaseOnBench],
-) -> None:
-    database = database_on_bench("postgres")
-    database.empty()
-    store = Bench(database, Colour.SYNC)
-    job = new_job()
-    [kind] = [kind for kind in KINDS if kind.name == "psycopg"]
-    with calling(kind, store.url, store.clock) as caller:
-        caller.execute("set transaction isolation level serializable")
-        caller.run(jobs.enqueue(job))
-        caller.commit()
-
-    assert store.run(jobs.get(job.id)).state is JobState.QUEUED

@@ -91,6 +91,10 @@ class Arena:
     def job(self, job_id: str) -> JobRow:
         return self.jobs([job_id])[job_id]
 
+    def lease_left(self, job_id: str) -> float:
+        """Seconds until its lease ends, by the database's clock."""
+        return (self.job(job_id).lease_left_us or 0) / 1e6
+
     def notes(self, what: str, ids: Iterable[str] | None = None) -> list[Note]:
         wanted = None if ids is None else set(ids)
         return [note for note in self.sink.notes(what) if wanted is None or note.job_id in wanted]

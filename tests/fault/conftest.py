@@ -17,6 +17,8 @@ from tests.services.mariadb import MariadbServer
 
 UNSYNCED_POSTGRES = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "150"}
 UNSYNCED_MARIADB = {"innodb-flush-log-at-trx-commit": "0", "innodb-doublewrite": "OFF", "max-connections": "300"}
+WITHOUT_TLS = "?ssl_disabled=1"
+"""PyMySQL reads all certificates of the machine for every connection, 50 ms each."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 
 
@@ -59,11 +61,12 @@ def mariadb_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """As `postgres_backend`."""
     if PrivateMariaDB.missing_program() is None:
         with PrivateMariaDB(UNSYNCED_MARIADB) as server, MariadbServer(server.url, origin="").database() as url:
-            with opened("mariadb", url) as backend:
+            with opened("mariadb", url + WITHOUT_TLS) as backend:
                 yield backend
     else:
-        with request.getfixturevalue("mariadb_server").database() as url, opened("mariadb", url) as backend:
-            yield backend
+        with request.getfixturevalue("mariadb_server").database() as url:
+            with opened("mariadb", url + WITHOUT_TLS) as backend:
+                yield backend
 
 
 @pytest.fixture(params=NAMES)

@@ -93,6 +93,20 @@ def transfer_at_gate(ctx: JobContext, gate: str, inside: bool = False) -> None:
         raise
 
 
+@app.task(name="transfer_at_two_gates", retry=soon)
+def transfer_at_two_gates(ctx: JobContext, first: str, second: str) -> None:
+    """Waits until a file appears, another one in its first attempt than in later ones."""
+    note(ctx, "start")
+    note(ctx, "at gate")
+    while not Path(first if ctx.attempt == 1 else second).exists():
+        time.sleep(0.005)
+    try:
+        commit_effect(ctx)
+    except LeaseLost:
+        note(ctx, "lease lost")
+        raise
+
+
 def wait_at(ctx: JobContext, gate: str) -> None:
     note(ctx, "at gate")
     while ctx.attempt == 1 and not Path(gate).exists():

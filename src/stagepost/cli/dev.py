@@ -64,6 +64,8 @@ class Reloader:
 
     def _run_worker(self) -> None:
         """Run one worker until it has to be replaced."""
+        # Before it imports them: a file that is saved meanwhile has changed.
+        self._watch.note(python_files_below(self._folder))
         lifeline = Lifeline()
         process = subprocess.Popen(lifeline.command(self._command), **lifeline.process_options)
         lifeline.started()
@@ -80,10 +82,10 @@ class Reloader:
         has_died = False
         while not self._stop_event.wait(POLL_SECONDS):
             for message in lifeline.messages():
-                self._watch.add(sources_in(message))
+                self._watch.watch(sources_in(message))
             if process.poll() is not None and not has_died:
                 has_died = True
-                self._watch.add(python_files_below(self._folder))
+                self._watch.watch(python_files_below(self._folder))
                 self._say(f"The worker ended with exit code {process.returncode}. Change your code to try again.")
             if changed := self._watch.changed():
                 return changed

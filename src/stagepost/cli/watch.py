@@ -16,27 +16,35 @@ from stagepost.worker.lifeline import ParentLine
 
 __all__ = ["SourceWatch", "project_files", "python_files_below", "report_sources", "sources_in"]
 
+REPORT_SECONDS = 1.0
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 class SourceWatch:
-    """Remembers the times of files; a file that is new to it counts as unchanged."""
+    """Tells which of the watched files changed since they were first seen, or since it last told so."""
 
     def __init__(self) -> None:
         self._times: dict[Path, int] = {}
+        self._watched: set[Path] = set()
 
-    def add(self, files: Iterable[Path]) -> None:
-        """Watch these files, too."""
+    def note(self, files: Iterable[Path]) -> None:
+        """Note how files are now, in case they are watched later; what is known already stays."""
         for file in files:
             if file not in self._times:
                 self._times[file] = _time_of(file)
 
+    def watch(self, files: Iterable[Path]) -> None:
+        """Watch files from when they were noted."""
+        files = list(files)
+        self.note(files)
+        self._watched.update(files)
+
     def changed(self) -> list[Path]:
-        """List what changed since the last call."""
+        """List what changed."""
         changed = []
-        for file, before in self._times.items():
+        for file in sorted(self._watched):
             now = _time_of(file)
-            if now != before:
+            if now != self._times[file]:
                 self._times[file] = now
                 changed.append(file)
         return changed
@@ -60,18 +68,23 @@ def python_files_below(folder: Path) -> list[Path]:
 
 
 def report_sources(parent: ParentLine) -> None:
-    """Tell the parent, from a thread, which source files this process has imported, as they become more."""
+    """Tell the parent which source files this process has imported; those to come are told by a thread."""
+    told = _report(parent, frozenset())
 
     def report() -> None:
-        told: set[Path] = set()
+        nonlocal told
         while True:
-            files = set(project_files())
-            if files - told:
-                parent.say(msgspec.json.encode(sorted(str(file) for file in files - told)).decode())
-                told |= files
-            sleep(1.0)
+            sleep(REPORT_SECONDS)
+            told = _report(parent, told)
 
     threading.Thread(target=report, name="stagepost-sources", daemon=True).start()
+
+
+def _report(parent: ParentLine, told: frozenset[Path]) -> frozenset[Path]:
+    files = frozenset(project_files())
+    if files - told:
+        parent.say(msgspec.json.encode(sorted(str(file) for file in files - told)).decode())
+    return files | told
 
 
 def sources_in(message: str) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -14,7 +14,7 @@ from stagepost.client.context import JobContext
 from stagepost.client.handle import JobHandle
 from stagepost.client.hints import Hints
 from stagepost.client.limiter import RateLimiter
-from stagepost.client.tasks import AppTask
+from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
 from stagepost.errors import ConfigurationError
@@ -30,6 +30,9 @@ __all__ = ["App"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+OPENED = ("client", "async_client", "_hints", "async_store", "users_store", "store")
+"""What an app makes at first use and gives up when it is closed, in the order in which to do that."""
 
 
 class App:
@@ -85,6 +88,14 @@ class App:
     @cached_property
     def _hints(self) -> Hints:
         return Hints(self.store.doorbell, to_others=self.settings.wakeups)
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncAppTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncAppTask[P, R]: ...
 
     @overload
     def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> AppTask[P, R]: ...
@@ -148,14 +159,26 @@ class App:
             return self.store
         return self.open_store()
 
+    @contextmanager
+    def moved_to(self, database_url: str, *, clock: Clock) -> Iterator[None]:
+        """Live on another database and by another clock in the body, for tests; afterwards all is as it was."""
+        outer = dict(self.__dict__)
+        for name in OPENED:
+            self.__dict__.pop(name, None)
+        self.settings = Settings(**{**_fields(self.settings), "database_url": database_url})
+        self.clock, self._given_store, self._auto_migrate = clock, None, True
+        try:
+            yield
+        finally:
+            self.close()
+            self.__dict__.update(outer)
+
     def close(self) -> None:
         """Close every connection; the app opens new ones if it is used again."""
-        for name in ("async_store", "users_store", "store"):
+        for name in OPENED:
             opened = self.__dict__.pop(name, None)
-            if opened is not None:
+            if hasattr(opened, "close"):
                 opened.close()
-        for name in ("client", "async_client", "_hints"):
-            self.__dict__.pop(name, None)
 
 
 class TaskDecorator:
@@ -165,13 +188,22 @@ class TaskDecorator:
         self._app, self._name, self._options = app, name, options
 
     @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncAppTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncAppTask[P, R]: ...
+
+    @overload
     def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> AppTask[P, R]: ...
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
 
     def __call__(self, function: Callable[..., Any], /) -> AppTask[..., Any]:
-        task: AppTask[..., Any] = AppTask(
+        kind = AsyncAppTask if inspect.iscoroutinefunction(function) else AppTask
+        task: AppTask[..., Any] = kind(
             self._app,
             function,
             name=self._name or default_name(function),

@@ -9,12 +9,12 @@ from stagepost.model.job import NewJob
 from stagepost.task import JobOptions, Task, with_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from stagepost.client.app import App
     from stagepost.task import TaskOptions
 
-__all__ = ["AppTask", "Request"]
+__all__ = ["AppTask", "AsyncAppTask", "Request"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +46,15 @@ class AppTask(Task[P, R]):
     def using(self, tx: Any = None, /, **options: Any) -> Request[P, R]:
         """Say in which transaction, and with which options of `JobOptions`, the next job is asked for."""
         return Request(self._app, self, tx, with_changes(JobOptions(), options))
+
+
+class AsyncAppTask(AppTask[P, R]):
+    """A task of an app whose function is `async def`; R is what awaiting it gives."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+        """Run the function here and now, once awaited."""
+        coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return coroutine
 
 
 class Request(Generic[P, R]):

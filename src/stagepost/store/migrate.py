@@ -70,6 +70,8 @@ def migrations_of(dialect: Dialect) -> list[Migration]:
 def migrate(store: Store) -> list[Migration]:
     """Apply what is missing; returns what was applied. Safe to call from many processes at once."""
     dialect = store.dialect
+    if not pending(store):  # asked first: where nothing is to be done, nobody's write lock is waited for
+        return []
     with store.transaction() as connection:
         [(locked,)] = connection.execute(LOCKS[dialect.name], {})
         if locked == 0:  # MySQL says so instead of failing
@@ -97,7 +99,7 @@ def script_of(migrations: Sequence[Migration]) -> str:
 
 def applied(store: Store) -> list[tuple[int, str, str]]:
     """List (version, name, checksum) of what the database has."""
-    with store.transaction() as connection:
+    with store.transaction(read_only=True) as connection:
         try:
             rows = _read(connection)
         except Exception as error:

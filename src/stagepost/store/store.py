@@ -87,11 +87,11 @@ class Store:
             self._pause(pause)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self, *, read_only: bool = False) -> Iterator[Connection]:
         """Lend a connection inside a transaction that commits if the body returns."""
         with self.pool.connection() as loan:
             connection = loan.connection
-            connection.begin()
+            connection.begin(read_only=read_only)
             try:
                 yield connection
             except BaseException:

@@ -62,6 +62,8 @@ def run_in(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
         raise ConfigurationError(f"{_name(tx)} is asynchronous: hand it to the asynchronous client.")
     channel = adapter.sync(tx)
     try:
+        if channel.opening and not operation.is_read_only:
+            channel.execute(channel.opening, ())
         return drive(_calls(operation, channel, clock), channel.execute)
     except Exception as error:
         _raise_if_schema(operation, channel, error)
@@ -78,6 +80,8 @@ async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
         )
     channel = await adapter.async_(tx)
     try:
+        if channel.opening and not operation.is_read_only:
+            await channel.execute(channel.opening, ())
         return await drive_async(_calls(operation, channel, clock), channel.execute)
     except Exception as error:
         _raise_if_schema(operation, channel, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from stagepost.store.async_store import AsyncStore
@@ -22,9 +23,15 @@ class Promoter(Service):
         super().__init__(interval=LONGEST_SECONDS)
         self._store = store
         self._on_promoted = on_promoted
+        self._pass = asyncio.Lock()
 
     async def run_once(self) -> int:
         """Queue what is due; returns how many jobs became claimable."""
+        # One pass at a time: each skips what another has locked, and would report that nothing is due.
+        async with self._pass:
+            return await self._promote()
+
+    async def _promote(self) -> int:
         promoted = await self._store.run(promote_due(most=MOST_AT_ONCE))
         unblocked = await self._store.run(unblock())
         if promoted or unblocked:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.schedules import Fired, fire_due, next_schedule_due, put_schedule
+from stagepost.store.statement import Operation
 from stagepost.task import ScheduleSpec
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
 
-__all__ = ["Scheduler", "declare"]
+__all__ = ["Scheduler", "declaration_of", "declare"]
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +48,15 @@ class Scheduler(Service):
 async def declare(store: AsyncStore, schedules: Iterable[ScheduleSpec]) -> None:
     """Put the schedules that code declares into the store; one that is there and unchanged keeps its next due time."""
     for schedule in schedules:
-        await store.run(
-            put_schedule(
-                schedule.name,
-                rule=schedule.rule,
-                template=schedule.template,
-                time_zone=schedule.time_zone,
-                catch_up=schedule.catch_up,
-            )
-        )
+        await store.run(declaration_of(schedule))
+
+
+def declaration_of(schedule: ScheduleSpec) -> Operation[None]:
+    """Make the operation that puts one schedule into the store."""
+    return put_schedule(
+        schedule.name,
+        rule=schedule.rule,
+        template=schedule.template,
+        time_zone=schedule.time_zone,
+        catch_up=schedule.catch_up,
+    )

@@ -23,7 +23,7 @@ from stagepost.model.retry import describe_error
 from stagepost.task import CHILD_MODULE, Task
 from stagepost.worker.children import Assignment, Reply, read_frame, write_frame
 
-__all__ = ["main"]
+__all__ = ["main", "perform"]
 
 
 def main(input_descriptor: int, output_descriptor: int) -> None:
@@ -55,11 +55,12 @@ def _attempt(assignment: Assignment) -> Reply:
         return Reply(Refused(*describe_error(error)), settled_in_transaction=False)
     context = JobContext(job, task, SystemClock())
     with entered(context), identified(JobIdentity(job.id, job.task_name, job.attempt), context.trace):
-        outcome = _outcome(context, task)
+        outcome = perform(context, task)
     return Reply(outcome, context.settled_in_transaction)
 
 
-def _outcome(context: JobContext, task: Task[..., Any]) -> Outcome:
+def perform(context: JobContext, task: Task[..., Any]) -> Outcome:
+    """Decode, call, and say what came of it."""
     try:
         args, kwargs = task.signature.decode(context.job.payload)
         if task.wants_context:

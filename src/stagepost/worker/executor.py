@@ -41,6 +41,7 @@ class Executor:
         concurrency: int,
         clock: Clock,
         new_limiter: Callable[[RateLimit], RateLimiter],
+        longest_wait: timedelta = LONGEST_WAIT_IN_SLOT,
     ) -> None:
         self.concurrency = concurrency
         self.threads = ThreadPool()
@@ -49,6 +50,7 @@ class Executor:
         self._finisher = finisher
         self._clock = clock
         self._new_limiter = new_limiter
+        self._longest_wait = longest_wait
         self._limiters: dict[str, RateLimiter] = {}
         self._ready: deque[Flight] = deque()
         self._running: dict[asyncio.Task[None], Flight] = {}
@@ -137,7 +139,7 @@ class Executor:
         if limiter is None:
             limiter = self._limiters[task.name] = self._new_limiter(task.options.rate_limit)
         while wait := await limiter.try_acquire_async():
-            if wait > LONGEST_WAIT_IN_SLOT:
+            if wait > self._longest_wait:
                 raise Snooze(wait)
             await asyncio.sleep(wait.total_seconds())
 

@@ -16,12 +16,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Channel(Generic[R]):
-    """A way to run statements inside the caller's transaction; it never begins a second one, nor ends any."""
+    """A way to run statements inside the caller's transaction, which is the caller's to end."""
 
     dialect: Dialect
     style: ParameterStyle
     execute: Callable[[str, Any], R]
     """Takes a statement and its parameters; gives all its rows as plain tuples."""
+    opening: str | None = None
+    """What opens the transaction that the driver would open by itself, but only before its first write."""
 
 
 SyncChannel = Channel[Rows]

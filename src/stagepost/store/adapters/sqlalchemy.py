@@ -46,9 +46,8 @@ def open_sqlalchemy_connection(tx: Any) -> SyncChannel:
         return [tuple(row) for row in result] if result.returns_rows else []
 
     if dialect is SQLITE:
-        if begin := opening(tx.connection.driver_connection):
-            execute(begin, ())
-    elif _commits_by_itself(tx.connection.dbapi_connection):
+        return SyncChannel(dialect, style, execute, opening(tx.connection.driver_connection))
+    if _commits_by_itself(tx.connection.dbapi_connection):
         raise NoTransaction(tx)
     return SyncChannel(dialect, style, execute)
 
@@ -66,7 +65,7 @@ async def open_async_sqlalchemy(tx: Any) -> AsyncChannel:
         rows: Rows = await tx.run_sync(lambda _wrapped: channel.execute(sql, parameters))
         return rows
 
-    return AsyncChannel(channel.dialect, channel.style, execute)
+    return AsyncChannel(channel.dialect, channel.style, execute, channel.opening)
 
 
 def _commits_by_itself(driver_connection: Any) -> bool:

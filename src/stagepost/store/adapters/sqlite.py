@@ -24,9 +24,8 @@ def open_sqlite3(tx: sqlite3.Connection) -> SyncChannel:
         cursor.row_factory = None
         return cursor.execute(sql, parameters).fetchall()
 
-    if begin := opening(tx, autocommit=getattr(tx, "autocommit", LEGACY_TRANSACTION_CONTROL)):
-        execute(begin, ())
-    return SyncChannel(SQLITE, ParameterStyle.NAMED, execute)
+    autocommit = getattr(tx, "autocommit", LEGACY_TRANSACTION_CONTROL)
+    return SyncChannel(SQLITE, ParameterStyle.NAMED, execute, opening(tx, autocommit=autocommit))
 
 
 async def open_aiosqlite(tx: Any) -> AsyncChannel:
@@ -41,16 +40,11 @@ async def open_aiosqlite(tx: Any) -> AsyncChannel:
 
     # Only the thread that owns the connection may read this.
     autocommit = await tx._execute(getattr, tx._conn, "autocommit", LEGACY_TRANSACTION_CONTROL)  # noqa: SLF001
-    if begin := opening(tx, autocommit=autocommit):
-        await execute(begin, ())
-    return AsyncChannel(SQLITE, ParameterStyle.NAMED, execute)
+    return AsyncChannel(SQLITE, ParameterStyle.NAMED, execute, opening(tx, autocommit=autocommit))
 
 
 def opening(tx: Any, *, autocommit: int = LEGACY_TRANSACTION_CONTROL) -> str | None:
-    """Say what opens the transaction that the driver would open by itself, but only before a write.
-
-    By then the operation may have read what another process changes meanwhile.
-    """
+    """Say what opens a transaction now: until the driver does, another process may change what was read."""
     if tx.in_transaction:
         return None
     if autocommit is True or tx.isolation_level is None:

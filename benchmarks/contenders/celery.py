@@ -1,0 +1,95 @@
+"""Celery on Redis or RabbitMQ, whichever the address names: prefork, late acknowledgement, persistent messages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from celery import Celery
+
+from benchmarks.kit.contender import NAP_SECONDS, PADDING, Contender, program
+from benchmarks.kit.ledger import note
+from benchmarks.kit.protocol import URL_VARIABLE
+
+QUEUE = "celery"
+PREFETCH_MULTIPLIER = 128
+"""Its guide's upper suggestion for many short tasks."""
+
+app = Celery("bench", broker=os.environ.get(URL_VARIABLE))
+app.conf.update(
+    task_acks_late=True,
+    task_ignore_result=True,
+    worker_prefetch_multiplier=PREFETCH_MULTIPLIER,
+    broker_connection_retry_on_startup=True,
+)
+if os.environ.get(URL_VARIABLE, "").startswith("amqp"):
+    app.conf.broker_transport_options = {"confirm_publish": True}
+
+
+@app.task(name="noop")
+def noop(number: int, padding: str) -> None:
+    """Do nothing."""
+    note(number)
+
+
+@app.task(name="nap")
+def nap(number: int, padding: str) -> None:
+    """Sleep."""
+    note(number)
+    time.sleep(NAP_SECONDS)
+
+
+class CeleryContender(Contender):
+    """Its broker's queue, worked off by `celery worker`."""
+
+    packages = ("celery", "kombu", "redis", "amqp")
+    drain_concurrency = 1
+
+    def settings(self) -> Mapping[str, str]:
+        """How it is run."""
+        return {
+            "worker": f"celery worker --pool prefork --concurrency PROCESSES, prefetch multiplier "
+            f"{PREFETCH_MULTIPLIER}, acks_late; for sleeping jobs --pool threads --concurrency 100",
+            "broker": "RabbitMQ: durable classic queue, persistent messages, publisher confirms. "
+            "Redis: its append-only file",
+            "promise": "at least once with acks_late; results are not stored, ended jobs are forgotten",
+        }
+
+    def prepare(self) -> None:
+        """Nothing: it declares its queue itself."""
+
+    def open(self) -> None:
+        """Connect and declare the queue."""
+        self._connection = app.connection_for_write()
+        app.amqp.queues[QUEUE](self._connection.default_channel).declare()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.release()
+
+    def enqueue(self, number: int) -> None:
+        """Send one message."""
+        noop.delay(number, PADDING)
+
+    def enqueue_naps(self, numbers: Sequence[int]) -> None:
+        """Send them one by one; there is no other way."""
+        for number in numbers:
+            nap.delay(number, PADDING)
+
+    def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
+        """One worker whose pool has so many processes, or so many threads for jobs that sleep."""
+        pool = ["prefork", processes] if concurrency is None else ["threads", concurrency]
+        worker = [program("celery"), "--app", "benchmarks.contenders.celery", "worker", "--loglevel", "WARNING"]
+        return [[*worker, "--pool", str(pool[0]), "--concurrency", str(pool[1])]]
+
+    def left(self) -> int:
+        """Messages that wait or, on Redis, are taken and not acknowledged."""
+        channel: Any = self._connection.default_channel
+        if self.url.startswith("redis"):
+            return int(channel.client.llen(QUEUE) + channel.client.hlen(channel.unacked_key))
+        return int(channel.queue_declare(QUEUE, passive=True).message_count)
+
+
+CONTENDER = CeleryContender

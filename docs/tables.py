@@ -1,0 +1,188 @@
+"""What each table and column holds; checked against the migrations, so that none is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stagepost.store.dialect import SQLITE
+from stagepost.store.migrate import CREATE_TABLE, migrations_of
+
+__all__ = ["TABLES", "Table", "check_against_migrations"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, for people who look at it."""
+
+    purpose: str
+    columns: Mapping[str, str]
+
+
+JOB = {
+    "id": "UUIDv7, made by the client.",
+    "queue_name": "Its queue.",
+    "task_name": "Its task.",
+    "state": "See [states](states.md).",
+    "priority": "Larger first.",
+    "available_at": "When it may run, or might have run.",
+    "attempts": "How many attempts have started; the number of the last one is its fence.",
+    "failures": "Attempts that raised, since it was enqueued or last retried by hand.",
+    "crashes": "Attempts whose worker died, since it was enqueued or last retried by hand.",
+    "max_attempts": "How many failures make a dead letter.",
+    "unique_key": "The text that no other live job may have; empty for keys held for a period.",
+    "limit_key": "Jobs with the same text share one limit.",
+    "limit_slots": "How many of them may be queued or running at once.",
+    "payload": "Arguments: a JSON object by parameter name.",
+    "context": "JSON: trace, correlation, user and parent ids; the schedule and due time of a scheduled job.",
+    "created_at": "When it was enqueued.",
+    "started_at": "When its last attempt started.",
+}
+
+TABLES: dict[str, Table] = {
+    "stagepost_job": Table(
+        "Live jobs. Narrow and busy: read single rows and short pages, and do not count it every second.",
+        JOB
+        | {
+            "lease_until": "When the lease of a running attempt ends.",
+            "locked_by": "The owner of the running attempt: the id of a worker.",
+            "cancel_requested_at": "When somebody asked the running attempt to stop.",
+            "updated_at": "When the row last changed.",
+        },
+    ),
+    "stagepost_job_history": Table(
+        "Ended jobs, kept for `history_days`. Reports belong here.",
+        JOB
+        | {
+            "processed_by": "The owner of the attempt that ended it.",
+            "result": "JSON of what the handler returned.",
+            "error": "What it ended with, if that was no result.",
+            "reason": "The error of a dead letter without its ids and numbers, so that alike ones group.",
+            "finished_at": "When it ended.",
+        },
+    ),
+    "stagepost_failure": Table(
+        "Attempts that did not complete their job, live or ended.",
+        {
+            "job_id": "The job.",
+            "attempt": "The number of the attempt.",
+            "kind": "`failed` (may pass), `refused` (no retry can mend it) or `crashed` (its worker died).",
+            "error": "Type and message, up to 2,000 bytes.",
+            "traceback": "Up to 20,000 bytes.",
+            "owner": "The worker that ran it.",
+            "failed_at": "When.",
+        },
+    ),
+    "stagepost_unique_key": Table(
+        "Unique keys held for a period (`unique_for`), whether or not their job still lives.",
+        {"unique_key": "The text.", "job_id": "The job that holds it.", "held_until": "Until when."},
+    ),
+    "stagepost_limit_key": Table(
+        "One row per limit key in use, locked while jobs are let through.",
+        {"limit_key": "The text."},
+    ),
+    "stagepost_queue": Table(
+        "What operators set on queues; the row named `*` holds for all of them together.",
+        {
+            "name": "The queue.",
+            "paused_at": "Since when it is paused.",
+            "max_running": "How many of its jobs may run at once.",
+            "rate": "How many may start per second.",
+            "burst": "How many may start at once after a quiet time.",
+            "full_at": "When its token bucket will be full again.",
+            "updated_at": "When the row last changed.",
+        },
+    ),
+    "stagepost_rate": Table(
+        "Token buckets of shared rate limits.",
+        {"name": "The limit.", "full_at": "When its bucket will be full again."},
+    ),
+    "stagepost_schedule": Table(
+        "Schedules as workers declared them.",
+        {
+            "name": "Its name.",
+            "task_name": "The task whose jobs it asks for.",
+            "rule": "When: cron or interval.",
+            "time_zone": "Whose clocks a cron rule reads.",
+            "catch_up": "`skip`, `latest` or `all`.",
+            "template": "JSON of the job it asks for.",
+            "next_due_at": "When it fires next.",
+            "last_due_at": "The last due time it fired for.",
+            "paused_at": "Since when it is paused.",
+            "held_until": "When a schedule that could not fire is tried again.",
+            "error": "Why it could not fire.",
+            "updated_at": "When the row last changed.",
+        },
+    ),
+    "stagepost_schedule_run": Table(
+        "Due times that fired. Its primary key is what makes a due time fire once.",
+        {
+            "schedule_name": "The schedule.",
+            "due_at": "The due time.",
+            "job_id": "The job that was enqueued, or already held the unique key.",
+            "fired_at": "When it fired.",
+        },
+    ),
+    "stagepost_leader": Table(
+        "Rights that one worker holds at a time; upkeep is the only one.",
+        {
+            "name": "The right.",
+            "owner": "The worker that has it.",
+            "term": "Grows with every change of owner.",
+            "expires_at": "Until when it has it.",
+        },
+    ),
+    "stagepost_worker": Table(
+        "What workers say of themselves every few seconds; for people to look at, no decision rests on it.",
+        {
+            "id": "New at every start; `locked_by` of the jobs it runs.",
+            "host": "Its machine.",
+            "pid": "Its process.",
+            "queues": "JSON: the queues it works on.",
+            "tasks": "JSON: the tasks it knows.",
+            "slots": "How many jobs it runs at once.",
+            "running": "How many it runs.",
+            "started_at": "Since when.",
+            "seen_at": "When it last said something.",
+            "looked_at": "When it last looked for work.",
+        },
+    ),
+    "stagepost_audit": Table(
+        "What operators did; rows are added, never changed.",
+        {
+            "id": "UUIDv7.",
+            "actor": "Who: user@host of the process, or what the caller passed as `actor`.",
+            "action": "What: `cancel`, `restart`, `discard`, `pause_queue` and so on.",
+            "subject": "To which job, queue or schedule.",
+            "detail": "For example the state the job was in.",
+            "acted_at": "When.",
+        },
+    ),
+    "stagepost_migration": Table(
+        "Migrations that were applied.",
+        {
+            "version": "Its number.",
+            "name": "Its name.",
+            "checksum": "SHA-256 of its text, to notice a file that was edited afterwards.",
+        },
+    ),
+}
+
+
+def check_against_migrations() -> None:
+    """Raise if a table or column is described that does not exist, or exists and is not described."""
+    described = {name: sorted(table.columns) for name, table in TABLES.items()}
+    existing = _existing()
+    for name in sorted({*described, *existing}):
+        if described.get(name) != existing.get(name):
+            raise LookupError(f"docs/tables.py: {name} has {existing.get(name)}, described are {described.get(name)}.")
+
+
+def _existing() -> dict[str, list[str]]:
+    sql = "\n".join(migration.sql for migration in migrations_of(SQLITE))
+    tables = re.findall(r"^create table (\w+) \((.*?)^\)", sql, flags=re.DOTALL | re.MULTILINE)
+    keywords = {"primary", "unique", "check", "constraint", "foreign"}
+    found = {name: sorted(set(re.findall(r"^    (\w+)", body, flags=re.MULTILINE)) - keywords) for name, body in tables}
+    found["stagepost_migration"] = sorted(re.findall(r"(\w+) (?:integer|varchar)", CREATE_TABLE))
+    return found

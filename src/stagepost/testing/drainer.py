@@ -1,0 +1,239 @@
+"""Runs the jobs that are due through the worker's own parts, without its loops, and says what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from stagepost.client import App, JobContext
+from stagepost.client.context import entered
+from stagepost.clock import ManualClock
+from stagepost.errors import StagepostError, WaitTimeout
+from stagepost.model.identity import new_id
+from stagepost.model.job import LeasedJob, to_datetime
+from stagepost.model.lifecycle import LIVE, JobState
+from stagepost.model.outcome import Abandoned, Crashed, Failed, Outcome, Refused, Released
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.history import counts_by_state
+from stagepost.store.jobs import get, list_jobs
+from stagepost.store.leases import next_due
+from stagepost.store.schedules import fire_due, next_schedule_due
+from stagepost.task import Task
+from stagepost.upkeep.promoter import Promoter
+from stagepost.upkeep.scheduler import declare
+from stagepost.worker.child import perform
+from stagepost.worker.children import Child, ChildPool, Reply
+from stagepost.worker.claimer import Claimer
+from stagepost.worker.executor import Executor
+from stagepost.worker.finisher import Finisher
+from stagepost.worker.flights import Flight, Flights
+
+__all__ = ["Drained", "Drainer", "Run"]
+
+MOST_RUNS = 10_000
+LONGEST_RUN_SECONDS = 60.0
+"""In real time."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One attempt, and the state in which it left its job."""
+
+    job_id: str
+    task_name: str
+    attempt: int
+    state: JobState
+    error: str | None = None
+    traceback: str | None = None
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What was run, in order, and how many jobs are still to end, by state."""
+
+    runs: tuple[Run, ...]
+    left: Mapping[JobState, int]
+
+    def count(self, state: JobState) -> int:
+        """How many attempts left their job in a state."""
+        return sum(run.state is state for run in self.runs)
+
+    @property
+    def completed(self) -> int:
+        """How many jobs were completed."""
+        return self.count(JobState.COMPLETED)
+
+    @property
+    def failed(self) -> tuple[Run, ...]:
+        """The attempts that failed, whether or not they will be tried again."""
+        return tuple(run for run in self.runs if run.state in FAILED)
+
+    def raise_if_failed(self) -> None:
+        """Fail the test, with the errors, if an attempt failed."""
+        __tracebackhide__ = True
+        if self.failed:
+            shown = [
+                f"{run.task_name}, attempt {run.attempt}, {run.state}:\n{run.traceback or run.error}"
+                for run in self.failed
+            ]
+            raise AssertionError(f"{len(self.failed)} of {len(self.runs)} attempts failed:\n\n" + "\n\n".join(shown))
+
+
+FAILED = frozenset({JobState.RETRYING, JobState.FAILED, JobState.DEAD_LETTER})
+
+
+class Drainer:
+    """Promotes, claims, executes and settles in turn, so that what happens does not depend on real time."""
+
+    def __init__(self, app: App, clock: ManualClock, *, queues: Collection[str] = (), concurrency: int = 1) -> None:
+        self._app = app
+        self._clock = clock
+        self._store = app.async_store
+        self._only_given = bool(queues)
+        self._queues = sorted(queues or app.registry.queues)
+        self._owner = new_id()
+        self._flights = Flights()
+        self._runs: list[Run] = []
+        self._finisher = Recorder(self._store, self._flights)
+        self._executor = Executor(
+            app.registry,
+            self._finisher,
+            concurrency=concurrency,
+            clock=clock,
+            new_limiter=app.rate_limiter,
+            longest_wait=timedelta(0),  # a token that grows with real time would never come
+        )
+        self._executor.children = SameProcess(clock)
+        self._promoter = Promoter(self._store)
+
+    async def run(self, until: timedelta | datetime | None) -> Drained:
+        """Run what is due; with `until`, move the clock from due time to due time up to there."""
+        target = None if until is None else self._instant(until)
+        await declare(self._store, self._app.schedules.values())
+        try:
+            while await self._run_round() or await self._find_more() or await self._move_on(target):
+                if len(self._runs) > MOST_RUNS:
+                    raise StagepostError(
+                        f"drain ran {MOST_RUNS:,} attempts and more are due: does a task enqueue itself for ever? "
+                        f"The last was of {self._runs[-1].task_name}."
+                    )
+        finally:
+            self._executor.close()
+        if target is not None:
+            self._clock.advance(timedelta(microseconds=max(0, target - self._now())))
+        counts = await self._store.run(counts_by_state())
+        return Drained(
+            tuple(self._runs), {state: number for state, number in counts.items() if number and state in LIVE}
+        )
+
+    async def _run_round(self) -> int:
+        """Run as many jobs as there are slots; returns how many were claimed."""
+        await self._promoter.run_once()
+        claimed = await self._claimer().run_once()
+        try:
+            async with asyncio.timeout(LONGEST_RUN_SECONDS):
+                while self._executor.running:
+                    await self._executor.drain(LONGEST_RUN_SECONDS)
+        except TimeoutError:
+            names = ", ".join(flight.job.task_name for flight in self._flights.all())
+            raise WaitTimeout(f"drain waited {LONGEST_RUN_SECONDS:g} s for {names}, and gave up.") from None
+        while self._finisher.pending:
+            await self._finisher.run_once()
+        for job, outcome in self._finisher.taken():
+            self._runs.append(await self._look_at(job, outcome))
+        return claimed
+
+    def _claimer(self) -> Claimer:
+        return Claimer(
+            self._store,
+            self._flights,
+            queues=self._queues,
+            task_names=[task.name for task in self._app.registry],
+            owner=self._owner,
+            lease=self._app.settings.lease_duration,
+            room=lambda: self._executor.concurrency - len(self._flights),
+            start=self._executor.start,
+            clock=self._clock,
+            poll_shortest=1,
+            poll_longest=1,
+        )
+
+    async def _find_more(self) -> bool:
+        """Fire schedules that are due, and find jobs in queues that no task names."""
+        fired = await self._store.run(fire_due())
+        if fired.errors:
+            raise StagepostError(f"schedules cannot fire: {dict(fired.errors)}")
+        if fired.runs or self._only_given:
+            return bool(fired.runs)
+        known = {task.name for task in self._app.registry}
+        queued = await self._store.run(list_jobs(states=[JobState.QUEUED], most=MOST_RUNS))
+        new = {job.queue_name for job in queued if job.task_name in known} - set(self._queues)
+        self._queues += sorted(new)
+        return bool(new)
+
+    async def _move_on(self, target: int | None) -> bool:
+        """Move the clock to the next due time, unless that is too late; returns whether it was moved."""
+        if target is None:
+            return False
+        dues = [await self._store.run(next_due()), await self._store.run(next_schedule_due())]
+        due = min((due for due in dues if due is not None and due > timedelta(0)), default=None)
+        if due is None or self._now() + due // timedelta(microseconds=1) > target:
+            return False
+        self._clock.advance(due)
+        return True
+
+    async def _look_at(self, job: LeasedJob, outcome: Outcome) -> Run:
+        """Say how an attempt left its job, which its handler may have ended otherwise than it returned."""
+        state = (await self._store.run(get(job.id))).state
+        match outcome:
+            case Failed(error=error, traceback=traceback) | Refused(error=error, traceback=traceback):
+                return Run(job.id, job.task_name, job.attempt, state, error, traceback)
+            case Abandoned(reason=error) | Crashed(error=error):
+                return Run(job.id, job.task_name, job.attempt, state, error)
+            case _:
+                return Run(job.id, job.task_name, job.attempt, state)
+
+    def _instant(self, until: timedelta | datetime) -> int:
+        if isinstance(until, timedelta):
+            return self._now() + until // timedelta(microseconds=1)
+        return self._now() + (until - to_datetime(self._now())) // timedelta(microseconds=1)
+
+    def _now(self) -> int:
+        return self._clock.instant() or 0
+
+
+class SameProcess(ChildPool):
+    """Runs tasks that ask for a process in this one: a child would not see the test's database and patches."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def run(self, job: LeasedJob, task: Task[..., Any], running: list[Child]) -> Reply:  # noqa: ARG002 - there is none
+        """Run an attempt in the thread that would wait for the child."""
+        context = JobContext(job, task, self._clock)
+        with entered(context):
+            outcome = perform(context, task)
+        return Reply(outcome, context.settled_in_transaction)
+
+
+class Recorder(Finisher):
+    """Keeps what attempts gave, for the summary."""
+
+    def __init__(self, store: AsyncStore, flights: Flights) -> None:
+        super().__init__(store, flights)
+        self._outcomes: list[tuple[LeasedJob, Outcome]] = []
+
+    def put(self, flight: Flight, outcome: Outcome, *, may_be_settled: bool = False) -> None:
+        """Take an outcome; one given back unrun is none."""
+        if not isinstance(outcome, Released):
+            self._outcomes.append((flight.job, outcome))
+        super().put(flight, outcome, may_be_settled=may_be_settled)
+
+    def taken(self) -> list[tuple[LeasedJob, Outcome]]:
+        """Hand over what was kept."""
+        taken, self._outcomes = self._outcomes, []
+        return taken

@@ -1,0 +1,110 @@
+"""What a test enqueued, and whether that is what it should have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stagepost.errors import PayloadError, UnknownTask
+from stagepost.model.job import Job
+from stagepost.model.lifecycle import JobState
+from stagepost.store.jobs import list_jobs
+from stagepost.store.statement import Steps, query
+from stagepost.task import Registry, Task
+
+__all__ = ["EnqueuedJob", "Wanted", "jobs_since"]
+
+PAGE = 500
+SHOWN = 20
+
+
+@query
+def jobs_since(since: str) -> Steps[list[Job]]:
+    """List jobs with larger ids, live and ended, oldest first."""
+    found: list[Job] = []
+    before: str | None = None
+    while True:
+        page = yield from list_jobs(before=before, most=PAGE).start()
+        found += [job for job in page if job.id > since]
+        if len(page) < PAGE or page[-1].id <= since:
+            return found[::-1]
+        before = page[-1].id
+
+
+@dataclass(frozen=True)
+class EnqueuedJob:
+    """A job that was asked for."""
+
+    job: Job
+    arguments: Mapping[str, Any]
+    """As its task gets them, by name, with defaults filled in; as plain JSON if the task is not known here."""
+
+    @classmethod
+    def of(cls, job: Job, registry: Registry) -> EnqueuedJob:
+        """Decode the arguments of a job."""
+        try:
+            args, kwargs = registry.get(job.task_name).signature.decode(job.payload)
+            bound = _signature(registry.get(job.task_name)).bind(*args, **kwargs)
+        except (UnknownTask, PayloadError):
+            return cls(job, msgspec.json.decode(job.payload))
+        bound.apply_defaults()
+        return cls(job, bound.arguments)
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.job.id
+
+    @property
+    def state(self) -> JobState:
+        """The state it was in when it was looked at."""
+        return self.job.state
+
+    def __str__(self) -> str:
+        return f"{self.job.task_name}({_shown(self.arguments)}) in queue {self.job.queue_name!r}, {self.job.state}"
+
+
+class Wanted:
+    """What a test expects to have been enqueued; a count of None asks for one or more."""
+
+    def __init__(
+        self, task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], count: int | None
+    ) -> None:
+        self._task = task
+        self._count = count
+        self._arguments = _signature(task).bind_partial(*args, **kwargs).arguments
+
+    def check(self, enqueued: list[EnqueuedJob]) -> list[EnqueuedJob]:
+        """Return those that match, or fail with a list of what there is."""
+        __tracebackhide__ = True
+        matching = [job for job in enqueued if self._matches(job)]
+        if bool(matching) if self._count is None else len(matching) == self._count:
+            return matching
+        expected = "at least 1" if self._count is None else str(self._count)
+        lines = [f"  {job}" for job in enqueued[-SHOWN:]] or ["  nothing"]
+        if len(enqueued) > SHOWN:
+            lines.insert(0, f"  … and {len(enqueued) - SHOWN} before these")
+        raise AssertionError(
+            f"{len(matching)} jobs of {self._task.name}({_shown(self._arguments)}) were enqueued, "
+            f"{expected} expected. Enqueued were:\n" + "\n".join(lines)
+        )
+
+    def _matches(self, enqueued: EnqueuedJob) -> bool:
+        if enqueued.job.task_name != self._task.name:
+            return False
+        given = enqueued.arguments
+        return all(name in given and given[name] == value for name, value in self._arguments.items())
+
+
+def _signature(task: Task[..., Any]) -> inspect.Signature:
+    signature = inspect.signature(task.function)
+    parameters = list(signature.parameters.values())
+    return signature.replace(parameters=parameters[1:] if task.wants_context else parameters)
+
+
+def _shown(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())

@@ -1,0 +1,155 @@
+"""Clients that run a job where it is enqueued, before `enqueue` returns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+
+from stagepost.client import App, AsyncClient, Client, JobContext
+from stagepost.client.context import entered, outcome_of
+from stagepost.model.context import JobIdentity, identified
+from stagepost.model.identity import new_id
+from stagepost.model.job import Enqueued, LeasedJob, NewJob
+from stagepost.model.outcome import Abandoned, Outcome, Released, Snoozed
+from stagepost.store import jobs
+from stagepost.store.leases import claim, settle
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Steps, query
+from stagepost.store.transaction import run_in, run_in_async
+
+__all__ = ["AsyncInlineClient", "InlineClient"]
+
+T = TypeVar("T")
+
+MOST_QUEUED = 1000
+
+
+class InlineClient(Client):
+    """Runs plain tasks in the calling thread, and `async def` ones on a loop made for them."""
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app.store, app.registry)
+        self._attempts = Attempts(app)
+
+    def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
+        """Store one job and run it."""
+        if tx is not None:
+            run_in(tx, _nothing(), clock=self._store.clock)
+        enqueued, leased = self._attempts.take(job)
+        if leased is not None:
+            is_async = self._registry.get(leased.task_name).is_async
+            (_on_a_loop if is_async else _without_a_loop)(lambda: self._attempts.run(leased))
+        return enqueued
+
+    def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
+        """Store and run one job after the other; the first that raises is the last."""
+        return [self.enqueue(job, tx=tx) for job in new_jobs]
+
+
+class AsyncInlineClient(AsyncClient):
+    """Runs tasks in the calling coroutine; plain ones block its loop."""
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app.async_store, app.registry)
+        self._attempts = Attempts(app)
+
+    async def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
+        """Store one job and run it."""
+        if tx is not None:
+            await run_in_async(tx, _nothing(), clock=self._store.store.clock)
+        enqueued, leased = self._attempts.take(job)
+        if leased is not None:
+            await self._attempts.run(leased)
+        return enqueued
+
+    async def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
+        """Store and run one job after the other; the first that raises is the last."""
+        return [await self.enqueue(job, tx=tx) for job in new_jobs]
+
+
+class Attempts:
+    """Stores, leases and settles jobs of a test; what runs in between is up to the caller."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._owner = new_id()
+        self._taking = threading.Lock()
+
+    def take(self, job: NewJob) -> tuple[Enqueued, LeasedJob | None]:
+        """Store a job as due and unlimited, and lease it if this made it and its queue is not paused."""
+        store = self._app.store
+        due = msgspec.structs.replace(job, delay_us=0, available_at=None, limit_key=None, limit=None)
+        with self._taking:
+            enqueued = store.run(jobs.enqueue(due))
+            if not enqueued.is_new:
+                return enqueued, None
+            leased = store.run(
+                claim(
+                    job.queue_name,
+                    owner=self._owner,
+                    task_names=[job.task_name],
+                    slots=MOST_QUEUED,
+                    lease=self._app.settings.lease_duration,
+                )
+            )
+            # Such as jobs that the test restarted: they wait for drain().
+            others = [Settlement.of(other, Released()) for other in leased if other.id != job.id]
+            if others:
+                store.run(settle(others))
+        return enqueued, next((mine for mine in leased if mine.id == job.id), None)
+
+    async def run(self, job: LeasedJob) -> None:
+        """Run one attempt and settle it; what the task raised is raised here. Suspends only where the task does."""
+        task = self._app.registry.get(job.task_name)
+        context = JobContext(job, task, self._app.clock)
+        with entered(context), identified(JobIdentity(job.id, job.task_name, job.attempt), context.trace):
+            try:
+                args, kwargs = task.signature.decode(job.payload)
+                result = task.function(*((context,) if task.wants_context else ()), *args, **kwargs)
+                outcome: Outcome = context.completed(await result if task.is_async else result)
+            except BaseException as error:
+                outcome = outcome_of(error, job, task)
+                if not isinstance(outcome, Snoozed | Abandoned):
+                    self._settle(job, outcome)
+                    raise
+        self._settle(job, outcome)
+
+    def _settle(self, job: LeasedJob, outcome: Outcome) -> None:
+        self._app.store.run(settle([Settlement.of(job, outcome)]))
+
+
+def _without_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine that never suspends, where we are."""
+    try:
+        start().send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("a plain function cannot suspend")
+
+
+def _on_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine on a loop of its own: here, or in a thread where this one's loop is running already."""
+
+    def run() -> T:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(start())
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(contextvars.copy_context().run, run).result()
+
+
+@query
+def _nothing() -> Steps[None]:
+    """Write nothing, and raise what production would if the connection could not be written through."""
+    yield from ()

@@ -1,0 +1,1 @@
+"""The `stagepost` command, run in this process and in others."""

@@ -1,0 +1,50 @@
+"""Fixtures: a project on SQLite, or on each database."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stagepost.store.migrate import migrate
+from tests.acceptance.cli.command_line import CommandLine
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to be in; modules imported from it are forgotten, and logging is put back."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    modules, root = set(sys.modules), logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield tmp_path
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def shop(folder: Path) -> Iterator[CommandLine]:
+    """A project on an empty SQLite file."""
+    line = CommandLine(folder, f"sqlite:///{folder}/stagepost.db")
+    migrate(line.store)
+    yield line
+    line.store.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
+def shop_anywhere(request: pytest.FixtureRequest, folder: Path) -> Iterator[CommandLine]:
+    """A project on an empty database of each kind."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{folder}/stagepost.db"
+    else:
+        url = request.getfixturevalue(f"{request.param}_database")
+    line = CommandLine(folder, url)
+    migrate(line.store)
+    yield line
+    line.store.close()

@@ -1,0 +1,83 @@
+"""`stagepost dead`."""
+
+from __future__ import annotations
+
+from tests.acceptance.cli.command_line import CommandLine
+
+
+def bury(shop: CommandLine, *, refused: int, failed: int) -> list[str]:
+    """Let so many jobs fail for good."""
+    ids = [shop.enqueue("refuse", str(number)) for number in range(refused)]
+    ids += [shop.enqueue("fail", str(number)) for number in range(failed)]
+    shop.work()
+    return ids
+
+
+def test_dead_letters_are_grouped_by_reason_and_retried_by_group(shop_anywhere: CommandLine) -> None:
+    shop = shop_anywhere
+    bury(shop, refused=3, failed=1)
+    groups = shop.json("dead", "list")["groups"]
+
+    shop.says("dead", "retry", "--group", groups[0]["group"], "--yes")
+
+    assert [(group["task"], group["jobs"]) for group in groups] == [("shop.refuse", 3), ("shop.fail", 1)]
+    assert groups[0]["reason"] == "Permanent: order # has no address"
+    assert len(shop.json("jobs", "list", "--state", "queued")["jobs"]) == 3
+    assert [group["task"] for group in shop.json("dead", "list")["groups"]] == ["shop.fail"]
+
+
+def test_one_dead_letter_is_shown(shop: CommandLine) -> None:
+    [job_id] = bury(shop, refused=1, failed=0)
+
+    assert "order 0 has no address" in shop.says("dead", "show", job_id)
+
+
+def test_a_job_that_is_no_dead_letter_is_not_shown_as_one(shop: CommandLine) -> None:
+    job_id = shop.enqueue("mail", '"ada"')
+
+    assert f"Job {job_id} is queued, no dead letter." in shop.fails(1, "dead", "show", job_id)
+
+
+def test_the_jobs_of_a_group_are_listed_page_by_page(shop: CommandLine) -> None:
+    ids = bury(shop, refused=3, failed=1)[:3]
+    group = shop.json("dead", "list")["groups"][0]["group"]
+
+    first = shop.json("dead", "list", "--group", group, "--limit", "2")
+    second = shop.json("dead", "list", "--group", group, "--limit", "2", "--before", first["next_before"])
+
+    assert sorted(job["id"] for job in first["jobs"] + second["jobs"]) == sorted(ids)
+
+
+def test_single_ones_are_retried_without_a_question(shop: CommandLine) -> None:
+    [job_id] = bury(shop, refused=1, failed=0)
+
+    assert shop.says("dead", "retry", job_id) == "One dead letter is queued again.\n"
+
+
+def test_all_are_discarded_only_when_someone_is_sure(shop: CommandLine) -> None:
+    bury(shop, refused=2, failed=1)
+
+    message = shop.fails(2, "dead", "discard", "--all")
+    assert "Delete all 3 dead letters for good? Nobody is there to answer: add --yes" in message
+    assert shop.says("dead", "discard", "--all", "--yes") == "3 dead letters are deleted.\n"
+    assert shop.json("dead", "list")["groups"] == []
+
+
+def test_one_whose_unique_key_is_taken_does_not_keep_the_others_dead(shop: CommandLine) -> None:
+    first = shop.enqueue("refuse", "1", "--unique-key", "k")
+    second = shop.enqueue("refuse", "2")
+    shop.work()
+    holder = shop.enqueue("refuse", "3", "--unique-key", "k")
+
+    result = shop.run("dead", "retry", "--all", "--yes", "--json")
+
+    assert result.exit_code == 1
+    assert holder in result.stderr
+    states = {job["id"]: job["state"] for job in shop.json("jobs", "list")["jobs"]}
+    assert (states[first], states[second]) == ("failed", "queued")
+
+
+def test_it_must_be_said_which_ones(shop: CommandLine) -> None:
+    assert "Say which" in shop.fails(2, "dead", "retry")
+    assert "Say which" in shop.fails(2, "dead", "discard", "--all", "--group", "x")
+    assert "There is no group 'x'" in shop.fails(1, "dead", "retry", "--group", "x")

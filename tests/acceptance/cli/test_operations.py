@@ -1,0 +1,190 @@
+"""`stagepost queues`, `schedules`, `workers`, `health`, `migrate`, `top` and `bench`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from datetime import timedelta
+
+import pytest
+
+from stagepost.store.leases import claim
+from stagepost.store.workers import say_hello
+from tests.acceptance.cli.command_line import CommandLine
+
+
+def greet(shop: CommandLine) -> None:
+    """Let a worker say that it is there."""
+    shop.store.run(say_hello("w1", host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3))
+
+
+def test_a_queue_is_paused_and_resumed(shop: CommandLine) -> None:
+    job_id = shop.enqueue("mail", '"ada"')
+
+    assert shop.says("queues", "pause", "default") == "Queue default is paused.\n"
+    shop.work()
+    assert shop.json("jobs", "show", job_id)["state"] == "queued"
+    assert "paused" in shop.says("queues", "list")
+    assert shop.says("queues", "resume", "default") == "Queue default is running.\n"
+    shop.work()
+    assert shop.json("jobs", "show", job_id)["state"] == "completed"
+
+
+def test_limits_that_are_not_named_stay_as_they_are(shop: CommandLine) -> None:
+    shop.says("queues", "limit", "default", "--max-running", "2", "--rate", "5")
+
+    shop.says("queues", "limit", "default", "--max-running", "off")
+    [queue] = shop.json("queues", "list")["queues"]
+
+    assert (queue["max_running"], queue["rate"], queue["burst"]) == (None, 5.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "Say what to limit"),
+        (("--rate", "many"), "is neither a number nor `off`"),
+        (("--max-running", "0"), "Give 1 or more, or pause the queue"),
+    ],
+)
+def test_limits_that_cannot_work_are_explained(shop: CommandLine, options: tuple[str, ...], expected: str) -> None:
+    assert expected in shop.fails(2, "queues", "limit", "default", *options)
+
+
+def test_how_a_queue_stands_is_listed(shop: CommandLine) -> None:
+    shop.enqueue("mail", '"ada"')
+    shop.enqueue("mail", '"bob"', "--delay", "1h")
+
+    [queue] = shop.json("queues", "list")["queues"]
+
+    assert (queue["name"], queue["jobs"]["queued"], queue["jobs"]["scheduled"]) == ("default", 1, 1)
+    assert queue["lag_seconds"] >= 0
+
+
+def test_a_schedule_is_listed_run_paused_and_resumed(shop: CommandLine) -> None:
+    shop.work()
+
+    [schedule] = shop.json("schedules", "list")["schedules"]
+    run = shop.json("schedules", "run", "nightly")
+
+    assert (schedule["name"], schedule["rule"], schedule["paused_at"]) == ("nightly", "0 3 * * *", None)
+    assert shop.json("jobs", "show", run["id"])["arguments"] == {"to": "the boss"}
+    assert shop.json("schedules", "pause", "nightly")["paused_at"] is not None
+    assert shop.says("schedules", "resume", "nightly") == "Schedule nightly is running.\n"
+    assert "there is no such schedule" in shop.fails(1, "schedules", "run", "weekly")
+
+
+def test_workers_are_listed(shop: CommandLine) -> None:
+    greet(shop)
+
+    [worker] = shop.json("workers", "list")["workers"]
+
+    assert (worker["host"], worker["pid"], worker["slots"]) == ("here", 42, 3)
+    assert "alive" in shop.says("workers", "list")
+
+
+def test_health_is_bad_without_a_worker_and_good_with_one(shop_anywhere: CommandLine) -> None:
+    shop = shop_anywhere
+
+    alone = shop.run("health", "--json")
+    greet(shop)
+    served = shop.run("health", "--json")
+
+    assert alone.exit_code == 1
+    statuses = {check["name"]: check["status"] for check in json.loads(alone.stdout)["checks"]}
+    assert (statuses["database"], statuses["schema"], statuses["workers"]) == ("ok", "ok", "failed")
+    assert served.exit_code == 0
+    assert json.loads(served.stdout)["healthy"] is True
+
+
+def test_health_without_a_database_is_exit_code_1(shop: CommandLine) -> None:
+    result = shop.run("health", "--database", "mysql://nobody@127.0.0.1:1/x")
+
+    assert result.exit_code == 1
+    assert "cannot be reached" in result.stdout
+
+
+def test_health_of_an_old_schema_is_bad_and_says_what_to_do(shop: CommandLine) -> None:
+    (shop.folder / "empty.db").touch()
+
+    result = shop.run("health", "--database-only", "--database", "sqlite:///empty.db")
+
+    assert result.exit_code == 1
+    assert "Run `stagepost migrate`" in result.stdout
+
+
+def test_health_is_bad_when_no_worker_knows_a_task_that_waits(shop: CommandLine) -> None:
+    shop.store.run(say_hello("w1", host="here", pid=42, queues=["default"], tasks=["other"], slots=3))
+    shop.enqueue("mail", '"ada"')
+    with shop.store.transaction() as connection:
+        connection.execute("update stagepost_job set available_at = available_at - 3600000000", {})
+
+    result = shop.run("health")
+
+    assert result.exit_code == 1
+    assert "1 jobs of task 'shop.mail' wait in queue 'default'" in result.stdout
+
+
+def test_migrate_applies_once_and_tells_the_status(shop: CommandLine) -> None:
+    new = ("--database", "sqlite:///new.db")
+    (shop.folder / "new.db").touch()
+
+    assert shop.run("migrate", "--status", *new).exit_code == 4
+    assert shop.says("migrate", *new) == "Applied 0001_initial.\n"
+    assert shop.says("migrate", *new) == "The tables are up to date.\n"
+    assert shop.json("migrate", "--status", *new) == {"applied": ["0001_initial"], "missing": []}
+
+
+def test_the_printed_sql_makes_a_database_that_is_up_to_date(shop: CommandLine) -> None:
+    script = shop.says("migrate", "--sql", "--database", "sqlite:///by_hand.db")
+    connection = sqlite3.connect(shop.folder / "by_hand.db")
+    connection.executescript(script)
+    connection.close()
+
+    assert shop.json("migrate", "--status", "--database", "sqlite:///by_hand.db")["missing"] == []
+    assert shop.says("migrate", "--sql", "--since", "1").count("create table") == 1
+
+
+@pytest.mark.parametrize("url", ["postgresql://h/x", "mysql://h/x"])
+def test_sql_is_printed_without_a_server(shop: CommandLine, url: str) -> None:
+    assert "create table stagepost_job" in shop.says("migrate", "--sql", "--database", url)
+
+
+def test_top_shows_queues_workers_and_rates_once(shop_anywhere: CommandLine) -> None:
+    shop = shop_anywhere
+    shop.enqueue("mail", '"ada"')
+    shop.work()
+    shop.enqueue("mail", '"bob"')
+    greet(shop)
+
+    shown = json.loads(shop.says("top", "--once", "--json"))
+
+    assert shown["live"] == 1
+    assert shown["ended_per_second"]["completed"] == 0.1
+    assert [queue["name"] for queue in shown["queues"]] == ["default"]
+    assert [worker["pid"] for worker in shown["workers"]] == [42]
+    assert "1 live jobs" in shop.says("top", "--once")
+
+
+def test_bench_measures_and_leaves_nothing_behind(shop_anywhere: CommandLine) -> None:
+    shop = shop_anywhere
+    kept = shop.enqueue("mail", '"ada"')
+
+    measured = shop.json("bench", "--jobs", "300")
+
+    assert measured["jobs"] == 300
+    assert measured["drained_per_second"] > 0
+    assert [job["id"] for job in shop.json("jobs", "list")["jobs"]] == [kept]
+
+
+def test_bench_leaves_nothing_behind_when_it_breaks_off(shop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        [queue] = shop.json("queues", "list")["queues"]
+        names = ["stagepost.bench.nothing"]
+        shop.store.run(claim(queue["name"], owner="w", task_names=names, slots=3, lease=timedelta(minutes=1)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stagepost.cli.bench.Benchmark._drain", broken)
+
+    assert shop.run("bench", "--jobs", "50").exit_code == 1
+    assert shop.json("jobs", "list")["jobs"] == []

@@ -1,0 +1,83 @@
+"""F1 to F4: a worker dies at the worst moments, each exactly where a transaction begins or ceases to count."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from stagepost.store import Store
+from stagepost.store.connection import database_at
+from stagepost.store.jobs import enqueue_many
+from tests.fault.arena import Arena, jobs_of
+from tests.fault.injection import Blow, Injection, Injector, Killed
+from tests.fault.trapped import HANDLER, KillPoint, Moment, Step, TrappedDatabase
+
+POINTS = [
+    KillPoint(statement, Step.COMMIT, moment)
+    for statement in (
+        "claim_jobs",  # F1
+        HANDLER,  # F3, F4
+        "end_jobs",
+        "reschedule_jobs",
+        "renew_leases",
+        "promote_due_jobs",
+    )
+    for moment in Moment
+]
+
+
+def test_a_worker_that_dies_around_a_commit_costs_an_attempt_and_nothing_else(arena: Arena) -> None:
+    queues = [f"{point.statement}-{point.moment}" for point in POINTS]
+    jobs = [job for queue in queues for job in enqueue_every_kind(arena, queue)]
+
+    doomed = [arena.start_worker(kill_point=point, queues=[queue]) for point, queue in zip(POINTS, queues, strict=True)]
+    fates = [worker.wait() for worker in doomed]
+    arena.start_worker(queues=queues)
+    arena.wait_for_end(jobs)
+
+    assert fates == [-signal.SIGKILL] * len(POINTS)
+    evidence = arena.verify(grace_us=3_000_000)
+    assert {job.state for job in evidence.jobs.values()} == {"completed"}
+
+
+def enqueue_every_kind(arena: Arena, queue: str) -> list[str]:
+    kinds = ("transfer", "transfer_flaky", "note", "note_flaky")
+    slow = jobs_of("transfer", queue=queue, seconds=0.6)
+    return arena.submit([*slow, *(job for task in kinds for job in jobs_of(task, 2, queue=queue))])
+
+
+def test_a_worker_that_dies_after_an_effect_outside_repeats_it_under_the_same_key(arena: Arena) -> None:
+    """F2."""
+    jobs = arena.enqueue("note_then_die", 2, queue="fatal")
+    doomed = arena.start_worker(queues=["fatal"], concurrency=1, prefetch=0)
+    assert doomed.wait() == -signal.SIGKILL
+    assert arena.start_worker(queues=["fatal"], concurrency=1, prefetch=0).wait() == -signal.SIGKILL
+
+    arena.start_worker(queues=["fatal"])
+    arena.wait_for_end(jobs)
+
+    arena.verify(grace_us=3_000_000)
+    assert [(note.job_id, note.attempt) for note in arena.notes("effect")] == [
+        (job, attempt) for attempt in (1, 2) for job in jobs
+    ]
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_a_producer_that_dies_around_its_commit_can_ask_again(arena: Arena, moment: Moment) -> None:
+    """The producer's journal says `maybe`; asking again under the same ids settles it, exactly once."""
+    asked = jobs_of("transfer", 10)
+    commit = 4 if arena.backend.name != "mariadb" else 5
+    injector = Injector(Injection(commit, moment, Blow.DEATH), arena.backend.dialect.name)
+    dying = Store(TrappedDatabase(database_at(arena.url), injector))
+    arena.journal.ask(job.id for job in asked)
+    with pytest.raises(Killed):
+        dying.run(enqueue_many(asked))
+    assert injector.calls[-1].step is Step.COMMIT
+
+    jobs = arena.submit(asked)
+    arena.start_worker()
+    arena.wait_for_end(jobs)
+
+    evidence = arena.verify()
+    assert sorted(evidence.jobs) == sorted(jobs)

@@ -1,0 +1,170 @@
+"""The oracle itself: it says nothing of a sound run, and names every violation that is planted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagepost.model.identity import new_id
+from tests.fault.backends import Backend
+from tests.fault.oracle import INVARIANTS, verify, violations
+from tests.fault.records import Counter, Evidence, JobRow, Journal, Note, Sample, Sink, gather
+
+SOUND = JobRow(
+    id="a",
+    task="transfer",
+    queue="default",
+    state="completed",
+    attempt=2,
+    failures=1,
+    crashes=0,
+    max_attempts=5,
+    owner="w2",
+    key=None,
+    lease_left_us=None,
+    waited_us=None,
+    error=None,
+    reason=None,
+)
+RUNNING = replace(SOUND, state="running", lease_left_us=500_000)
+
+
+def evidence(*jobs: JobRow, **facts: Any) -> Evidence:
+    """A sound run of some jobs, but for what the test changes."""
+    rows = {job.id: job for job in jobs or [SOUND]}
+    sound: dict[str, Any] = {
+        "seed": 7,
+        "jobs": rows,
+        "samples": [Sample(rows)],
+        "accepted": set(rows),
+        "asked": set(rows),
+        "ledger": [(job.id, job.attempt) for job in rows.values() if job.state == "completed"],
+        "notes": [Note(job.id, job.attempt, "start", str(job.owner), 1) for job in rows.values()],
+        "failures": [("a", 1)],
+    }
+    return Evidence(**(sound | facts))
+
+
+def test_a_sound_run_has_no_violation() -> None:
+    assert violations(evidence()) == {}
+
+
+@pytest.mark.parametrize(
+    ("invariant", "planted"),
+    [
+        pytest.param("I1", evidence(accepted={"a", "b"}, asked={"a", "b"}), id="an accepted job is gone"),
+        pytest.param("I1", evidence(replace(SOUND, state="retrying"), ledger=[]), id="a job has not ended"),
+        pytest.param("I2", evidence(ledger=[("a", 2), ("a", 2)]), id="an effect happened twice"),
+        pytest.param("I2", evidence(ledger=[]), id="an effect did not happen"),
+        pytest.param("I2", evidence(ledger=[("a", 1)]), id="an effect is of an older attempt"),
+        pytest.param(
+            "I2",
+            evidence(replace(SOUND, state="failed", error="e", reason="r"), ledger=[("a", 2)]),
+            id="a failed job has an effect",
+        ),
+        pytest.param("I2", evidence(ledger=[("a", 2), ("z", 1)]), id="an effect is of no job"),
+        pytest.param("I3", evidence(replace(SOUND, task="note"), ledger=[]), id="an effect outside is missing"),
+        pytest.param(
+            "I3",
+            evidence(notes=[Note("a", 2, "start", "w2", 1), *[Note("a", 2, "effect", "w2", 1)] * 2]),
+            id="an attempt reached the sink twice",
+        ),
+        pytest.param(
+            "I4",
+            evidence(notes=[Note("a", 2, "start", "w2", 1), Note("a", 2, "start", "w1", 2)]),
+            id="an attempt was started twice",
+        ),
+        pytest.param(
+            "I4", evidence(notes=[Note("a", 2, "start", "w1", 1)]), id="another than the starter completed it"
+        ),
+        pytest.param("I4", evidence(failures=[("a", 3)]), id="a failure of an attempt that never was"),
+        pytest.param(
+            "I4",
+            evidence(samples=[Sample({"a": replace(RUNNING, attempt=3)}), Sample({"a": SOUND})]),
+            id="an attempt number shrank",
+        ),
+        pytest.param(
+            "I5",
+            evidence(samples=[Sample({"a": replace(RUNNING, lease_left_us=-15_100_000)}), Sample({"a": SOUND})]),
+            id="a job ran on without a lease",
+        ),
+        pytest.param(
+            "I5",
+            evidence(
+                samples=[Sample({"a": replace(RUNNING, state="queued", waited_us=61_000_000)}), Sample({"a": SOUND})]
+            ),
+            id="a job was left in its queue",
+        ),
+        pytest.param(
+            "I6",
+            evidence(samples=[Sample({"a": replace(SOUND, state="dead_letter")}), Sample({"a": SOUND})]),
+            id="an ended job changed",
+        ),
+        pytest.param("I6", evidence(samples=[Sample({"a": SOUND}), Sample({})]), id="an ended job vanished"),
+        pytest.param("I7", evidence(counters=[Counter("batch 1", 3, 2)]), id="a counter is off"),
+        pytest.param("I8", evidence(asked=set(), accepted=set()), id="a job nobody asked for"),
+        pytest.param(
+            "I8",
+            evidence(replace(SOUND, key="k"), replace(SOUND, id="b", key="k"), failures=[]),
+            id="two jobs of one key",
+        ),
+        pytest.param("I11", evidence(replace(SOUND, failures=6)), id="too many failures"),
+        pytest.param("I11", evidence(replace(SOUND, crashes=4)), id="too many crashes"),
+        pytest.param(
+            "I11", evidence(replace(SOUND, state="dead_letter", failures=5), ledger=[]), id="parked without a reason"
+        ),
+        pytest.param(
+            "I11",
+            evidence(replace(SOUND, state="dead_letter", error="e", reason="r", crashes=2), ledger=[]),
+            id="parked too early",
+        ),
+        pytest.param("I15", evidence(runs=[("s", 1, "a"), ("s", 1, "a")]), id="a schedule fired twice"),
+        pytest.param("I15", evidence(runs=[("s", 1, "b")]), id="a firing has no job"),
+    ],
+)
+def test_a_planted_violation_is_named(invariant: str, planted: Evidence) -> None:
+    assert set(violations(planted)) == {invariant}
+
+
+def test_an_operators_action_excuses_a_change_of_what_had_ended() -> None:
+    restarted = evidence(
+        samples=[Sample({"a": replace(SOUND, state="dead_letter")}), Sample({"a": SOUND})], operated={"a"}
+    )
+
+    assert violations(restarted) == {}
+
+
+def test_a_violation_is_reported_with_its_offenders_and_the_seed() -> None:
+    with pytest.raises(AssertionError, match=r"(?s)seed 7: I2 broken.*I2: a \(transfer\)"):
+        verify(evidence(ledger=[]))
+
+
+def test_every_invariant_has_a_planted_violation() -> None:
+    [mark] = [mark for mark in test_a_planted_violation_is_named.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
+
+    assert {case.values[0] for case in mark.args[1]} == set(INVARIANTS)
+
+
+def test_what_is_asked_for_is_in_the_journal_before_it_is_confirmed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+
+    journal.ask(["a", "b"])
+    journal.confirm(["a"])
+
+    assert journal.ids("ok") == {"a"}
+    assert journal.ids("maybe") == {"a", "b"}
+
+
+def test_the_evidence_is_read_from_every_database(backend: Backend, tmp_path: Path) -> None:
+    sink, job_id = Sink(tmp_path / "sink"), new_id()
+    backend.rows("insert into ledger (job_id, attempt, effect, at) values (:id, 1, 'done', 0)", id=job_id)
+    sink.write(job_id, 1, "start", "w")
+
+    found = gather(backend, seed=1, journal=Journal(tmp_path / "journal"), sink=sink)
+
+    assert found.ledger == [(job_id, 1)]
+    assert [note[:4] for note in found.notes] == [(job_id, 1, "start", "w")]
+    assert set(violations(found)) == {"I2"}

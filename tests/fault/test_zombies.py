@@ -1,0 +1,73 @@
+"""F6, F7: a worker stands still beyond its lease, another takes over, the first wakes up and goes on."""
+
+from __future__ import annotations
+
+from tests.fault.arena import LEASE, Arena
+
+ZOMBIES = 25
+WORKERS = 2
+
+
+def test_nothing_of_a_worker_that_overslept_its_lease_is_accepted(arena: Arena) -> None:
+    gate = arena.folder / "gate"
+    jobs = arena.enqueue("transfer_at_gate", ZOMBIES * WORKERS, gate=str(gate))
+    sleepers = [arena.start_worker(concurrency=ZOMBIES, prefetch=0) for _ in range(WORKERS)]
+    arena.wait(lambda: len(arena.notes("at gate")) == len(jobs), "all attempts at the gate")
+
+    for worker in sleepers:
+        worker.pause()
+    arena.start_worker(concurrency=ZOMBIES)
+    arena.wait_for_end(jobs)
+    gate.touch()
+    for worker in sleepers:
+        worker.resume()
+    arena.wait(lambda: len(arena.notes("lease lost")) == len(jobs), "all zombies to be refused")
+
+    evidence = arena.verify(grace_us=3_000_000)
+    assert {job.attempt for job in evidence.jobs.values()} == {2}
+    assert {note.attempt for note in arena.notes("lease lost")} == {1}
+    assert all("lost its lease" in worker.logged() for worker in sleepers)
+
+
+def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_running(arena: Arena) -> None:
+    """F7: the first wakes up while the second is at work."""
+    gate, second_gate = arena.folder / "gate", arena.folder / "second"
+    jobs = arena.enqueue("transfer_at_two_gates", 10, first=str(gate), second=str(second_gate))
+    sleeper = arena.start_worker(concurrency=10, prefetch=0)
+    arena.wait(lambda: len(arena.notes("at gate")) == len(jobs), "all first attempts at the gate")
+
+    sleeper.pause()
+    arena.start_worker(concurrency=10, prefetch=0)
+    arena.wait(lambda: len(arena.notes("at gate")) == 2 * len(jobs), "all second attempts at the gate")
+    owners = {job.id: job.owner for job in arena.jobs().values()}
+    sleeper.resume()
+    gate.touch()
+    arena.wait(lambda: len(arena.notes("lease lost")) == len(jobs), "all zombies to be refused")
+    arena.wait(lambda: "taken over" in sleeper.logged(), "a renewal of the zombie's")
+    assert {job.id: job.owner for job in arena.jobs().values()} == owners
+    second_gate.touch()
+    arena.wait_for_end(jobs)
+
+    evidence = arena.verify(grace_us=3_000_000)
+    assert {job.attempt for job in evidence.jobs.values()} == {2}
+    assert {job.id: job.owner for job in evidence.jobs.values()} == owners
+
+
+def test_a_worker_that_stands_still_inside_its_transaction_commits_all_of_it_or_nothing(arena: Arena) -> None:
+    """The job's row is locked by that transaction: others cannot take it, or wait; either way it counts once."""
+    gate = arena.folder / "gate"
+    jobs = arena.enqueue("transfer_at_gate", 1, gate=str(gate), inside=True)
+    sleeper = arena.start_worker(concurrency=1, prefetch=0)
+    arena.wait(lambda: len(arena.notes("at gate")) == 1, "the attempt before its commit")
+
+    sleeper.pause()
+    if arena.backend.name != "sqlite":  # where that transaction locks everything, not a row
+        others = arena.enqueue("transfer", 5)
+        arena.start_worker()
+        arena.wait_for_end(others)
+        arena.wait(lambda: arena.lease_left(jobs[0]) < -LEASE, "the end of the lease")
+    gate.touch()
+    sleeper.resume()
+    arena.wait_for_end(jobs)
+
+    arena.verify(grace_us=20_000_000)
