@@ -92,11 +92,10 @@ def worker(
         timeout = invocation.settings.shutdown_timeout if shutdown_timeout is None else shutdown_timeout
         sys.exit(asyncio.run(_supervise(command, processes, timeout, until_idle=until_idle)))
     parent = None if lifeline is None else ParentLine(lifeline)
-    if parent is not None and reports_sources:
-        report_sources(parent)
     run_worker(
         invocation,
         parent=parent,
+        reports_sources=reports_sources,
         until_idle=until_idle,
         queues=queues,
         concurrency=concurrency,
@@ -104,9 +103,18 @@ def worker(
     )
 
 
-def run_worker(invocation: Invocation, *, parent: ParentLine | None, until_idle: bool = False, **options: Any) -> None:
+def run_worker(
+    invocation: Invocation,
+    *,
+    parent: ParentLine | None,
+    reports_sources: bool,
+    until_idle: bool,
+    **options: Any,
+) -> None:
     """Run a worker in this process until it is told to stop, or its parent is gone."""
     app = invocation.app
+    if parent is not None and reports_sources:
+        report_sources(parent)
     check_schema(app.store)
 
     async def run() -> None:

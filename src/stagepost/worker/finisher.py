@@ -11,6 +11,7 @@ from stagepost.model.outcome import Outcome, Refused
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import Fence, settle
 from stagepost.store.settlement import Settlement
+from stagepost.store.trouble import Trouble
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
 
@@ -59,14 +60,17 @@ class Finisher(Service):
         self.wake()
 
     async def run_once(self) -> int:
-        """Write one group; what cannot be written stays for the next pass."""
+        """Write one group; what cannot be written now stays for a later pass."""
         group = self._endings[:MOST_AT_ONCE]
         if not group:
             return 0
         held = await self._settle(group)
-        del self._endings[: len(group)]
+        kept = [ending for ending in group if ending.change.fence not in held]
+        # Behind the others: one whose row is locked, by a transaction its handler left open, must not hold them up.
+        self._endings = self._endings[len(group) :] + kept
         for ending in group:
-            self._note(ending, held=held.get(ending.change.fence, False))
+            if ending.change.fence in held:
+                self._note(ending, held=held[ending.change.fence])
         if any(ending.change.limit_key for ending in group):
             self.on_unlimited()
         self._on_settled(len(group))
@@ -78,21 +82,26 @@ class Finisher(Service):
         try:
             changes = [ending.change for ending in group]
             return await self._store.run(settle(changes), patience_seconds=PATIENCE_SECONDS)
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             self._drop_lost()
-            raise
+            if not _is_conflict(error, self._store) or len(group) == 1:
+                raise
+            return await self._settle_singly([ending for ending in group if not ending.flight.is_lost])
         except Exception:
             log.exception("%d outcomes could not be written together; writing them one by one", len(group))
             return await self._settle_singly(group)
 
     async def _settle_singly(self, group: list[Ending]) -> dict[Fence, bool]:
-        """Find the one the store refuses, and fail that job instead of its neighbours."""
+        """Find the one the store refuses, and fail that job instead of its neighbours; leave out what is locked."""
         held: dict[Fence, bool] = {}
         for ending in group:
             try:
-                settled = await self._store.run(settle([ending.change]))
-            except StoreUnavailable:
-                raise
+                settled = await self._store.run(settle([ending.change]), patience_seconds=0)
+            except StoreUnavailable as error:
+                if not _is_conflict(error, self._store):
+                    raise
+                log.warning("job %s: its row is locked; its outcome is written later", ending.change.id)
+                continue
             except Exception as error:
                 reason = f"its outcome could not be stored: {type(error).__name__}: {error}"
                 log.exception("job %s: %s", ending.change.id, reason)
@@ -108,7 +117,7 @@ class Finisher(Service):
             raise
         except Exception:
             log.exception("job %s: it could not be failed, either", ending.change.id)
-            return {}
+            return {ending.change.fence: False}
 
     def _drop_lost(self) -> None:
         """Forget outcomes whose lease ended while the store was away: their jobs are others' by now."""
@@ -125,3 +134,8 @@ class Finisher(Service):
         else:
             self.lost += 1
             log.warning("%s", LeaseLost(ending.change.id, ending.change.attempt))
+
+
+def _is_conflict(error: StoreUnavailable, store: AsyncStore) -> bool:
+    cause = error.__cause__
+    return cause is not None and store.store.dialect.trouble(cause) is Trouble.CONFLICT

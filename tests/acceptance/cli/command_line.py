@@ -66,6 +66,7 @@ class CommandLine:
 
     def run(self, *arguments: str, **environment: str | None) -> Result:
         """Run a command in this process; a variable that is None is not set."""
+        forget_modules_in(self.folder)  # as another process would
         runner = CliRunner(env={**_nothing_set(), **self.environment, **environment})
         return runner.invoke(cli, list(arguments), prog_name="stagepost")
 
@@ -106,6 +107,13 @@ class CommandLine:
             text=True,
             **options,
         )
+
+
+def forget_modules_in(folder: Path) -> None:
+    """Let the next import read a project's files again."""
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
 
 
 def _nothing_set() -> dict[str, None]:

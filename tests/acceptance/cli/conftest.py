@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stagepost.store.migrate import migrate
-from tests.acceptance.cli.command_line import CommandLine
+from tests.acceptance.cli.command_line import CommandLine, forget_modules_in
 
 
 @pytest.fixture
@@ -18,12 +18,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder to be in; modules imported from it are forgotten, and logging is put back."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    modules, root = set(sys.modules), logging.getLogger()
+    root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield tmp_path
-    for name in set(sys.modules) - modules:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
+    forget_modules_in(tmp_path)
     root.handlers[:] = handlers
     root.setLevel(level)
 

@@ -11,7 +11,7 @@ import click
 
 from stagepost.cli.demo.ledger import Audit, Ledger
 from stagepost.cli.demo.plan import FEWEST_ITEMS, KILL_AT, Kind, Plan
-from stagepost.cli.demo.show import LEASE_SECONDS, WORKERS, Show
+from stagepost.cli.demo.show import WORKERS, Show
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
@@ -28,8 +28,9 @@ __all__ = ["demo"]
 )
 @click.option("--quiet", is_flag=True, help="Show only the audit.")
 @click.option("--audit", "run_to_audit", metavar="RUN", help="Only audit a run of before, in the database it used.")
+@click.option("--lease", type=click.FloatRange(min=0.5), default=3.0, hidden=True)
 @click.pass_obj
-def demo(invocation: Invocation, *, items: int, quiet: bool, run_to_audit: str | None) -> None:
+def demo(invocation: Invocation, *, items: int, quiet: bool, run_to_audit: str | None, lease: float) -> None:
     """See it work: many jobs, two workers, one of them killed, and an audit of the result.
 
     It uses a SQLite file of its own, or the database given with --database: there it adds two tables and a queue
@@ -42,8 +43,8 @@ def demo(invocation: Invocation, *, items: int, quiet: bool, run_to_audit: str |
     output, plan = invocation.output, Plan(items)
     folder = Path(tempfile.mkdtemp(prefix="stagepost-demo-"))
     url = invocation.database or f"sqlite:///{folder / 'demo.db'}"
-    output.remark(introduction(plan, url))
-    show = Show(url, plan, run=f"demo-{new_id()[-8:]}", folder=folder, output=output)
+    output.remark(introduction(plan, url, lease=lease))
+    show = Show(url, plan, run=f"demo-{new_id()[-8:]}", folder=folder, lease=lease, output=output)
     try:
         audit = show.play()
     finally:
@@ -54,7 +55,7 @@ def demo(invocation: Invocation, *, items: int, quiet: bool, run_to_audit: str |
         sys.exit(ExitCode.FAILED)
 
 
-def introduction(plan: Plan, url: str) -> str:
+def introduction(plan: Plan, url: str, *, lease: float) -> str:
     """Say what will happen, for someone who has never seen this."""
     return f"""\
 This demo shows that no work is lost and nothing is done twice, even if a worker dies.
@@ -63,7 +64,7 @@ This demo shows that no work is lost and nothing is done twice, even if a worker
   2. {WORKERS} worker processes run them. Most jobs write a line into a ledger, and complete in the same
      transaction. {plan.counts[Kind.STORM]:,} fail once and are tried again. {plan.dead} can never succeed.
   3. When {KILL_AT:.0%} are done, one worker is killed with SIGKILL, as a crash would. Another takes its place.
-     The jobs it was running are free again after {LEASE_SECONDS:g} seconds without a sign of life.
+     The jobs it was running are free again after {lease:g} seconds without a sign of life.
   4. At the end SQL counts the tables: every job must have ended, and every line must be there exactly once.
 """
 

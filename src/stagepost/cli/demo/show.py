@@ -28,7 +28,6 @@ from stagepost.worker.lifeline import Lifeline
 __all__ = ["DemoFailed", "DemoWorker", "Show"]
 
 WORKERS = 2
-LEASE_SECONDS = 3.0
 CHUNK = 2000
 QUIET_SECONDS = 60.0
 """How long nothing may happen before the demo gives up."""
@@ -46,6 +45,7 @@ class DemoWorker:
     log: Path
     url: str
     queue: str
+    lease: float
     lifeline: Lifeline = field(default_factory=Lifeline)
 
     def start(self) -> None:
@@ -54,7 +54,7 @@ class DemoWorker:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.lifeline.command([*command, "--queues", self.queue]),
-                env=_environment(self.url),
+                env=_environment(self.url, self.lease),
                 stdout=log,
                 stderr=log,
                 **self.lifeline.process_options,
@@ -91,8 +91,8 @@ class DemoWorker:
 class Show:
     """One run of the demo on one database."""
 
-    def __init__(self, url: str, plan: Plan, *, run: str, folder: Path, output: Output) -> None:
-        self.url, self.plan, self.run, self.folder = url, plan, run, folder
+    def __init__(self, url: str, plan: Plan, *, run: str, folder: Path, lease: float, output: Output) -> None:
+        self.url, self.plan, self.run, self.folder, self.lease = url, plan, run, folder, lease
         self.seconds = 0.0
         self._output = output
         self._store = Store.at(url)
@@ -132,7 +132,8 @@ class Show:
 
     def _start_worker(self) -> DemoWorker:
         self._started += 1
-        worker = DemoWorker(self._started, self.folder / f"worker-{self._started}.log", self.url, self.run)
+        log = self.folder / f"worker-{self._started}.log"
+        worker = DemoWorker(self._started, log, self.url, self.run, self.lease)
         worker.start()
         self._workers.append(worker)
         return worker
@@ -167,7 +168,7 @@ class Show:
         self._workers.remove(victim)
         bar.say(
             f"Killed worker {victim.number} (process {victim.pid}, SIGKILL) with {left} jobs in "
-            f"its hands. Their leases end within {LEASE_SECONDS:g} s; then others run them."
+            f"its hands. Their leases end within {self.lease:g} s; then others run them."
         )
         replacement = self._start_worker()
         bar.say(f"Started worker {replacement.number} (process {replacement.pid}) in its place.")
@@ -222,12 +223,12 @@ def _demo_tasks(url: str) -> Iterator[App]:
         app.close()
 
 
-def _environment(url: str) -> dict[str, str]:
+def _environment(url: str, lease: float) -> dict[str, str]:
     """Give a worker its settings, the URL included: arguments could be read by everyone on the machine."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("STAGEPOST_")}
     return mine | {
         "STAGEPOST_DATABASE_URL": url,
-        "STAGEPOST_LEASE": str(LEASE_SECONDS),
+        "STAGEPOST_LEASE": str(lease),
         "STAGEPOST_CONCURRENCY": "10",
         "STAGEPOST_PREFETCH": "100",
         "STAGEPOST_POLL_SHORTEST": "0.05",

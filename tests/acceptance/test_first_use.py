@@ -1,0 +1,26 @@
+"""What an app does when it is used for the first time in a process."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from stagepost import App
+
+
+def test_the_first_enqueue_of_a_process_may_be_in_a_transaction_that_has_written_already(tmp_path: Path) -> None:
+    url, path = f"sqlite:///{tmp_path}/shop.db", tmp_path / "shop.db"
+    made = App(url)
+    made.client.jobs()
+    made.close()
+    app = App(url)
+    greet = app.task(name="greet")(lambda name: name)
+
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("create table customer (name text)")
+        connection.execute("insert into customer values ('Ada')")  # from here on nobody else can write
+        job = greet.using(connection).enqueue("Ada")
+
+    assert app.client.job(job.id).payload == '{"name":"Ada"}'
+    app.close()
