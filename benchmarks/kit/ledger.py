@@ -47,6 +47,10 @@ class Ledger:
         """When the first of all jobs began."""
         return min(nanoseconds for nanoseconds in self._starts if nanoseconds) / 1e9
 
+    def last_begun_at(self) -> float:
+        """When the last of all jobs began."""
+        return max(self._starts) / 1e9
+
     def faults(self, *, left: int, ended: int | None) -> list[str]:
         """Say what is wrong: each job must have run once and ended, or be left in the store and never have run.
 

@@ -102,7 +102,11 @@ def drain(
 
 
 def nap(bench: Bench, jobs: int, *, concurrency: int) -> Facts:
-    """Run jobs that sleep, so many at once in one process; `efficiency` is ideal time / time."""
+    """Run jobs that sleep, so many at once in one process; `efficiency` is ideal time / time.
+
+    The time is the handlers', from the first that begins to the last that wakes up: it tells how well slots are kept
+    busy, not how soon a store hears of it.
+    """
     bench.contender.enqueue_naps(range(jobs))
     commands = bench.contender.commands(processes=1, concurrency=concurrency)
     with _crew(bench, jobs, commands) as (crew, ledger, verdict):
@@ -111,7 +115,7 @@ def nap(bench: Bench, jobs: int, *, concurrency: int) -> Facts:
         _watch(crew, ledger, jobs)
         ended_at = _until_nothing_is_left(crew, bench.contender)
         facts = {"count": jobs, **meter.stop(at=ended_at)}
-    facts["seconds"] = ended_at - ledger.first_begun_at()
+    facts["seconds"] = ledger.last_begun_at() + NAP_SECONDS - ledger.first_begun_at()
     ideal = jobs * NAP_SECONDS / concurrency
     return {**facts, "efficiency": ideal / facts["seconds"], **verdict()}
 

@@ -1,6 +1,6 @@
 """Stagepost: a durable task platform for Python."""
 
-from stagepost.client import App, AppTask, AsyncClient, Client, JobContext, JobHandle, current_job
+from stagepost.client import App, AppTask, AsyncAppTask, AsyncClient, Client, JobContext, JobHandle, current_job
 from stagepost.client.limiter import RateLimiter
 from stagepost.clock import ManualClock
 from stagepost.config import Settings
@@ -41,6 +41,7 @@ from stagepost.worker import Worker
 __all__ = [
     "App",
     "AppTask",
+    "AsyncAppTask",
     "AsyncClient",
     "Cancelled",
     "CatchUp",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagepost import App
-from tests.acceptance.pages import Block, blocks_of
+from tests.acceptance.pages import ROOT, Block, blocks_of
 
 SECONDS = 20.0
 """How long a command that only looks may take to see what it should."""
@@ -35,12 +35,16 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     """Give programs this environment's commands, and none of this machine's settings."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith(("STAGEPOST_", "PYTEST_"))}
     programs = os.pathsep.join([str(Path(sys.executable).parent), mine.get("PATH", os.defpath)])
-    return mine | {"PATH": programs, "PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1"} | more
+    return (
+        mine
+        | {"PATH": programs, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "PYTHONUNBUFFERED": "1"}
+        | more
+    )
 
 
 def source_of(block: Block) -> str:
     """Put a block behind those it continues, and its check behind it."""
-    parts = [block.text, "\n".join(line.strip() for line in block.then.strip().splitlines())]
+    parts = [block.text, block.then]
     before = block.word("after")
     while before is not None:
         [found] = [other for other in blocks_of(block.page) if other.word("as") == before]
@@ -56,7 +60,11 @@ def run_python(block: Block, folder: Path, variables: Mapping[str, str]) -> None
     file.write_text(source_of(block), encoding="utf-8")
     if "alone" in block.words:
         done = subprocess.run(
-            [sys.executable, file.name], cwd=folder, env=environment(folder, **variables), capture_output=True, text=True
+            [sys.executable, file.name],
+            cwd=folder,
+            env=environment(folder, **variables),
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, f"{block}:\n{done.stdout}{done.stderr}"
         return
@@ -145,12 +153,11 @@ class Console:
             ["sh", "-c", command],
             cwd=self.folder,
             env=environment(self.folder, **self.variables),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             text=True,
             check=False,
         )
-        return done.stdout
+        return done.stdout if done.returncode == 0 else done.stdout + done.stderr
 
     def _learn(self, shown: str, printed: str) -> None:
         """Note which id the page calls what, where nothing is left out between them."""

@@ -19,10 +19,10 @@ from stagepost import (
     Permanent,
     Retryable,
     RetryPolicy,
-    Settings,
     Snooze,
     Worker,
 )
+from tests.acceptance.conftest import quick_settings
 from tests.acceptance.helpers import AT_ONCE, LIMIT, notes, work, write
 from tests.conformance.bench import Colour, connect_async
 
@@ -378,7 +378,5 @@ async def test_cancelling_tells_a_handler_in_a_thread(app: App) -> None:
 
 def quick_to_notice(app: App) -> Worker:
     """A worker that renews leases, and so notices what was cancelled, every 0.4 s."""
-    app.settings = Settings(
-        **{name: getattr(app.settings, name) for name in Settings.__struct_fields__} | {"lease": 1.2}
-    )
+    app.settings = quick_settings(app.settings.database_url, lease=1.2)
     return Worker(app)

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.conformance.bench import mysql_options
-from tests.conformance.callers import Kind
+from tests.conformance.callers import INSTALLED, Kind
 
 
 def sqlite_path(url: str) -> str:
@@ -236,6 +236,8 @@ def django_kind(database: str, needs: str) -> Kind:
         from django.conf import settings
         from django.db import connections
 
+        if database == "mariadb" and "MySQLdb" not in INSTALLED:  # the driver Django wants
+            import_module("pymysql").install_as_MySQLdb()
         if not settings.configured:
             settings.configure(USE_TZ=True)
             django.setup()
@@ -300,5 +302,5 @@ KINDS = [
     *sqlalchemy_kinds("mariadb", "mysql+pymysql", "pymysql"),
     *sqlalchemy_kinds("mariadb", "mysql+mysqldb", "MySQLdb"),
     *async_sqlalchemy_kinds("mariadb", "mysql+asyncmy", "asyncmy"),
-    django_kind("mariadb", "MySQLdb"),
+    django_kind("mariadb", "pymysql"),
 ]

@@ -22,8 +22,9 @@ from stagepost.store.jobs import enqueue_many
 from tests.fault.backends import Backend
 from tests.fault.nursery import Nursery, WorkerProcess
 from tests.fault.oracle import verify
-from tests.fault.records import Evidence, JobRow, Journal, Note, Sample, Sampler, Sink, gather, sample_of
-from tests.fault.trapped import KillPoint
+from tests.fault.records import SINK, Evidence, JobRow, Journal, Note, Sample, Sampler, Sink, gather, sample_of
+from tests.fault.trapped import KILL_POINT, KillPoint
+from tests.fault.worker_main import QUEUES, TASKS
 
 LEASE = 1.0
 SETTINGS = {
@@ -52,9 +53,11 @@ class Arena:
         self.samples: list[Sample] = []
         self._nursery = nursery
 
-    def enqueue(self, task: str, number: int = 1, *, queue: str = "default", **arguments: Any) -> list[str]:
+    def enqueue(
+        self, task: str, number: int = 1, *, queue: str = "default", tries: int = 5, **arguments: Any
+    ) -> list[str]:
         """Ask for jobs as a careful producer does, and write down what became of the request."""
-        return self.submit(jobs_of(task, number, queue=queue, **arguments))
+        return self.submit(jobs_of(task, number, queue=queue, tries=tries, **arguments))
 
     def submit(self, jobs: Sequence[NewJob]) -> list[str]:
         ids = [job.id for job in jobs]
@@ -72,15 +75,16 @@ class Arena:
         *,
         kill_point: KillPoint | None = None,
         queues: Iterable[str] = (),
+        tasks: Iterable[str] = (),
         environment: dict[str, str] | None = None,
         **settings: Any,
     ) -> WorkerProcess:
-        """Start a worker process; settings are those of `Settings`."""
+        """Start a worker process for some queues and tasks, or all; settings are those of `Settings`."""
         values = {**SETTINGS, "database_url": self.url, **settings}
         variables = {f"STAGEPOST_{name.upper()}": str(value) for name, value in values.items()}
-        variables |= {"FAULT_SINK": str(self.sink.path), "FAULT_QUEUES": ",".join(queues)}
+        variables |= {SINK: str(self.sink.path), QUEUES: ",".join(queues), TASKS: ",".join(tasks)}
         if kill_point is not None:
-            variables["FAULT_KILL_POINT"] = msgspec.json.encode(kill_point).decode()
+            variables[KILL_POINT] = msgspec.json.encode(kill_point).decode()
         return self._nursery.start(variables | (environment or {}))
 
     def jobs(self, ids: Iterable[str] | None = None) -> dict[str, JobRow]:
@@ -109,12 +113,27 @@ class Arena:
 
     def wait_for_end(self, ids: Iterable[str] | None = None, *, seconds: float = 30.0) -> None:
         """Wait until jobs have ended: those given, or all."""
-        chosen = None if ids is None else list(ids)
+        chosen = list(self.jobs() if ids is None else ids)
+        self.wait(lambda: self.have_ended(chosen), "jobs to end", seconds=seconds)
 
-        def ended() -> bool:
-            return all(job.state in FINAL for job in self.jobs(chosen).values())
+    def supervise(self, number: int, condition: Callable[[], bool], *, seconds: float = 30.0, **options: Any) -> int:
+        """Keep so many workers alive until the condition holds; returns how many died."""
+        workers = [self.start_worker(**options) for _ in range(number)]
+        deaths = 0
+        deadline = time.monotonic() + seconds
+        while not condition():
+            dead = [worker for worker in workers if worker.status is not None]
+            deaths += len(dead)
+            workers = [worker for worker in workers if worker not in dead]
+            workers += [self.start_worker(**options) for _ in dead]
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{deaths} deaths in {seconds:g} s; seed {self.seed}{self._report()}")
+            time.sleep(0.02)
+        return deaths
 
-        self.wait(ended, "jobs to end", seconds=seconds)
+    def have_ended(self, ids: Iterable[str]) -> bool:
+        """Whether all of them have."""
+        return all(job.state in FINAL for job in self.jobs(ids).values())
 
     @contextlib.contextmanager
     def sampling(self) -> Iterator[None]:
@@ -144,6 +163,12 @@ class Arena:
         return "".join([f"\n{job}" for job in unfinished[:10]] + logs)
 
 
-def jobs_of(task: str, number: int = 1, *, queue: str = "default", **arguments: Any) -> list[NewJob]:
+def jobs_of(
+    task: str, number: int = 1, *, queue: str = "default", tries: int = 5, **arguments: Any
+) -> list[NewJob]:
+    """Jobs with these arguments, not asked for yet."""
     payload = json.dumps(arguments)
-    return [NewJob(id=new_id(), task_name=task, payload=payload, queue_name=queue) for _ in range(number)]
+    return [
+        NewJob(id=new_id(), task_name=task, payload=payload, queue_name=queue, max_attempts=tries)
+        for _ in range(number)
+    ]

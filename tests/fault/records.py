@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from tests.fault.backends import Backend
 
+SINK = "FAULT_SINK"
+"""The variable that tells a worker's handlers where to write."""
 JOBS = (
     "select id, task_name, queue_name, state, attempts, failures, crashes, max_attempts, locked_by, unique_key, "
     "case when lease_until is null then null else lease_until - :now end, :now - available_at, null, null "

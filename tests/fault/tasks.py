@@ -20,11 +20,9 @@ from stagepost.client import JobContext
 from stagepost.errors import LeaseLost, Retryable
 from stagepost.model.retry import RetryPolicy
 from tests.fault.backends import execute
-from tests.fault.records import Sink
-from tests.fault.trapped import KillPoint, Suicide, TrappedApp
+from tests.fault.records import SINK, Sink
+from tests.fault.trapped import KILL_POINT, KillPoint, Suicide, TrappedApp
 
-SINK = "FAULT_SINK"
-KILL_POINT = "FAULT_KILL_POINT"
 INSERT_EFFECT = "insert into ledger (job_id, attempt, effect, at) values (:id, :attempt, 'done', 0)"
 
 app = TrappedApp(auto_migrate=False)

@@ -21,6 +21,8 @@ from stagepost.store.connection import Connection, Database, database_at
 from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
 from stagepost.store.statement import Rows
 
+KILL_POINT = "FAULT_KILL_POINT"
+"""The variable that tells a worker where to kill itself."""
 HANDLER = "handler"
 """Stands for a transaction of the handler's own, whose statements go past our connection."""
 

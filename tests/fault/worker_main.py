@@ -11,6 +11,7 @@ from stagepost.upkeep.rescuer import Rescuer
 from stagepost.worker import Worker
 
 QUEUES = "FAULT_QUEUES"
+TASKS = "FAULT_TASKS"
 
 
 class QuickWorker(Worker):
@@ -32,7 +33,9 @@ def main() -> None:
     configure_logging()
     from tests.fault.tasks import app
 
-    queues = [name for name in os.environ.get(QUEUES, "").split(",") if name]
+    if known := names_in(TASKS):
+        app.registry._tasks = {name: app.registry.get(name) for name in known}
+    queues = names_in(QUEUES)
 
     async def work() -> None:
         await QuickWorker(app, queues=queues).run(install_signals=True)
@@ -41,6 +44,10 @@ def main() -> None:
         asyncio.run(work())
     finally:
         app.close()
+
+
+def names_in(variable: str) -> list[str]:
+    return [name for name in os.environ.get(variable, "").split(",") if name]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import stagepost
 from stagepost import App, AppTask, AsyncClient, Client, JobContext, JobHandle, Worker, errors
 from stagepost.model.outcome import Outcome
 
-MACHINERY = {"AsyncStore", "LeasedJob", "Request", "Store", "Task", "TaskDecorator"} | {
+MACHINERY = {"AsyncStore", "Clock", "LeasedJob", "Request", "Store", "Task", "TaskDecorator"} | {
     outcome.__name__ for outcome in typing.get_args(Outcome)
 }
 """Types that public objects show to the worker; applications need not name them."""

@@ -24,6 +24,7 @@ from stagepost.store.store import Store
 __all__ = ["dead"]
 
 MOST_GROUPS = 10_000
+MOST_COMPLAINTS = 20
 
 
 @click.group(cls=Group)
@@ -124,19 +125,21 @@ def _handle(
     label: str,
     done_as: str,
 ) -> None:
-    done: list[str] = []
+    done = 0
     refused: dict[str, str] = {}
     with invocation.output.progress(label, chosen.number) as bar:
         for page in act(invocation.store, chosen.pages, actor=default_actor()):
-            done += page.done
+            done += len(page.done)
             refused |= page.refused
             refused |= {job: f"Job {job} is not there any more, or has not ended." for job in page.missing}
-            bar.move_to(len(done) + len(refused))
-    number = "One dead letter is" if len(done) == 1 else f"{len(done):,} dead letters are"
-    document = {"done": len(done), "refused": [{"id": job, "reason": reason} for job, reason in refused.items()]}
-    invocation.output.result(document, lambda: invocation.output.say(f"{number} {done_as}."))
-    for reason in refused.values():
+            bar.move_to(done + len(refused))
+    text = "One dead letter is" if done == 1 else f"{done:,} dead letters are"
+    document = {"done": done, "refused": [{"id": job, "reason": reason} for job, reason in refused.items()]}
+    invocation.output.result(document, lambda: invocation.output.say(f"{text} {done_as}."))
+    for reason in list(refused.values())[:MOST_COMPLAINTS]:
         invocation.output.warn(f"stagepost: {reason}")
+    if len(refused) > MOST_COMPLAINTS:
+        invocation.output.warn(f"stagepost: … and {len(refused) - MOST_COMPLAINTS:,} more.")
     if refused:
         sys.exit(ExitCode.FAILED)
 

@@ -7,6 +7,7 @@ from typing import IO, Any
 
 import click
 
+from stagepost.cli.render import printable
 from stagepost.errors import ConfigurationError, SchemaError, StagepostError, StoreUnavailable
 from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect
 from stagepost.store.trouble import Trouble
@@ -37,7 +38,7 @@ class CommandFailed(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the message to standard error."""
-        click.echo(f"stagepost: {self.message}", file=file, err=file is None)
+        click.echo(f"stagepost: {printable(self.message)}", file=file, err=file is None)
 
 
 def as_failure(error: Exception) -> CommandFailed | None:

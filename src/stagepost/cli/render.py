@@ -103,7 +103,7 @@ class Output:
     def heading(self, text: str) -> None:
         """Begin a part of the answer."""
         click.echo()
-        click.secho(text, bold=True)
+        click.secho(printable(text), bold=True)
 
     @contextmanager
     def progress(self, label: str, total: int) -> Iterator[Bar]:

@@ -4,6 +4,6 @@ from stagepost.client.app import App
 from stagepost.client.client import AsyncClient, Client
 from stagepost.client.context import JobContext, current_job
 from stagepost.client.handle import JobHandle
-from stagepost.client.tasks import AppTask
+from stagepost.client.tasks import AppTask, AsyncAppTask
 
-__all__ = ["App", "AppTask", "AsyncClient", "Client", "JobContext", "JobHandle", "current_job"]
+__all__ = ["App", "AppTask", "AsyncAppTask", "AsyncClient", "Client", "JobContext", "JobHandle", "current_job"]

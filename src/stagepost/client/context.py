@@ -145,6 +145,7 @@ class JobContext:
 
     def _check(self, held: dict[Fence, bool]) -> None:
         if not all(held.values()):
+            self.settled_in_transaction = False  # so that the worker reports it, whatever the handler does
             raise LeaseLost(self.job.id, self.job.attempt)
 
 

@@ -41,6 +41,10 @@ class Doorbell:
             for answer in answers:
                 answer(queues)
 
+    def has_lent(self, tx: Any) -> bool:
+        """Whether `tx` is a connection that whoever rings will commit."""
+        return id(tx) in self._lent
+
     @contextlib.contextmanager
     def lent(self, tx: Any) -> Iterator[set[str]]:
         """Collect the queues of what is written through `tx` in the body; to be rung after the commit."""

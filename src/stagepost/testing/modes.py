@@ -19,7 +19,7 @@ from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import Registry, Task
 from stagepost.testing.drainer import Drained, Drainer
 from stagepost.testing.enqueued import EnqueuedJob, Wanted, jobs_since
-from stagepost.testing.inline import AsyncInlineClient, InlineClient
+from stagepost.testing.inline_clients import AsyncInlineClient, InlineClient
 from stagepost.upkeep.scheduler import declaration_of
 
 __all__ = ["Inline", "Manual", "clock_from_now", "inline", "manual"]
@@ -31,7 +31,12 @@ PATIENCE_SECONDS = 5.0
 
 @contextlib.contextmanager
 def manual(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = None) -> Iterator[Manual]:
-    """Keep the app's jobs in another database, in which nothing runs until `drain()`."""
+    """Keep the app's jobs in another database, in which nothing runs until `drain()`.
+
+    In SQLite only one transaction can write at a time: code that enqueues while it has `app.transaction()` open must
+    hand that over, or it waits for itself. Jobs written through connections of the application's own are in the
+    database of those: look for them with `within`, and give its address as `database_url` to drain them.
+    """
     clock = clock or clock_from_now()
     with _moved(app, database_url, clock):
         app.client, app.async_client = (
@@ -47,7 +52,8 @@ def inline(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = 
 
     Arguments and results go through JSON, and the job through a real database, as they would in production. Delays,
     limits and rates are passed over, and nothing is tried again: what the task raises comes out of `enqueue`, except
-    Snooze and Cancelled. A transaction that is handed over is checked, but the job is not written through it.
+    Snooze and Cancelled. What is enqueued in `app.transaction()` runs when that commits, and comes out there. Any
+    other transaction that is handed over is only checked: its job runs at once, and is not written through it.
     """
     clock = clock or clock_from_now()
     with _moved(app, database_url, clock):

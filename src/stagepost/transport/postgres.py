@@ -16,6 +16,7 @@ PROBE_PREFIX = "?"
 PROBE_SECONDS = 5.0
 PROBE_EVERY_SECONDS = 60.0
 STATEMENT_SECONDS = 10.0
+POOL_TRIES = 20
 
 POOLED = (
     "this address leads to a pooler that lends one server session to many clients (PgBouncer in transaction mode), "
@@ -64,14 +65,12 @@ class PostgresWakeups(Listener):
         return 0.0
 
     def _is_pooled(self, connection: Connection) -> bool:
-        """Say whether another client gets our server session: LISTEN would stay behind on it, for strangers to hear."""
+        """Say whether others get our server session: LISTEN would stay behind on it, for strangers to hear."""
+        with _within(STATEMENT_SECONDS, connection):
+            if _session(connection) == connection.raw.info.backend_pid:
+                return False  # what answered when we connected is the server itself
         with contextlib.closing(self._open()) as other, _within(STATEMENT_SECONDS, connection, other):
-            first = _session(connection)
-            other.begin()
-            others = _session(other)
-            second = _session(connection)
-            other.rollback()
-        return first == others or first != second
+            return any(_changes_hands(connection, other) for _ in range(POOL_TRIES))
 
     def _probe(self, connection: Connection) -> bool:
         """Send ourselves a word that nobody else knows, and say whether it came.
@@ -92,6 +91,16 @@ class PostgresWakeups(Listener):
             return
         if not payload or not self._queues.isdisjoint(payload.split(",")):
             self._wake()
+
+
+def _changes_hands(connection: Connection, other: Connection) -> bool:
+    """Open a transaction on the other connection, and see whose session it gets; others may get in between."""
+    first = _session(connection)
+    other.begin()
+    others = _session(other)
+    second = _session(connection)
+    other.rollback()
+    return first == others or first != second
 
 
 def _session(connection: Connection) -> int:

@@ -48,7 +48,7 @@ class Claimer(Service):
         self.looked_at = clock.monotonic()
         """When it last asked the store for work and got an answer."""
         self.empty_passes = 0
-        """How many passes in a row looked for work and found none."""
+        """How many passes in a row looked for work everywhere and found none."""
         self._store = store
         self._flights = flights
         self._queues = deque(queues)
@@ -70,6 +70,7 @@ class Claimer(Service):
             await self._store.run(release_strays(owner=self._owner, held=self._held()))
             self._may_have_strays = False
         await self._read_settings()
+        looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._marks.values())
         claimed = wanted = 0
         for _ in range(len(self._queues)):
             slots = min(self._room(), MOST_AT_ONCE)
@@ -78,7 +79,7 @@ class Claimer(Service):
             wanted += slots
             claimed += await self._claim(self._queues[0], slots)
             self._queues.rotate(-1)
-        self.empty_passes = 0 if claimed or not wanted else self.empty_passes + 1
+        self.empty_passes = self.empty_passes + 1 if wanted and not claimed and looks_everywhere else 0
         self._choose_interval(claimed=claimed, wanted=wanted)
         return claimed
 

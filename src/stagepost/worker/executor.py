@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 from stagepost.client.context import JobContext, entered, outcome_of
 from stagepost.client.limiter import RateLimiter
 from stagepost.clock import Clock
-from stagepost.errors import PayloadError, Permanent, Snooze, TaskError, UnknownTask
+from stagepost.errors import PayloadError, Permanent, Snooze, StoreError, TaskError, UnknownTask
 from stagepost.model.context import JobIdentity, identified
-from stagepost.model.outcome import Abandoned, Outcome, Released, Snoozed
+from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released, Snoozed
 from stagepost.model.rate import RateLimit
 from stagepost.task import Registry, Task
 from stagepost.worker.children import Child, ChildPool, Reply
@@ -28,6 +29,8 @@ __all__ = ["Executor"]
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_IN_SLOT = timedelta(seconds=1)
+DEAF_SECONDS = 2.0
+"""How long after its timeout an attempt that does not stop is waited for; then its job goes on without it."""
 
 
 class Executor:
@@ -44,7 +47,7 @@ class Executor:
         longest_wait: timedelta = LONGEST_WAIT_IN_SLOT,
     ) -> None:
         self.concurrency = concurrency
-        self.threads = ThreadPool()
+        self.threads = ThreadPool(on_freed=self._fill)
         self.children = ChildPool()
         self._registry = registry
         self._finisher = finisher
@@ -107,9 +110,13 @@ class Executor:
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
-        if not task.cancelled() and task.exception() is not None:
-            log.error("an attempt ended in an error of the worker's own", exc_info=task.exception())
+        flight = self._running.pop(task)
+        if task.cancelled():  # before it had begun
+            self._finisher.put(flight, Released())
+        elif (error := task.exception()) is not None:
+            log.error("job %s: its attempt ended in an error of the worker's own", flight.job.id, exc_info=error)
+            is_passing = isinstance(error, StoreError)
+            self._finisher.put(flight, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
         self._fill()
 
     async def _run(self, flight: Flight) -> None:
@@ -148,17 +155,35 @@ class Executor:
         seconds = task.options.timeout.total_seconds() if task.options.timeout else None
         deadline = asyncio.timeout(seconds)
         try:
-            async with deadline:
-                reply = await self._perform(flight, task, context)
+            with self._giving_up_after(seconds, flight, task):
+                async with deadline:
+                    reply = await self._perform(flight, task, context)
         except asyncio.CancelledError as error:
             return self._interrupted(flight, context, error), context.settled_in_transaction
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome, never a dead worker
             if isinstance(error, TimeoutError) and deadline.expired():
                 context.request_stop("it took too long")
-                error = TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
+                error = _took_too_long(seconds)
             outcome = outcome_of(error, flight.job, task)
             return outcome, context.settled_in_transaction
         return reply.outcome, reply.settled_in_transaction
+
+    @contextlib.contextmanager
+    def _giving_up_after(self, seconds: float | None, flight: Flight, task: Task[..., Any]) -> Iterator[None]:
+        """Fail the job of a coroutine that ignores its timeout; its slot stays taken until it returns."""
+        if seconds is None:
+            yield
+            return
+
+        def give_up() -> None:
+            log.error("job %s: its handler ignores its timeout; it holds a slot of this worker", flight.job.id)
+            self._finisher.put(flight, outcome_of(_took_too_long(seconds), flight.job, task))
+
+        timer = asyncio.get_running_loop().call_later(seconds + DEAF_SECONDS, give_up)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def _perform(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Reply:
         if task.options.pool == "process":
@@ -195,6 +220,10 @@ class Executor:
             return Abandoned(context.stop_reason)
         # The handler raised CancelledError itself: nobody asked it to.
         return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), flight.job, context.task)
+
+
+def _took_too_long(seconds: float | None) -> TimeoutError:
+    return TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
 
 
 def _identity(flight: Flight) -> JobIdentity:

@@ -50,6 +50,11 @@ class Finisher(Service):
         """Called when a job that counts against a limit has ended, so that the next can be let through."""
 
     @property
+    def ended(self) -> int:
+        """How many attempts are over, whether or not their outcome was accepted."""
+        return self.settled + self.lost
+
+    @property
     def pending(self) -> int:
         """How many outcomes are not written yet."""
         return len(self._endings)

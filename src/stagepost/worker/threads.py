@@ -19,8 +19,11 @@ Call = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"
 class ThreadPool:
     """Daemon threads, so that a handler that never returns cannot keep the process from exiting."""
 
-    def __init__(self, name: str = "stagepost-handler") -> None:
+    def __init__(
+        self, name: str = "stagepost-handler", *, on_freed: Callable[[], None] = lambda: None
+    ) -> None:
         self._name = name
+        self._on_freed = on_freed
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._busy = 0
@@ -64,6 +67,7 @@ class ThreadPool:
     def _watch(self, loop: asyncio.AbstractEventLoop, is_done: Callable[[], bool]) -> None:
         if is_done():
             self.stuck -= 1
+            self._on_freed()
         else:
             loop.call_later(0.2, self._watch, loop, is_done)
 
@@ -92,7 +96,8 @@ def _deliver(future: asyncio.Future[Any], result: object, error: BaseException |
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):  # which a future refuses to hold
-        future.set_exception(RuntimeError("the handler raised StopIteration"))
+    elif isinstance(error, StopIteration | GeneratorExit):
+        # A future refuses to hold the one; the other would end the coroutines that wait, not reach them.
+        future.set_exception(RuntimeError(f"the handler raised {type(error).__name__}"))
     else:
         future.set_exception(error)

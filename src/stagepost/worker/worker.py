@@ -205,10 +205,13 @@ class Worker:
             await asyncio.sleep(0.01)
 
     async def _until_idle(self) -> None:
-        """Return once nothing was due, and after that nothing could be claimed, while nothing was running."""
+        """Return once nothing was due, after that nothing could be claimed, and all the while nothing ran."""
         while not self._stop_event.is_set():
-            if not len(self.flights) and await self._promotes_nothing() and await self._claims_nothing():
-                return
+            ended = self.finisher.ended
+            if not len(self.flights) and await self._promotes_nothing():
+                await self._look_twice()
+                if not len(self.flights) and self.finisher.ended == ended:
+                    return
             await asyncio.sleep(IDLE_SECONDS)
 
     async def _promotes_nothing(self) -> bool:
@@ -217,14 +220,12 @@ class Worker:
         except StoreError:
             return False  # who knows
 
-    async def _claims_nothing(self) -> bool:
-        """Let the claimer look twice: the first look may have begun before it was asked."""
-        ended = self.finisher.settled + self.finisher.lost
+    async def _look_twice(self) -> None:
+        """Let the claimer find nothing twice: its first look may have begun before it was asked."""
         self.claimer.empty_passes = 0
         while self.claimer.empty_passes < IDLE_PASSES and not self._stop_event.is_set():
             self.claimer.wake()
             await asyncio.sleep(IDLE_SECONDS)
-        return not len(self.flights) and ended == self.finisher.settled + self.finisher.lost
 
     def _check_store(self) -> None:
         check_schema(self.app.store)

@@ -154,6 +154,37 @@ def test_the_database_of_the_command_line_beats_the_apps(shop: CommandLine, tmp_
     assert len(shop.json("jobs", "list", "--database", other)["jobs"]) == 1
 
 
+@pytest.mark.parametrize("has_rich", [True, False])
+def test_tables_are_shown_on_a_terminal_with_and_without_rich(
+    shop: CommandLine, monkeypatch: pytest.MonkeyPatch, *, has_rich: bool
+) -> None:
+    monkeypatch.setattr("stagepost.cli.render._is_terminal", lambda **_: True)
+    monkeypatch.setattr("stagepost.cli.render._has_rich", lambda: has_rich)
+    monkeypatch.setenv("COLUMNS", "200")
+    job_id = shop.enqueue("mail", '"ada"', "--queue", "x:red")
+
+    shown = shop.says("jobs", "list")
+    once = shop.says("top", "--once")
+
+    assert job_id in shown
+    assert "x:red" in shown
+    assert "1 live jobs" in once
+    assert "No worker is running." in once
+
+
+@pytest.mark.parametrize("has_rich", [True, False])
+def test_long_work_shows_a_bar_on_a_terminal_with_and_without_rich(
+    shop: CommandLine, monkeypatch: pytest.MonkeyPatch, *, has_rich: bool
+) -> None:
+    monkeypatch.setattr("stagepost.cli.render._is_terminal", lambda **_: True)
+    monkeypatch.setattr("stagepost.cli.render._has_rich", lambda: has_rich)
+
+    result = shop.run("bench", "--jobs", "20")
+
+    assert result.exit_code == 0, result.output
+    assert "Draining" in result.stderr
+
+
 def test_text_from_the_database_cannot_command_the_terminal(shop: CommandLine) -> None:
     shop.enqueue("mail", '"\\u001b[2Jada"')
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -21,8 +22,8 @@ def start(shop: CommandLine) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts commands, and ends what is left of them."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(*arguments: str) -> subprocess.Popen[str]:
-        started.append(shop.start(*arguments))
+    def begin(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+        started.append(shop.start(*arguments, **options))
         return started[-1]
 
     yield begin
@@ -97,6 +98,18 @@ def test_a_killed_process_is_replaced_and_all_stop_on_request(
     assert supervisor.returncode == 0, said
     assert "killed by SIGKILL" in said
     assert not [pid for pid in replaced if psutil.pid_exists(pid)]
+
+
+def test_ctrl_c_in_a_terminal_hurries_nobody(shop: CommandLine, start: Callable[..., subprocess.Popen[str]]) -> None:
+    job_id = shop.enqueue("wait", "1.0")
+    supervisor = start("worker", "--processes", "1", start_new_session=True)
+    wait_until(lambda: shop.json("jobs", "show", job_id)["state"] == "running", "the job runs", seconds=LIMIT)
+
+    os.killpg(supervisor.pid, signal.SIGINT)  # a terminal tells every process in the foreground
+    supervisor.communicate(timeout=LIMIT)
+
+    assert supervisor.returncode == 0
+    assert shop.json("jobs", "show", job_id)["state"] == "completed"
 
 
 def test_a_killed_supervisor_leaves_no_worker_behind(

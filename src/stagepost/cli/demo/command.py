@@ -28,13 +28,22 @@ __all__ = ["demo"]
 )
 @click.option("--quiet", is_flag=True, help="Show only the audit.")
 @click.option("--audit", "run_to_audit", metavar="RUN", help="Only audit a run of before, in the database it used.")
+@click.option("--in-my-database", is_flag=True, help="Use the database of your settings, made for trying things.")
 @click.option("--lease", type=click.FloatRange(min=0.5), default=3.0, hidden=True)
 @click.pass_obj
-def demo(invocation: Invocation, *, items: int, quiet: bool, run_to_audit: str | None, lease: float) -> None:
+def demo(
+    invocation: Invocation,
+    *,
+    items: int,
+    quiet: bool,
+    run_to_audit: str | None,
+    in_my_database: bool,
+    lease: float,
+) -> None:
     """See it work: many jobs, two workers, one of them killed, and an audit of the result.
 
-    It uses a SQLite file of its own, or the database given with --database: there it adds two tables and a queue
-    of its own, and leaves them for you to look at.
+    It uses a SQLite file of its own, or with --database or --in-my-database another one: there it adds two tables
+    and a queue of its own, and leaves them for you to look at.
     """
     invocation.is_quiet = quiet
     if run_to_audit is not None:
@@ -42,7 +51,8 @@ def demo(invocation: Invocation, *, items: int, quiet: bool, run_to_audit: str |
         return
     output, plan = invocation.output, Plan(items)
     folder = Path(tempfile.mkdtemp(prefix="stagepost-demo-"))
-    url = invocation.database or f"sqlite:///{folder / 'demo.db'}"
+    given = invocation.settings.database_url if in_my_database else invocation.database
+    url = given or f"sqlite:///{folder / 'demo.db'}"
     output.remark(introduction(plan, url, lease=lease))
     show = Show(url, plan, run=f"demo-{new_id()[-8:]}", folder=folder, lease=lease, output=output)
     try:

@@ -50,7 +50,8 @@ class DemoWorker:
 
     def start(self) -> None:
         """Start it; what it says goes to its log."""
-        command = [sys.executable, "-m", "stagepost", "worker", "--app", "stagepost.cli.demo.app:app"]
+        # -P: modules in the folder the demo is started from are none of its business.
+        command = [sys.executable, "-P", "-m", "stagepost", "worker", "--app", "stagepost.cli.demo.app:app"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.lifeline.command([*command, "--queues", self.queue]),
@@ -233,7 +234,6 @@ def _environment(url: str, lease: float) -> dict[str, str]:
         "STAGEPOST_PREFETCH": "100",
         "STAGEPOST_POLL_SHORTEST": "0.05",
         "STAGEPOST_SHUTDOWN_TIMEOUT": "5",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
 
 

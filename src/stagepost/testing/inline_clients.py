@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -36,20 +36,32 @@ class InlineClient(Client):
     def __init__(self, app: App) -> None:
         super().__init__(app.store, app.registry)
         self._attempts = Attempts(app)
+        app.store.doorbell.answer(self.run_committed)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
-        """Store one job and run it."""
+        """Store one job and run it: now, or when the app commits the transaction that it lent."""
+        if tx is not None and self._store.doorbell.has_lent(tx):
+            return super().enqueue(_at_once(job), tx=tx)
         if tx is not None:
             run_in(tx, _nothing(), clock=self._store.clock)
         enqueued, leased = self._attempts.take(job)
         if leased is not None:
-            is_async = self._registry.get(leased.task_name).is_async
-            (_on_a_loop if is_async else _without_a_loop)(lambda: self._attempts.run(leased))
+            self._run_here(leased)
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
         """Store and run one job after the other; the first that raises is the last."""
         return [self.enqueue(job, tx=tx) for job in new_jobs]
+
+    def run_committed(self, queues: Collection[str]) -> None:
+        """Run what was enqueued in a transaction of the app's, now that it is committed."""
+        for queue in sorted(queues):
+            for leased in self._attempts.lease(queue, [task.name for task in self._registry]):
+                self._run_here(leased)
+
+    def _run_here(self, job: LeasedJob) -> None:
+        run = _on_a_loop if self._registry.get(job.task_name).is_async else _without_a_loop
+        run(lambda: self._attempts.run(job))
 
 
 class AsyncInlineClient(AsyncClient):
@@ -74,7 +86,7 @@ class AsyncInlineClient(AsyncClient):
 
 
 class Attempts:
-    """Stores, leases and settles jobs of a test; what runs in between is up to the caller."""
+    """Stores, leases, runs and settles the jobs of a test."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -82,27 +94,22 @@ class Attempts:
         self._taking = threading.Lock()
 
     def take(self, job: NewJob) -> tuple[Enqueued, LeasedJob | None]:
-        """Store a job as due and unlimited, and lease it if this made it and its queue is not paused."""
-        store = self._app.store
-        due = msgspec.structs.replace(job, delay_us=0, available_at=None, limit_key=None, limit=None)
+        """Store a job, and lease it if this made it and its queue is not paused."""
         with self._taking:
-            enqueued = store.run(jobs.enqueue(due))
-            if not enqueued.is_new:
-                return enqueued, None
-            leased = store.run(
-                claim(
-                    job.queue_name,
-                    owner=self._owner,
-                    task_names=[job.task_name],
-                    slots=MOST_QUEUED,
-                    lease=self._app.settings.lease_duration,
-                )
-            )
+            enqueued = self._app.store.run(jobs.enqueue(_at_once(job)))
+            leased = self.lease(job.queue_name, [job.task_name]) if enqueued.is_new else []
             # Such as jobs that the test restarted: they wait for drain().
             others = [Settlement.of(other, Released()) for other in leased if other.id != job.id]
             if others:
-                store.run(settle(others))
+                self._app.store.run(settle(others))
         return enqueued, next((mine for mine in leased if mine.id == job.id), None)
+
+    def lease(self, queue: str, task_names: Sequence[str]) -> list[LeasedJob]:
+        """Lease all that can be claimed."""
+        lease = self._app.settings.lease_duration
+        return self._app.store.run(
+            claim(queue, owner=self._owner, task_names=task_names, slots=MOST_QUEUED, lease=lease)
+        )
 
     async def run(self, job: LeasedJob) -> None:
         """Run one attempt and settle it; what the task raised is raised here. Suspends only where the task does."""
@@ -122,6 +129,16 @@ class Attempts:
 
     def _settle(self, job: LeasedJob, outcome: Outcome) -> None:
         self._app.store.run(settle([Settlement.of(job, outcome)]))
+
+
+def _at_once(job: NewJob) -> NewJob:
+    return msgspec.structs.replace(job, delay_us=0, available_at=None, limit_key=None, limit=None)
+
+
+@query
+def _nothing() -> Steps[None]:
+    """Write nothing, and raise what production would if the connection could not be written through."""
+    yield from ()
 
 
 def _without_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -147,9 +164,3 @@ def _on_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return run()
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(contextvars.copy_context().run, run).result()
-
-
-@query
-def _nothing() -> Steps[None]:
-    """Write nothing, and raise what production would if the connection could not be written through."""
-    yield from ()

@@ -1,0 +1,96 @@
+"""Handlers in processes of their own, for CPU work and code that may crash."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from stagepost import App, JobFailed, JobState, Worker, traced
+from tests.acceptance import process_tasks
+from tests.acceptance.conftest import quick_settings
+from tests.acceptance.helpers import LIMIT, notes, work
+from tests.conformance.bench import DatabaseOnBench
+
+
+@pytest.fixture
+def app(database: DatabaseOnBench, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    """The app of the tasks' module, on each database."""
+    database.empty()
+    with database.store.transaction() as connection:
+        connection.execute("delete from effect", {})
+    monkeypatch.setenv("STAGEPOST_DATABASE_URL", database.url)
+    monkeypatch.setattr(process_tasks.app, "settings", quick_settings(database.url))
+    yield process_tasks.app
+    process_tasks.app.close()
+
+
+def test_a_process_gives_its_result(app: App) -> None:
+    job = process_tasks.cube.enqueue(3)
+
+    work(app)
+
+    result = job.result(timeout=0)
+    assert result["cube"] == 27
+    assert result["pid"] != os.getpid()
+
+
+def test_an_exception_in_a_process_fails_its_job(app: App) -> None:
+    job = process_tasks.refuse.enqueue("no such address")
+
+    work(app)
+
+    with pytest.raises(JobFailed, match="ended failed: Permanent: no such address"):
+        job.result(timeout=0)
+    [failure] = app.client.failures(job.id)
+    assert "raise Permanent(why)" in (failure.traceback or "")
+
+
+def test_a_process_that_dies_is_a_crash_of_its_job_alone(app: App) -> None:
+    dying, neighbour = process_tasks.die.enqueue(), process_tasks.cube.enqueue(2)
+
+    work(app)
+
+    dead = app.client.job(dying.id)
+    assert (dead.state, dead.crashes, dead.failures) == (JobState.DEAD_LETTER, 3, 0)
+    assert "signal 11" in (dead.error or "")
+    assert [failure.kind for failure in app.client.failures(dying.id)] == ["crashed"] * 3
+    assert neighbour.result(timeout=0)["cube"] == 8
+
+
+def test_a_process_that_takes_too_long_is_killed_and_has_failed(app: App) -> None:
+    job = process_tasks.hang.using(max_attempts=1).enqueue()
+
+    work(app)
+
+    failed = app.client.job(job.id)
+    assert (failed.state, failed.failures, failed.crashes) == (JobState.DEAD_LETTER, 1, 0)
+    assert "took longer than its timeout of 0.5 s" in (failed.error or "")
+
+
+def test_a_process_ends_its_job_in_its_own_transaction(app: App) -> None:
+    with traced(user_id="ada"):
+        job = process_tasks.pay.enqueue()
+
+    work(app)
+
+    assert job.result(timeout=0) == "receipt"
+    assert notes(app) == ["paid for ada"]
+
+
+async def test_cancelling_kills_the_process(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "settings", quick_settings(app.settings.database_url, lease=1.2))
+    job = process_tasks.sleep.enqueue()
+    worker = asyncio.create_task(Worker(app).run(until_idle=True))
+
+    async with asyncio.timeout(LIMIT):
+        while (await app.async_client.job(job.id)).state is not JobState.RUNNING:
+            await asyncio.sleep(0.01)
+        await app.async_client.cancel(job.id)
+        await worker
+
+    cancelled = await app.async_client.job(job.id)
+    assert (cancelled.state, cancelled.error) == (JobState.CANCELLED, "cancelled on request")
+    assert (cancelled.crashes, await app.async_client.failures(job.id)) == (0, [])

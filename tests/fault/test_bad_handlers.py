@@ -1,0 +1,113 @@
+"""F8, F9, F14 to F16: handlers that block, hog, raise what they should not, and do not stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fault.arena import LEASE, Arena
+from tests.fault.tasks import RAISED
+
+on_sqlite = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+BLOCKED_SECONDS = 3 * LEASE
+
+
+@on_sqlite
+def test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_safely(arena: Arena) -> None:
+    """F8."""
+    [blocking] = arena.enqueue("transfer_blocking_loop", queue="loop", seconds=BLOCKED_SECONDS)
+    [holding] = arena.enqueue("transfer_holding_gil", queue="gil", seconds=int(BLOCKED_SECONDS))
+    arena.start_worker(queues=["loop"])
+    arena.start_worker(queues=["gil"])
+    arena.wait(lambda: len(arena.notes("start")) == 2, "both to start")
+
+    arena.start_worker(queues=["loop", "gil"])
+    arena.wait_for_end([blocking, holding])
+    arena.wait(lambda: len(arena.notes("lease lost")) == 1, "the one that held the interpreter to be refused")
+
+    arena.verify(grace_us=3_000_000)
+    assert arena.job(blocking).attempt == 1
+    assert arena.job(holding).attempt == 2
+
+
+@on_sqlite
+def test_leases_and_results_do_not_wait_for_the_loops_default_executor(arena: Arena) -> None:
+    """F9."""
+    [hog] = arena.enqueue("note_beside_full_executor", threads=200, seconds=2 * LEASE / (200 / 6))
+    others = arena.enqueue("note", 20)
+    arena.start_worker()
+    arena.start_worker()
+
+    arena.wait_for_end(others, seconds=3)
+    arena.wait_for_end([hog])
+
+    arena.verify(grace_us=3_000_000)
+    assert {job.attempt for job in arena.jobs().values()} == {1}
+
+
+@on_sqlite
+@pytest.mark.parametrize("task", ["raise", "raise_async", "raise_in_process"])
+def test_whatever_a_handler_raises_is_a_failure_of_its_job_alone(arena: Arena, task: str) -> None:
+    """F14."""
+    jobs = {kind: arena.enqueue(task, tries=2, kind=kind)[0] for kind in RAISED}
+    worker = arena.start_worker(concurrency=3)
+    arena.wait_for_end(jobs.values())
+
+    afterwards = arena.enqueue("note", 3)
+    arena.wait_for_end(afterwards)
+
+    assert worker.status is None
+    arena.verify()
+    for kind, job_id in jobs.items():
+        job = arena.job(job_id)
+        assert (job.state, job.failures, job.crashes) == ("dead_letter", 2, 0), kind
+        assert kind in str(job.error), job.error
+
+
+@on_sqlite
+def test_a_handler_that_will_not_stop_holds_its_own_slot_only(arena: Arena) -> None:
+    """F15."""
+    gate = arena.folder / "gate"
+    stubborn = arena.enqueue("ignore_timeout", tries=1, gate=str(gate))
+    stubborn += arena.enqueue("ignore_timeout_async", tries=1)
+    stubborn += arena.enqueue("ignore_timeout_in_process", tries=1)
+    worker = arena.start_worker(concurrency=4, prefetch=4)
+    arena.wait_for_end(stubborn)
+
+    others = arena.enqueue("note", 20)
+    arena.wait_for_end(others)
+
+    assert not arena.notes("end")
+    assert worker.status is None
+    gate.touch()
+    arena.wait(lambda: len(arena.notes("end")) == 1, "the stubborn one to end")
+    arena.wait_for_end()
+    arena.verify()
+    assert {arena.job(job_id).state for job_id in stubborn} == {"dead_letter"}
+    assert all("timeout" in str(arena.job(job_id).error) for job_id in stubborn)
+
+
+@on_sqlite
+def test_a_slot_that_was_stuck_is_used_again(arena: Arena) -> None:
+    gate = arena.folder / "gate"
+    stubborn = arena.enqueue("ignore_timeout", tries=1, gate=str(gate))
+    others = arena.enqueue("note", 6)
+    arena.start_worker(concurrency=1, prefetch=2)
+    arena.wait_for_end(stubborn)
+
+    gate.touch()
+    arena.wait_for_end(others, seconds=5)
+
+    arena.verify()
+
+
+def test_a_job_whose_task_no_worker_knows_waits_for_one_that_does(arena: Arena) -> None:
+    """F16."""
+    known, unknown = arena.enqueue("note", 5), arena.enqueue("transfer", 5)
+    arena.start_worker(tasks=["note"])
+    arena.wait_for_end(known)
+
+    assert {(job.state, job.attempt) for job in arena.jobs(unknown).values()} == {("queued", 0)}
+    arena.start_worker(tasks=["transfer"])
+    arena.wait_for_end(unknown)
+
+    arena.verify()

@@ -1,0 +1,53 @@
+"""F13, F17: handlers that take their whole process with them, and workers that come back at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from stagepost.model.outcome import CRASHES_ALLOWED
+from tests.fault.arena import Arena
+
+
+@pytest.mark.parametrize("task", ["die", "die_async"])
+@pytest.mark.parametrize("how", ["segfault", "exit"])
+def test_a_job_that_kills_its_worker_is_parked_and_its_neighbours_go_on(arena: Arena, task: str, how: str) -> None:
+    [poison] = arena.enqueue(task, how=how)
+    neighbours = arena.enqueue("note", 30) + arena.enqueue("transfer", 10, seconds=0.2)
+
+    deaths = arena.supervise(1, lambda: arena.have_ended([poison, *neighbours]))
+
+    arena.verify(grace_us=5_000_000)
+    parked = arena.job(poison)
+    assert (parked.state, parked.crashes) == ("dead_letter", CRASHES_ALLOWED)
+    assert deaths >= CRASHES_ALLOWED
+    states = [job.state for job in arena.jobs(neighbours).values()]
+    assert states == ["completed"] * len(neighbours)
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_a_crash_in_a_process_of_its_own_costs_only_that_job_an_attempt(arena: Arena) -> None:
+    poison = [arena.enqueue("die_in_process", how=how)[0] for how in ("segfault", "exit", "kill")]
+    neighbours = arena.enqueue("note", 30) + arena.enqueue("note_in_process", 3)
+    worker = arena.start_worker()
+    arena.wait_for_end([*poison, *neighbours])
+
+    assert worker.status is None
+    arena.verify()
+    assert {(job.state, job.crashes) for job in arena.jobs(poison).values()} == {("dead_letter", CRASHES_ALLOWED)}
+    assert {(job.state, job.crashes) for job in arena.jobs(neighbours).values()} == {("completed", 0)}
+
+
+def test_a_worker_that_restarts_at_once_does_not_pass_for_the_one_that_died(arena: Arena) -> None:
+    """F17."""
+    jobs = arena.enqueue("transfer", 20, seconds=0.3)
+    for _ in range(4):
+        started = len(arena.notes("start"))
+        worker = arena.start_worker(concurrency=5, prefetch=0)
+        arena.wait(lambda started=started: len(arena.notes("start")) > started, "a start")
+        worker.kill()
+    arena.start_worker(concurrency=20)
+    arena.wait_for_end(jobs)
+
+    arena.verify(grace_us=3_000_000)
+    owners = {note.owner for note in arena.notes("start")}
+    assert len(owners) == len({note.pid for note in arena.notes("start")})

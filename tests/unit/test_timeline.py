@@ -1,0 +1,58 @@
+"""The story of a job, put in order."""
+
+from __future__ import annotations
+
+from stagepost.model.job import FailureRecord, Job
+from stagepost.model.lifecycle import JobState
+from stagepost.model.timeline import Action, timeline_of
+
+
+def job(state: JobState, **facts: object) -> Job:
+    given: dict[str, object] = {
+        "id": "j", "task_name": "t", "queue_name": "q", "state": state, "priority": 0, "attempt": 2, "failures": 1,
+        "crashes": 0, "max_attempts": 5, "unique_key": None, "limit_key": None, "payload": "{}", "context": None,
+        "available_at": 900, "lease_until": None, "locked_by": "w2", "cancel_requested_at": None, "created_at": 100,
+        "updated_at": 700, "started_at": 600, "finished_at": None, "result": None, "error": None,
+    }  # fmt: skip
+    return Job(**(given | facts))  # type: ignore[arg-type]
+
+
+FIRST_FAILURE = FailureRecord(1, "failed", "ValueError: no", None, "w1", 300)
+
+
+def test_what_happened_is_told_in_order() -> None:
+    ended = job(JobState.COMPLETED, finished_at=700)
+
+    moments = timeline_of(ended, [FIRST_FAILURE], [Action("ada", "restart", "failed", 500)])
+
+    assert [(moment.at, moment.what) for moment in moments] == [
+        (100, "enqueued"),
+        (300, "attempt 1 failed"),
+        (500, "restart by ada"),
+        (600, "attempt 2 started"),
+        (700, "ended completed"),
+    ]
+
+
+def test_an_attempt_that_failed_is_not_told_twice() -> None:
+    retrying = job(JobState.RETRYING, attempt=1, started_at=200)
+
+    moments = timeline_of(retrying, [FIRST_FAILURE], [])
+
+    assert [moment.what for moment in moments] == ["enqueued", "attempt 1 failed", "due"]
+
+
+def test_what_is_still_to_come_is_last() -> None:
+    scheduled = job(JobState.SCHEDULED, attempt=0, started_at=None)
+
+    assert [(moment.at, moment.what) for moment in timeline_of(scheduled, [], [])] == [(100, "enqueued"), (900, "due")]
+
+
+def test_a_request_to_stop_is_told() -> None:
+    running = job(JobState.RUNNING, cancel_requested_at=650)
+
+    assert [moment.what for moment in timeline_of(running, [], [])] == [
+        "enqueued",
+        "attempt 2 started",
+        "asked to stop",
+    ]
