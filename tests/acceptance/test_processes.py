@@ -86,8 +86,8 @@ async def test_cancelling_kills_the_process(app: App, monkeypatch: pytest.Monkey
     worker = asyncio.create_task(Worker(app).run(until_idle=True))
 
     async with asyncio.timeout(LIMIT):
-        while (await app.async_client.job(job.id)).state is not JobState.RUNNING:
-            await asyncio.sleep(0.01)
+        while (await app.async_client.job(job.id)).state is not JobState.RUNNING:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # it is another process that gets there
         await app.async_client.cancel(job.id)
         await worker
 

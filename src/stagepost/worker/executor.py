@@ -195,7 +195,7 @@ class Executor:
         if task.wants_context:
             args = (context, *args)
         if task.is_async:
-            flight.stop = partial(_stop_coroutine, context, asyncio.current_task())
+            flight.stop = partial(_interrupt, context, asyncio.current_task())
             result = await task.function(*args, **kwargs)
         else:
             flight.stop = context.request_stop
@@ -204,7 +204,7 @@ class Executor:
 
     async def _in_child(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Reply:
         children: list[Child] = []
-        flight.stop = partial(_stop_child, context, children)
+        flight.stop = partial(_interrupt, context, asyncio.current_task())
         try:
             return await self.threads.run(partial(self.children.run, flight.job, task, children))
         except asyncio.CancelledError:
@@ -230,13 +230,8 @@ def _identity(flight: Flight) -> JobIdentity:
     return JobIdentity(flight.job.id, flight.job.task_name, flight.job.attempt)
 
 
-def _stop_coroutine(context: JobContext, task: asyncio.Task[Any] | None, reason: str) -> None:
+def _interrupt(context: JobContext, task: asyncio.Task[Any] | None, reason: str) -> None:
     if not context.is_cancelled and task is not None:
         task.cancel(reason)
     context.request_stop(reason)
 
-
-def _stop_child(context: JobContext, children: list[Child], reason: str) -> None:
-    context.request_stop(reason)
-    for child in children:
-        child.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from datetime import timedelta
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Reporter"]
 
+log = logging.getLogger(__name__)
+
 
 class Reporter(Service):
     """Writes what this worker is doing every few seconds; no decision rests on it."""
@@ -28,6 +31,7 @@ class Reporter(Service):
     async def run_once(self) -> None:
         """Write one report; a worker that was forgotten, or is new, says hello first."""
         worker = self._worker
+        self._mind_stuck_slots()
         looked_ago = timedelta(seconds=worker.app.clock.monotonic() - worker.claimer.looked_at)
         report = heartbeat(worker.owner, running=worker.executor.running, looked_ago=looked_ago)
         if not await self._store.run(report, patience_seconds=1):
@@ -42,3 +46,14 @@ class Reporter(Service):
                 ),
                 patience_seconds=1,
             )
+
+    def _mind_stuck_slots(self) -> None:
+        """Tell of handlers that went on after their timeout; once they fill all slots, end this process."""
+        worker = self._worker
+        stuck, slots = worker.executor.threads.stuck, worker.concurrency
+        if stuck:
+            log.warning("%d of %d slots are stuck in handlers that went on after they were told to stop", stuck, slots)
+        if stuck >= slots and not worker.must_restart:
+            log.error("no slot is left: this worker stops, to be started anew")
+            worker.must_restart = True
+            worker.stop()

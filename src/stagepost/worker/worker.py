@@ -68,6 +68,8 @@ class Worker:
         self.lease = timedelta(seconds=settings.lease)
         if not len(app.registry):
             raise ConfigurationError("the app has no tasks. Import the modules that define them before the worker.")
+        self.must_restart = False
+        """Set when this process can do no more work; whoever started it should start it again."""
         self._stop_event = asyncio.Event()
         self._hurry_event = asyncio.Event()
         self._build()
