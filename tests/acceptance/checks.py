@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+import psycopg
+
 from stagepost import App
+from stagepost.store.migrate import check_schema
+from stagepost.store.store import Store
 from tests.acceptance.helpers import work
 
-__all__ = ["bought", "django_order", "mysql_options", "path_of", "rows", "sqlalchemy_url", "within", "work"]
+__all__ = [
+    "apply_with_django",
+    "bought",
+    "django_order",
+    "mysql_options",
+    "path_of",
+    "print_sql",
+    "rows",
+    "sqlalchemy_url",
+    "within",
+    "work",
+]
 
 
 def rows(app: App, sql: str) -> list[tuple[Any, ...]]:
@@ -69,7 +88,37 @@ def sqlalchemy_url(app: App, scheme: str) -> str:
 
 def django_order(app: App) -> Any:
     """Set Django up on an app's PostgreSQL, and make a model of the table `orders`."""
-    parts = urlsplit(app.settings.database_url)
+    _set_up_django(app.settings.database_url)
+    models = import_module("django.db.models")
+    meta = type("Meta", (), {"app_label": "shop", "db_table": "orders", "managed": False})
+    fields = {"id": models.IntegerField(primary_key=True), "Meta": meta, "__module__": __name__}
+    return type(models.Model)("Order", (models.Model,), fields)
+
+
+def print_sql(file: str) -> None:
+    """Do as `stagepost migrate --sql` does, on a database that has no tables yet."""
+    url = os.environ["DATABASE_URL"]
+    with psycopg.connect(url) as connection:
+        connection.execute("drop schema public cascade")
+        connection.execute("create schema public")
+    command = [sys.executable, "-m", "stagepost", "migrate", "--sql", "--database", url]
+    Path(file).write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout, encoding="utf-8")
+
+
+def apply_with_django(migration: Any) -> None:
+    """Apply a Django migration, then demand that Stagepost finds its tables up to date."""
+    url = os.environ["DATABASE_URL"]
+    _set_up_django(url)
+    connection = import_module("django.db").connection
+    state = import_module("django.db.migrations.state").ProjectState()
+    with connection.schema_editor() as editor:
+        migration("0001_stagepost", "shop").apply(state, editor)
+    connection.close()
+    check_schema(Store.at(url))
+
+
+def _set_up_django(url: str) -> None:
+    parts = urlsplit(url)
     database = {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": parts.path.strip("/"),
@@ -80,7 +129,3 @@ def django_order(app: App) -> Any:
     }
     import_module("django.conf").settings.configure(DATABASES={"default": database}, USE_TZ=True)
     import_module("django").setup()
-    models = import_module("django.db.models")
-    meta = type("Meta", (), {"app_label": "shop", "db_table": "orders", "managed": False})
-    fields = {"id": models.IntegerField(primary_key=True), "Meta": meta, "__module__": __name__}
-    return type(models.Model)("Order", (models.Model,), fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -10,9 +11,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(
+    r"(?:^<!-- before:(?P<before>(?:(?!-->).)*)-->\n)?"
     r"(?:^<!-- (?P<mark>tested|not run)(?:: (?P<words>[^\n]*?))? -->\n)?"
-    r"^```(?P<language>\w*)\n(?P<text>.*?)^```\n"
-    r"(?:\n*<!-- then:(?P<then>.*?)-->)?",
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```\n"
+    r"(?:<!-- then:(?P<then>(?:(?!-->).)*)-->)?",
     re.MULTILINE | re.DOTALL,
 )
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -23,7 +25,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """A code block; what is said of it in the comment before it, and what is checked after it."""
+    """A code block; what is said of it in the comment before it, what it needs, and what is checked after it."""
 
     page: Path
     line: int
@@ -31,6 +33,7 @@ class Block:
     text: str
     mark: str | None
     words: tuple[str, ...]
+    before: str
     then: str
 
     def __str__(self) -> str:
@@ -61,9 +64,10 @@ def blocks_of(page: Path) -> list[Block]:
             page=page,
             line=text.count("\n", 0, found.start("text")),
             language=found["language"],
-            text=found["text"],
+            text=textwrap.dedent(found["text"]),
             mark=found["mark"],
             words=tuple(word.strip() for word in (found["words"] or "").split(",") if word.strip()),
+            before=found["before"] or "",
             then=found["then"] or "",
         )
         for found in FENCE.finditer(text)

@@ -43,8 +43,8 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def source_of(block: Block) -> str:
-    """Put a block behind those it continues, and its check behind it."""
-    parts = [block.text, block.then]
+    """Put a block behind what it needs and those it continues, and its check behind it."""
+    parts = [block.before, block.text, block.then]
     before = block.word("after")
     while before is not None:
         [found] = [other for other in blocks_of(block.page) if other.word("as") == before]

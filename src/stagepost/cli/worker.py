@@ -19,6 +19,8 @@ from stagepost.worker.worker import Worker
 
 __all__ = ["LOG_LEVELS", "queue_names", "worker", "worker_command", "worker_options"]
 
+MUST_RESTART = 75
+"""Exit code of a worker that can do no more work in this process; a supervisor starts another."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -117,14 +119,16 @@ def run_worker(
         report_sources(parent)
     check_schema(app.store)
 
-    async def run() -> None:
+    async def run() -> bool:
         running = Worker(app, **options)
         if parent is not None:
             parent.stop_with_parent(shutdown_timeout=running.shutdown_timeout)
             parent.say(READY)
         await running.run(install_signals=True, until_idle=until_idle)
+        return running.must_restart
 
-    asyncio.run(run())
+    if asyncio.run(run()):
+        sys.exit(MUST_RESTART)
 
 
 def worker_command(invocation: Invocation, **options: object) -> list[str]:
