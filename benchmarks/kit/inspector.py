@@ -49,7 +49,8 @@ class Inspector:
         originals = min(ORIGINALS, present)
         copies = -(-missing // originals)
         return (
-            f"insert into {table} ({names}) select {', '.join(values)} from ("  # noqa: S608 - our own constants
+            f"insert into {table} ({names}) overriding system value "  # noqa: S608 - our own constants
+            f"select {', '.join(values)} from ("
             f"select row_number() over () as serial, ended.* from generate_series(1, {copies}) as copy "
             f"cross join (select * from {table} where {where} limit {originals}) as ended "
             f"limit {missing}) as original"

@@ -19,6 +19,7 @@ __all__ = ["Bench", "drain", "enqueue_each", "enqueue_many", "idle", "latency", 
 POLL_SECONDS = 0.01
 STALL_SECONDS = 120.0
 BULK_CHUNK = 10_000
+CURVE_SECONDS = 0.5
 WARM_UP_JOBS = 5
 SETTLE_SECONDS = 3.0
 PAUSES = (0.05, 0.25)
@@ -92,13 +93,12 @@ def drain(
     with _crew(bench, jobs, commands) as (crew, ledger, verdict):
         _wait(crew, ledger, lambda: ledger.processes >= processes or ledger.begun >= goal / 4)
         meter, before = Meter(bench, lambda: cpu_seconds(crew.pids)), ledger.begun
-        moments = _watch(crew, ledger, goal, give_up_at=None if seconds is None else time.monotonic() + seconds)
+        curve = _watch(crew, ledger, goal, give_up_at=None if seconds is None else time.monotonic() + seconds)
         begun, ended_at = ledger.begun, time.monotonic()
         if begun >= jobs:
             ended_at = _until_nothing_is_left(crew, bench.contender)
         facts = {"count": begun - before, **meter.stop(at=ended_at), "processes_seen": ledger.processes}
-    first = ledger.first_begun_at()
-    return {**facts, "tenths": [round(moment - first, 3) for moment in moments], **verdict()}
+    return {**facts, "curve": curve, **verdict()}
 
 
 def nap(bench: Bench, jobs: int, *, concurrency: int) -> Facts:
@@ -185,17 +185,19 @@ def _wait(crew: Crew, ledger: Ledger, condition: Callable[[], bool]) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _watch(crew: Crew, ledger: Ledger, goal: int, *, give_up_at: float | None = None) -> list[float]:
-    """Wait until so many jobs have begun; returns when each tenth of them had."""
-    moments: list[float] = []
+def _watch(crew: Crew, ledger: Ledger, goal: int, *, give_up_at: float | None = None) -> list[tuple[float, int]]:
+    """Wait until so many jobs have begun; returns how many had, by seconds from now on."""
+    first = time.monotonic()
+    curve: list[tuple[float, int]] = []
 
     def is_done() -> bool:
         now, begun = time.monotonic(), ledger.begun
-        moments.extend([now] * (min(begun, goal) * 10 // goal - len(moments)))
+        if not curve or now - first >= curve[-1][0] + CURVE_SECONDS or begun >= goal:
+            curve.append((round(now - first, 3), begun))
         return begun >= goal or (give_up_at is not None and now > give_up_at)
 
     _wait(crew, ledger, is_done)
-    return moments
+    return curve
 
 
 def _until_nothing_is_left(crew: Crew, contender: Contender) -> float:

@@ -1,4 +1,4 @@
-"""What the checks behind the documentation's code need; they are in comments there, so that readers need not see them."""
+"""What the checks behind the documentation's code need; those stand in comments, which readers do not see."""
 
 from __future__ import annotations
 

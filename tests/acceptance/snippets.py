@@ -26,7 +26,7 @@ PARTICULARS = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?Z?"), "<time>"),
     (re.compile(r"\bpid \d+ on \S+\)"), "<process>)"),
     (re.compile(r"\bby \S+@\S+"), "by <actor>"),
-    (re.compile(r"\b\d+(\.\d+)? (ms|s|min|h|d)\b"), "<duration>"),
+    (re.compile(r"\b\d+(\.\d+)? ?(ms|s|min|h|d)\b"), "<duration>"),
     (re.compile(r"[ \t]+"), " "),
 )
 
@@ -65,6 +65,7 @@ def run_python(block: Block, folder: Path, variables: Mapping[str, str]) -> None
             env=environment(folder, **variables),
             capture_output=True,
             text=True,
+            check=False,
         )
         assert done.returncode == 0, f"{block}:\n{done.stdout}{done.stderr}"
         return

@@ -157,8 +157,11 @@ def test_schedules_fire_by_the_tests_clock(app: App) -> None:
 
     app.schedule("hourly", "0 * * * *", report.job())
     with manual(app, clock=ManualClock(NOON)) as jobs:
-        jobs.clock.advance(timedelta(minutes=59))
         assert jobs.drain().runs == ()
+
+    with manual(app, clock=ManualClock(NOON)) as jobs:
+        jobs.clock.advance(timedelta(minutes=61))
+        assert jobs.drain().completed == 1
 
         jobs.drain(until=NOON + timedelta(hours=3))
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import aiosqlite
 import msgspec
+import psycopg
 import pytest
+import sqlalchemy
 
 from stagepost.clock import ManualClock
 from stagepost.errors import ConfigurationError, NoTransaction
@@ -28,6 +30,26 @@ from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.caller_kinds import KINDS, sqlite_path
 from tests.conformance.callers import calling
 from tests.conformance.samples import LEASE, new_job
+
+
+def emptied(database: DatabaseOnBench) -> Bench:
+    database.empty()
+    return Bench(database, Colour.SYNC)
+
+
+@pytest.fixture
+def sqlite(database_on_bench: Callable[[str], DatabaseOnBench]) -> Bench:
+    return emptied(database_on_bench("sqlite"))
+
+
+@pytest.fixture
+def postgres(database_on_bench: Callable[[str], DatabaseOnBench]) -> Bench:
+    return emptied(database_on_bench("postgres"))
+
+
+@pytest.fixture
+def mariadb(database_on_bench: Callable[[str], DatabaseOnBench]) -> Bench:
+    return emptied(database_on_bench("mariadb"))
 
 
 def test_a_connection_of_the_other_colour_is_refused(tmp_path: Path) -> None:
@@ -65,18 +87,13 @@ def test_a_subclass_of_a_known_connection_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 got `autocommit` in Python 3.12")
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sqlite3", "aiosqlite"])
-def test_the_newer_way_to_set_autocommit_is_understood(
-    database_on_bench: Callable[[str], DatabaseOnBench], asynchronous: bool
-) -> None:
-    database = database_on_bench("sqlite")
-    database.empty()
-    store = Bench(database, Colour.SYNC)
+def test_the_newer_way_to_set_autocommit_is_understood(sqlite: Bench, asynchronous: bool) -> None:
     [kind] = [kind for kind in KINDS if kind.name == ("aiosqlite" if asynchronous else "sqlite3")]
     connect: Callable[..., Any] = aiosqlite.connect if asynchronous else sqlite3.connect
     kept, lost = new_job(), new_job()
 
     with calling(
-        replace(kind, open=lambda url: connect(sqlite_path(url), autocommit=False)), store.url, store.clock
+        replace(kind, open=lambda url: connect(sqlite_path(url), autocommit=False)), sqlite.url, sqlite.clock
     ) as caller:
         caller.run(jobs.enqueue(kept))
         caller.commit()
@@ -84,13 +101,66 @@ def test_the_newer_way_to_set_autocommit_is_understood(
         caller.rollback()
     with (
         calling(
-            replace(kind, open=lambda url: connect(sqlite_path(url), autocommit=True)), store.url, store.clock
+            replace(kind, open=lambda url: connect(sqlite_path(url), autocommit=True)), sqlite.url, sqlite.clock
         ) as caller,
         pytest.raises(NoTransaction),
     ):
         caller.run(jobs.enqueue(lost))
 
-    assert [job.id for job in store.run(jobs.list_jobs())] == [kept.id]
+    assert [job.id for job in sqlite.run(jobs.list_jobs())] == [kept.id]
+
+
+def test_an_sqlalchemy_engine_that_begins_sqlites_transactions_itself_is_served(sqlite: Bench) -> None:
+    """SQLAlchemy's own advice for SQLite: autocommit in the driver, and `begin` from an event."""
+    engine = sqlalchemy.create_engine(sqlite.url)
+    sqlalchemy.event.listen(engine, "connect", lambda raw, _record: setattr(raw, "isolation_level", None))
+    sqlalchemy.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin"))
+    kept, lost = new_job(), new_job()
+
+    with engine.begin() as tx:
+        run_in(tx, jobs.enqueue(kept), clock=sqlite.clock)
+    with engine.connect() as tx:
+        run_in(tx, jobs.enqueue(lost), clock=sqlite.clock)
+        tx.rollback()
+    engine.dispose()
+
+    assert [job.id for job in sqlite.run(jobs.list_jobs())] == [kept.id]
+
+
+def test_a_savepoint_of_the_callers_takes_the_job_with_it(postgres: Bench) -> None:
+    kept, lost = new_job(), new_job()
+
+    with psycopg.connect(postgres.url, autocommit=True) as tx, tx.transaction():
+        run_in(tx, jobs.enqueue(kept), clock=postgres.clock)
+        with tx.transaction(force_rollback=True):
+            run_in(tx, jobs.enqueue(lost), clock=postgres.clock)
+
+    assert [job.id for job in postgres.run(jobs.list_jobs())] == [kept.id]
+
+
+def test_a_pipeline_of_psycopgs_is_served(postgres: Bench) -> None:
+    first, second = new_job(), new_job()
+
+    with psycopg.connect(postgres.url, autocommit=True) as tx:
+        with tx.transaction(), tx.pipeline():
+            assert run_in(tx, jobs.enqueue(first), clock=postgres.clock).is_new
+        with tx.pipeline(), tx.transaction():
+            assert run_in(tx, jobs.get(first.id), clock=postgres.clock).id == first.id
+            assert run_in(tx, jobs.enqueue(second), clock=postgres.clock).is_new
+        with tx.pipeline(), pytest.raises(NoTransaction):
+            run_in(tx, jobs.enqueue(new_job()), clock=postgres.clock)
+
+    assert [job.id for job in postgres.run(jobs.list_jobs())] == [second.id, first.id]
+
+
+async def test_an_asynchronous_pipeline_of_psycopgs_is_served(postgres: Bench) -> None:
+    job = new_job()
+
+    async with await psycopg.AsyncConnection.connect(postgres.url) as tx, tx.pipeline():
+        enqueued = await run_in_async(tx, jobs.enqueue(job), clock=postgres.clock)
+
+    assert (enqueued.id, enqueued.is_new) == (job.id, True)
+    assert [job.id for job in postgres.run(jobs.list_jobs())] == [job.id]
 
 
 def test_djangos_own_connection_is_known() -> None:
@@ -118,16 +188,11 @@ def test_no_driver_is_imported_to_recognise_a_connection() -> None:
         "set session transaction isolation level serializable",
     ],
 )
-def test_callers_settings_of_mysql_change_nothing(
-    database_on_bench: Callable[[str], DatabaseOnBench], setting: str
-) -> None:
-    database = database_on_bench("mariadb")
-    database.empty()
-    store = Bench(database, Colour.SYNC)
+def test_callers_settings_of_mysql_change_nothing(mariadb: Bench, setting: str) -> None:
     payload = msgspec.json.encode({"text": "Grüße 🚚 \" ' \\ \n"}).decode()
     job = new_job(payload=payload, unique_key="Müller")
     [kind] = [kind for kind in KINDS if kind.name == "pymysql"]
-    with calling(kind, store.url, store.clock) as caller:
+    with calling(kind, mariadb.url, mariadb.clock) as caller:
         caller.execute(setting)
         caller.run(jobs.enqueue(job))
         again = caller.run(jobs.enqueue(new_job(unique_key="müller")))
@@ -135,7 +200,7 @@ def test_callers_settings_of_mysql_change_nothing(
         caller.commit()
 
     assert (again.is_new, same.id) == (True, job.id)
-    assert store.run(jobs.get(job.id)).payload == payload
+    assert mariadb.run(jobs.get(job.id)).payload == payload
 
 
 def test_a_mysql_database_with_another_character_set_keeps_every_character(mariadb_database: str) -> None:
@@ -158,17 +223,12 @@ def test_a_mysql_database_with_another_character_set_keeps_every_character(maria
     store.close()
 
 
-def test_a_caller_with_serializable_transactions_is_served(
-    database_on_bench: Callable[[str], DatabaseOnBench],
-) -> None:
-    database = database_on_bench("postgres")
-    database.empty()
-    store = Bench(database, Colour.SYNC)
+def test_a_caller_with_serializable_transactions_is_served(postgres: Bench) -> None:
     job = new_job()
     [kind] = [kind for kind in KINDS if kind.name == "psycopg"]
-    with calling(kind, store.url, store.clock) as caller:
+    with calling(kind, postgres.url, postgres.clock) as caller:
         caller.execute("set transaction isolation level serializable")
         caller.run(jobs.enqueue(job))
         caller.commit()
 
-    assert store.run(jobs.get(job.id)).state is JobState.QUEUED
+    assert postgres.run(jobs.get(job.id)).state is JobState.QUEUED

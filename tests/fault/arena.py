@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,12 +19,15 @@ from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import FINAL
 from stagepost.store import Store
 from stagepost.store.jobs import enqueue_many
+from stagepost.store.statement import Operation
 from tests.fault.backends import Backend
 from tests.fault.nursery import Nursery, WorkerProcess
 from tests.fault.oracle import verify
 from tests.fault.records import SINK, Evidence, JobRow, Journal, Note, Sample, Sampler, Sink, gather, sample_of
 from tests.fault.trapped import KILL_POINT, KillPoint
 from tests.fault.worker_main import QUEUES, TASKS
+
+T = TypeVar("T")
 
 LEASE = 1.0
 SETTINGS = {
@@ -69,6 +72,11 @@ class Arena:
                 return ids
         self.journal.confirm(ids)
         return ids
+
+    def operate(self, operation: Operation[T]) -> T:
+        """Do what an operator does, past any proxy."""
+        with contextlib.closing(Store.at(self.backend.url, pool_size=1)) as store:
+            return store.run(operation)
 
     def start_worker(
         self,

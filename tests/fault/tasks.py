@@ -153,16 +153,29 @@ def note_then_die(ctx: JobContext) -> str:
     return ctx.id
 
 
-@app.task(name="sleep", retry=soon)
-def sleep(ctx: JobContext, seconds: float) -> None:
+@app.task(name="transfer_until_stopped", retry=soon)
+def transfer_until_stopped(ctx: JobContext, seconds: float) -> None:
+    """Works for so long, unless it is asked to stop."""
     note(ctx, "start")
-    time.sleep(seconds)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ctx.raise_if_cancelled()
+        time.sleep(0.005)
+    commit_effect(ctx)
 
 
-@app.task(name="sleep_async", retry=soon)
-async def sleep_async(ctx: JobContext, seconds: float) -> None:
+@app.task(name="transfer_until_stopped_async", retry=soon)
+async def transfer_until_stopped_async(ctx: JobContext, seconds: float) -> None:
     note(ctx, "start")
     await asyncio.sleep(seconds)
+    commit_effect(ctx)
+
+
+@app.task(name="transfer_until_stopped_in_process", pool="process", retry=soon)
+def transfer_until_stopped_in_process(ctx: JobContext, seconds: float) -> None:
+    note(ctx, "start")
+    time.sleep(seconds)
+    commit_effect(ctx)
 
 
 @app.task(name="transfer_blocking_loop", retry=soon)

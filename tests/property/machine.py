@@ -11,64 +11,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stagepost.errors import JobError
-from stagepost.model.job import LeasedJob, NewJob, OnConflict, microseconds
-from stagepost.model.outcome import Abandoned, Completed, Crashed, Failed, Outcome, Refused, Released, Snoozed
+from stagepost.model.job import LeasedJob, NewJob, microseconds
+from stagepost.model.outcome import Completed, Outcome
 from stagepost.store import history, jobs, leases, queues
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from tests.property.model import ALL_QUEUES, CRASHES_ALLOWED, Model
+from tests.property.strategies import (
+    ANY,
+    ATTEMPTS,
+    JOBS,
+    MARKS,
+    OUTCOMES,
+    OWNERS,
+    QUEUES,
+    TASKS,
+    job_id_of,
+    wishes,
+)
 from tests.property.world import Rows, World, expected_rows
 
 LEASE = timedelta(seconds=30)
-OWNERS = ("ada", "bob")
-QUEUES = ("mail", "films")
-TASKS = ("send", "cut")
 ACTOR = "operator"
 MANY = 1000
-
-
-def job_id_of(number: int) -> str:
-    """Ids in another order than that of asking, so that ties are seen to be broken by id."""
-    return f"{number * 40503 % 65536:08x}-0000-7000-8000-000000000000"
-
-
-@st.composite
-def wishes(draw: st.DrawFn) -> dict[str, Any]:
-    """What one request asks for, but its id and arguments."""
-    unique_key = draw(st.sampled_from([None, None, None, "u1", "u2"]))
-    limit_key = draw(st.sampled_from([None, None, None, "l1", "l2"]))
-    return {
-        "task_name": draw(st.sampled_from(TASKS)),
-        "queue_name": draw(st.sampled_from(QUEUES)),
-        "priority": draw(st.sampled_from([0, 0, 3, -3])),
-        "max_attempts": draw(st.integers(1, 3)),
-        "delay_us": draw(st.sampled_from([0, 0, 0, 0, 5_000_000, 40_000_000])),
-        "unique_key": unique_key,
-        "unique_for_us": draw(st.sampled_from([None, 20_000_000])) if unique_key else None,
-        "on_conflict": draw(st.sampled_from(OnConflict)) if unique_key else OnConflict.KEEP,
-        "limit_key": limit_key,
-        "limit": draw(st.integers(1, 2)) if limit_key else None,
-    }
-
-
-OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
-    [
-        Completed('{"sent":1}'),
-        Completed(None),
-        Failed("OSError: host 17 is down", timedelta(0)),
-        Failed("OSError: host 18 is down", timedelta(seconds=10)),
-        Refused("ValueError: no such address"),
-        Snoozed(timedelta(seconds=5)),
-        Abandoned("asked to stop"),
-        Released(),
-        Crashed("signal 11"),
-    ]
-)
-ANY = st.integers(0, 12)
-"""Which of the things there are, counted from the newest."""
-ATTEMPTS = st.tuples(st.sampled_from(["held", "held", "overtaken", "any"]), ANY)
-"""Which of the attempts that hold their lease, of those whose job is run again by now, or of all there ever were."""
-JOBS = st.tuples(st.sampled_from(["running", "live", "any"]), ANY)
 
 
 class JobMachine(RuleBasedStateMachine):
@@ -177,31 +142,44 @@ class JobMachine(RuleBasedStateMachine):
         queue_name=st.sampled_from(QUEUES),
         task_names=st.sampled_from([TASKS, TASKS, TASKS[:1]]),
         slots=st.integers(1, 4),
-        limited=st.booleans(),
+        marks=MARKS,
     )
     def claim(
-        self, owner: str, queue_name: str, task_names: tuple[str, ...], slots: int, limited: bool = False
+        self,
+        owner: str,
+        queue_name: str,
+        task_names: tuple[str, ...],
+        slots: int,
+        marks: dict[int, int] | None = None,
     ) -> None:
-        claim = queues.claim_limited if limited else leases.claim
-        operation = claim(queue_name, owner=owner, task_names=task_names, slots=slots, lease=LEASE)
-        room = self.model.room(queue_name, slots) if limited else slots
-        wanted: dict[str, Any] = {
-            "owner": owner,
-            "task_names": task_names,
-            "slots": room,
-            "lease_us": microseconds(LEASE),
-        }
+        start = marks and {priority: self.model.now + seconds * 1_000_000 for priority, seconds in marks.items()}
+        wanted: dict[str, Any] = {"owner": owner, "task_names": task_names, "slots": slots}
+        self._claim(
+            leases.claim(queue_name, lease=LEASE, marks=start, **wanted),
+            lambda: self.model.claim(queue_name, lease_us=microseconds(LEASE), marks=start, **wanted),
+        )
+
+    @rule(owner=st.sampled_from(OWNERS), queue_name=st.sampled_from(QUEUES), slots=st.integers(1, 4))
+    def claim_limited(self, owner: str, queue_name: str, slots: int) -> None:
+        wanted: dict[str, Any] = {"owner": owner, "task_names": TASKS}
+        room = self.model.room(queue_name, slots)
+        self._claim(
+            queues.claim_limited(queue_name, slots=slots, lease=LEASE, **wanted),
+            lambda: self.model.claim(queue_name, slots=room, lease_us=microseconds(LEASE), **wanted),
+        )
+
+    def _claim(self, operation: Operation[list[LeasedJob]], model: Callable[[], list[str]]) -> None:
         claimed: list[LeasedJob] = []
 
         def real() -> list[str]:
             claimed.extend(self.world.run(operation))
             return [job.id for job in claimed]
 
-        self.same(real, lambda: self.model.claim(queue_name, **wanted))
+        self.same(real, model)
         for lease in claimed:
             job = self.model.live[lease.id]
             seen = (lease.attempt, lease.failures, lease.crashes, lease.payload, lease.context, lease.owner)
-            assert seen == (job.attempts, job.failures, job.crashes, job.payload, job.context, owner)
+            assert seen == (job.attempts, job.failures, job.crashes, job.payload, job.context, job.locked_by)
         self.leases += claimed
 
     @rule(owner=st.sampled_from(OWNERS), outcomes=st.lists(OUTCOMES, max_size=4))

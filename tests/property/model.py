@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -145,13 +146,24 @@ class Model:
 
     # ---- attempts
 
-    def claim(self, queue_name: str, *, owner: str, task_names: Sequence[str], slots: int, lease_us: int) -> list[str]:
+    def claim(
+        self,
+        queue_name: str,
+        *,
+        owner: str,
+        task_names: Sequence[str],
+        slots: int,
+        lease_us: int,
+        marks: Mapping[int, int] | None = None,
+    ) -> list[str]:
+        """Where there are `marks`, only the priorities they name, and of these only what is due then or later."""
         if self.queues.get(queue_name, ModelQueue()).paused_at is not None:
             return []
         claimable = [
             job
             for job in self.live.values()
             if job.state == "queued" and job.queue_name == queue_name and job.task_name in task_names
+            if marks is None or job.available_at >= marks.get(job.priority, math.inf)
         ]
         claimed = sorted(claimable, key=attrgetter("claim_order"))[:slots]
         for job in claimed:

@@ -65,6 +65,10 @@ class App:
             migrate(store)
         return store
 
+    def migrate(self) -> None:
+        """Make Stagepost's tables, or bring them up to date, as `stagepost migrate` does; safe at every start."""
+        migrate(self.store)
+
     def open_store(self, *, pool_size: int | None = None) -> Store:
         """Open another store on the same database, with connections of its own."""
         size = self.settings.pool_size if pool_size is None else pool_size
@@ -90,9 +94,7 @@ class App:
         return Hints(self.store.doorbell, to_others=self.settings.wakeups)
 
     @overload
-    def task(
-        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
-    ) -> AsyncAppTask[P, R]: ...
+    def task(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncAppTask[P, R]: ...
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncAppTask[P, R]: ...

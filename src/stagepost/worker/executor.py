@@ -234,4 +234,3 @@ def _interrupt(context: JobContext, task: asyncio.Task[Any] | None, reason: str)
     if not context.is_cancelled and task is not None:
         task.cancel(reason)
     context.request_stop(reason)
-

@@ -23,6 +23,9 @@ def open_psycopg(tx: Any) -> SyncChannel:
     def execute(sql: str, parameters: Any) -> Rows:
         with tx.cursor(row_factory=_as_tuples) as cursor:
             cursor.execute(sql, parameters)
+            if tx.pgconn.pipeline_status:  # in a pipeline results come when they are asked for
+                with tx.pipeline() as pipeline:
+                    pipeline.sync()
             return cursor.fetchall() if cursor.description else []
 
     return SyncChannel(POSTGRES, ParameterStyle.PYFORMAT, execute)
@@ -35,6 +38,9 @@ async def open_psycopg_async(tx: Any) -> AsyncChannel:
     async def execute(sql: str, parameters: Any) -> Rows:
         async with tx.cursor(row_factory=_as_tuples) as cursor:
             await cursor.execute(sql, parameters)
+            if tx.pgconn.pipeline_status:
+                async with tx.pipeline() as pipeline:
+                    await pipeline.sync()
             return await cursor.fetchall() if cursor.description else []
 
     return AsyncChannel(POSTGRES, ParameterStyle.PYFORMAT, execute)

@@ -36,8 +36,6 @@ def open_sqlalchemy_connection(tx: Any) -> SyncChannel:
         known = ", ".join(sorted(DRIVERS))
         raise ConfigurationError(f"SQLAlchemy driver {tx.dialect.name}+{driver}: Stagepost knows {known}.")
     dialect, style = DRIVERS[driver]
-    if not tx.in_transaction():
-        tx.begin()
 
     def execute(sql: str, parameters: Any) -> Rows:
         if style is ParameterStyle.DOLLAR:
@@ -46,6 +44,8 @@ def open_sqlalchemy_connection(tx: Any) -> SyncChannel:
         return [tuple(row) for row in result] if result.returns_rows else []
 
     if dialect is SQLITE:
+        if not tx.in_transaction():
+            tx.begin()  # the engine may have been told to open SQLite's transaction then
         return SyncChannel(dialect, style, execute, opening(tx.connection.driver_connection))
     if _commits_by_itself(tx.connection.dbapi_connection):
         raise NoTransaction(tx)

@@ -1,0 +1,52 @@
+"""Who takes part: each contender's program, the service it needs and the packages of its environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ENTRIES", "LIMITS", "Entry"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contender."""
+
+    name: str
+    title: str
+    program: str
+    """Its module in benchmarks/contenders; also the name of its environment."""
+    service: str
+    requirements: tuple[str, ...] = ()
+    """What its environment is made of; none: this checkout's own environment."""
+    python: tuple[int, int] = (3, 11)
+    """The oldest Python it takes."""
+
+
+PSYCOPG = "psycopg[binary,pool]"
+CELERY = ("celery[redis]",)
+DRAMATIQ = ("dramatiq[redis,rabbitmq]",)
+TASKIQ = ("taskiq[uv]", "taskiq-redis", "taskiq-aio-pika")
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry("stagepost-postgres", "Stagepost on PostgreSQL", "stagepost", "postgres"),
+    Entry("stagepost-sqlite", "Stagepost on SQLite", "stagepost", "sqlite"),
+    Entry("stagepost-mariadb", "Stagepost on MariaDB", "stagepost", "mariadb"),
+    Entry("pgqueuer", "PgQueuer", "pgqueuer", "postgres", ("pgqueuer[asyncpg,cli]", PSYCOPG)),
+    Entry("procrastinate", "Procrastinate", "procrastinate", "postgres", ("procrastinate", PSYCOPG)),
+    Entry("chancy", "Chancy", "chancy", "postgres", ("chancy[cli]", PSYCOPG)),
+    Entry("oban", "Oban for Python", "oban", "postgres", ("oban", PSYCOPG), python=(3, 12)),
+    Entry("dbos", "DBOS", "dbos", "postgres", ("dbos",)),
+    Entry("celery-redis", "Celery on Redis", "celery", "redis", CELERY),
+    Entry("celery-rabbitmq", "Celery on RabbitMQ", "celery", "rabbitmq", CELERY),
+    Entry("dramatiq-redis", "Dramatiq on Redis", "dramatiq", "redis", DRAMATIQ),
+    Entry("dramatiq-rabbitmq", "Dramatiq on RabbitMQ", "dramatiq", "rabbitmq", DRAMATIQ),
+    Entry("taskiq-redis", "taskiq on Redis", "taskiq", "redis", TASKIQ),
+    Entry("taskiq-rabbitmq", "taskiq on RabbitMQ", "taskiq", "rabbitmq", TASKIQ),
+    Entry("huey", "huey on SQLite", "huey", "sqlite", ("huey",)),
+)
+
+LIMITS: tuple[Entry, ...] = (
+    Entry("limit-postgres", "limit: bare PostgreSQL", "limits", "postgres"),
+    Entry("limit-sqlite", "limit: bare SQLite", "limits", "sqlite"),
+)
+"""No job systems: the same statements without anything around them."""

@@ -1,0 +1,68 @@
+"""F42: operators cancel, delete and edit jobs while they run."""
+
+from __future__ import annotations
+
+import pytest
+
+from stagepost.store.jobs import cancel
+from tests.fault.arena import Arena
+
+STOPPABLE = ("transfer_until_stopped", "transfer_until_stopped_async", "transfer_until_stopped_in_process")
+
+
+def test_a_running_job_that_is_cancelled_stops_and_leaves_nothing(arena: Arena) -> None:
+    jobs = [arena.enqueue(task, seconds=30)[0] for task in STOPPABLE]
+    worker = arena.start_worker()
+    arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
+
+    for job_id in jobs:
+        arena.operate(cancel(job_id, actor="somebody"))
+    arena.wait_for_end(jobs, seconds=10)
+
+    arena.verify()
+    assert {(job.state, job.attempt, job.crashes) for job in arena.jobs(jobs).values()} == {("cancelled", 1, 0)}
+    assert worker.status is None
+
+
+@pytest.mark.parametrize("way", ["killed", "told to stop"])
+def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way: str) -> None:
+    jobs = [arena.enqueue(task, seconds=30)[0] for task in STOPPABLE[:2]]
+    worker = arena.start_worker(lease=3.0, shutdown_timeout=0.0)
+    arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
+
+    worker.pause()
+    for job_id in jobs:
+        arena.operate(cancel(job_id, actor="somebody"))
+    worker.kill() if way == "killed" else worker.terminate()
+    worker.resume()
+    worker.wait()
+    arena.start_worker()
+    arena.wait_for_end(jobs, seconds=10)
+
+    arena.verify(grace_us=5_000_000)
+    assert {job.state for job in arena.jobs(jobs).values()} == {"cancelled"}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "delete from stagepost_job",
+        "update stagepost_job set attempts = attempts + 1",
+        "update stagepost_job set state = 'queued', locked_by = null, lease_until = null, max_attempts = 0",
+    ],
+    ids=["deleted", "attempt changed", "put back by hand"],
+)
+def test_an_attempt_whose_row_was_edited_is_refused_and_rolled_back(arena: Arena, edit: str) -> None:
+    gate = arena.folder / "gate"
+    jobs = arena.enqueue("transfer_at_gate", 3, queue="edited", gate=str(gate))
+    worker = arena.start_worker(queues=["edited"], concurrency=3, prefetch=0)
+    arena.wait(lambda: len(arena.notes("at gate")) == len(jobs), "all at the gate")
+
+    arena.backend.rows(edit)
+    gate.touch()
+    arena.wait(lambda: len(arena.notes("lease lost")) == len(jobs), "all to be refused")
+
+    assert worker.status is None
+    assert not {note.job_id for note in arena.notes("start") if note.attempt == 1} & {
+        job_id for job_id, attempt in arena.backend.rows("select job_id, attempt from ledger") if attempt == 1
+    }
