@@ -103,10 +103,7 @@ class JobOptions:
             raise ConfigurationError(f"at={self.at.isoformat()} has no time zone: add one, such as datetime.UTC.")
         if self.max_attempts is not None and self.max_attempts < 1:
             raise ConfigurationError(f"max_attempts is {self.max_attempts}: it must be 1 or more.")
-        if self.unique_for is not None and self.unique_key is None:
-            raise ConfigurationError("unique_for needs a unique_key to hold for that long.")
-        if self.unique_key is not None and not 1 <= len(self.unique_key) <= 191:
-            raise ConfigurationError(f"unique_key has {len(self.unique_key)} characters: 1 to 191 are possible.")
+        _check_unique_key(self.unique_key, self.unique_for)
         if self.on_conflict not in tuple(OnConflict):
             raise ConfigurationError(f"on_conflict is {self.on_conflict!r}. Known are: {', '.join(OnConflict)}.")
 
@@ -248,6 +245,17 @@ def _check_name(what: str, name: str) -> None:
         raise ConfigurationError(
             f"{what} name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."
         )
+
+
+def _check_unique_key(key: str | None, held_for: timedelta | None) -> None:
+    if key is None:
+        if held_for is not None:
+            raise ConfigurationError("unique_for needs a unique_key to hold for that long.")
+        return
+    if not 1 <= len(key) <= 191:
+        raise ConfigurationError(f"unique_key has {len(key)} characters: 1 to 191 are possible.")
+    if key != key.strip():
+        raise ConfigurationError(f"unique_key {key!r} begins or ends with white space, which MySQL ignores. Strip it.")
 
 
 def _check_priority(priority: int) -> None:

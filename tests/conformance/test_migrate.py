@@ -106,6 +106,36 @@ def test_a_failed_migration_is_not_taken_for_done(empty: Store, monkeypatch: pyt
     assert 9998 not in [version for version, _, _ in applied(empty)]
 
 
+def test_a_migration_that_died_halfway_can_be_run_again(empty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements = migrations_of(empty.dialect)[0].statements
+    halfway = len(statements) // 2
+    run = empty.database.connect
+
+    def dying() -> object:
+        connection = run()
+        execute = connection.execute
+
+        def until_halfway(sql: str, parameters: object) -> object:
+            if sql == statements[halfway]:
+                raise KeyboardInterrupt
+            return execute(sql, parameters)
+
+        connection.execute = until_halfway  # type: ignore[method-assign, assignment]
+        return connection
+
+    monkeypatch.setattr(empty.database, "connect", dying)
+    with pytest.raises(KeyboardInterrupt):
+        migrate.migrate(empty)
+    monkeypatch.undo()
+    empty.close()
+
+    again = Store(empty.database)
+    migrate.migrate(again)
+
+    assert again.run(jobs.enqueue(new_job())).is_new
+    again.close()
+
+
 def test_an_operation_without_tables_says_what_to_do(empty: Store) -> None:
     with pytest.raises(SchemaError, match=r"^find: .*stagepost_job.*Run `stagepost migrate`"):
         empty.run(jobs.find(new_id()))

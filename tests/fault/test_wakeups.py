@@ -20,11 +20,9 @@ import psycopg
 import pytest
 
 from stagepost import App, Settings, Worker
-from stagepost.client.hints import TOLD, Hints
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.store import Store
-from stagepost.store.doorbell import Doorbell
 from stagepost.store.migrate import migrate
 from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
 from stagepost.worker.claimer import EMPTY_SECONDS
@@ -332,14 +330,18 @@ def test_postgres_is_told_nothing_where_wake_ups_are_off(
         assert heard() == []
 
 
-def test_a_process_that_enqueues_very_often_does_not_tell_every_time() -> None:
-    hints = Hints(Doorbell(), to_others=True)
-    job = NewJob(id=new_id(), task_name="greet", payload="{}")
+def test_a_transaction_does_not_tell_while_others_do_that_would_hold_up_its_commit(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    with opened(app), psycopg.connect(postgres_database) as others:
+        others.execute("select pg_try_advisory_xact_lock(736475017, number) from generate_series(0, 511) as number")
+        app.client.enqueue(greeting(app))
+        assert heard() == []
 
-    told = [hints.should_tell([job]) for _ in range(2 * TOLD.burst)]
-
-    assert all(told[: TOLD.burst])
-    assert not all(told)
+        others.commit()
+        app.client.enqueue(greeting(app))
+        assert heard() == ["mail"]
 
 
 async def test_a_listener_whose_session_is_ended_listens_again_within_five_seconds(

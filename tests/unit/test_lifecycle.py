@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from stagepost.model.lifecycle import FINAL, LIVE, TRANSITIONS, Cause, JobState, is_allowed, next_state
+from stagepost.model.lifecycle import FINAL, LIVE, TRANSITIONS, WHEN_LIMITED, Cause, JobState, is_allowed, next_state
 from stagepost.model.outcome import (
     CRASHES_ALLOWED,
     Abandoned,
@@ -23,10 +23,13 @@ from stagepost.model.outcome import (
 
 EXPECTED = """
 blocked                unblock               queued
+blocked                defer                 scheduled
 blocked                cancel                cancelled
 scheduled              promote               queued
+scheduled              defer                 scheduled
 scheduled              cancel                cancelled
 queued                 claim                 running
+queued                 defer                 scheduled
 queued                 cancel                cancelled
 running                complete              completed
 running                retry                 retrying
@@ -37,6 +40,7 @@ running                release               queued
 running                wait                  waiting
 running                cancel                cancelled
 retrying               promote               queued
+retrying               defer                 scheduled
 retrying               cancel                cancelled
 waiting                resume                queued
 waiting                complete              completed
@@ -115,3 +119,9 @@ def test_every_live_state_can_end() -> None:
 def test_an_outcome_has_one_effect(outcome: Outcome, failures: int, crashes: int, cause: Cause) -> None:
     assert cause_of(outcome, failures=failures, crashes=crashes, max_attempts=5) is cause
     assert is_allowed(JobState.RUNNING, cause)
+
+
+def test_a_limited_job_enters_the_queue_only_by_being_unblocked() -> None:
+    entries = {pair for pair, after in LEGAL.items() if after is JobState.QUEUED}
+    assert set(WHEN_LIMITED) == entries - {(JobState.BLOCKED, Cause.UNBLOCK)}
+    assert set(WHEN_LIMITED.values()) == {JobState.BLOCKED}

@@ -41,14 +41,14 @@ class Client:
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; where a live one holds its unique key, return that one."""
-        enqueued = self._run(jobs.enqueue(job, tell=self._hints.should_tell([job])), tx)
+        enqueued = self._run(jobs.enqueue(job, tell=self._hints.to_others), tx)
         self._hints.ring([job], tx)
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, all or none."""
         new_jobs = list(new_jobs)
-        enqueued = self._run(jobs.enqueue_many(new_jobs, tell=self._hints.should_tell(new_jobs)), tx)
+        enqueued = self._run(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
         self._hints.ring(new_jobs, tx)
         return enqueued
 
@@ -105,14 +105,14 @@ class AsyncClient:
 
     async def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; where a live one holds its unique key, return that one."""
-        enqueued = await self._run(jobs.enqueue(job, tell=self._hints.should_tell([job])), tx)
+        enqueued = await self._run(jobs.enqueue(job, tell=self._hints.to_others), tx)
         self._hints.ring([job], tx)
         return enqueued
 
     async def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, all or none."""
         new_jobs = list(new_jobs)
-        enqueued = await self._run(jobs.enqueue_many(new_jobs, tell=self._hints.should_tell(new_jobs)), tx)
+        enqueued = await self._run(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
         self._hints.ring(new_jobs, tx)
         return enqueued
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["FINAL", "LIVE", "TRANSITIONS", "Cause", "JobState", "is_allowed", "next_state"]
+__all__ = ["FINAL", "LIVE", "TRANSITIONS", "WHEN_LIMITED", "Cause", "JobState", "is_allowed", "next_state"]
 
 
 class JobState(StrEnum):
@@ -28,6 +28,7 @@ class Cause(StrEnum):
 
     UNBLOCK = "unblock"
     PROMOTE = "promote"
+    DEFER = "defer"
     CLAIM = "claim"
     COMPLETE = "complete"
     COMPLETE_WITH_ERRORS = "complete_with_errors"
@@ -51,6 +52,7 @@ TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
     (S.BLOCKED, C.UNBLOCK): S.QUEUED,
     (S.SCHEDULED, C.PROMOTE): S.QUEUED,
     (S.RETRYING, C.PROMOTE): S.QUEUED,
+    **{(state, C.DEFER): S.SCHEDULED for state in (S.BLOCKED, S.SCHEDULED, S.QUEUED, S.RETRYING)},  # debounced
     (S.QUEUED, C.CLAIM): S.RUNNING,
     (S.RUNNING, C.COMPLETE): S.COMPLETED,
     (S.RUNNING, C.RETRY): S.RETRYING,
@@ -66,6 +68,11 @@ TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
     **{(state, C.CANCEL): S.CANCELLED for state in S if state not in FINAL},
     **{(state, C.RESTART): S.QUEUED for state in S if state in FINAL},  # an operator's action, recorded
 }
+
+WHEN_LIMITED: dict[tuple[JobState, Cause], JobState] = {
+    pair: S.BLOCKED for pair, after in TRANSITIONS.items() if after is S.QUEUED and pair[1] is not C.UNBLOCK
+}
+"""What differs for a job with a limit key: it enters the queue only when its limit lets it through."""
 
 
 def is_allowed(state: JobState, cause: Cause) -> bool:

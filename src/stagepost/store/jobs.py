@@ -27,8 +27,8 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, repeated: bool =
     """Store jobs in one transaction; where a live job holds a unique key, return that job instead.
 
     With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
-    of the one that can, so it takes no statement of its own, follows the state that the insert chose, and the others
-    need not know.
+    of the one that can: it takes no statement of its own and follows the state that the insert chose, and the others
+    need not know of it.
     """
     if len(jobs) > MOST_AT_ONCE:
         raise ConfigurationError(

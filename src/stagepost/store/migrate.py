@@ -22,6 +22,8 @@ LOCKS = {
     "mysql": "select get_lock('stagepost_migrate', 60)",
     "sqlite": "select 1",  # its transaction already excludes other writers
 }
+MYSQL_EXISTS = {1050, 1061}
+"""A table or index of this name is there."""
 UNLOCKS = {"mysql": "select release_lock('stagepost_migrate')"}
 CREATE_TABLE = (
     "create table if not exists stagepost_migration ("
@@ -81,12 +83,21 @@ def migrate(store: Store) -> list[Migration]:
             missing = _missing(dialect, _read(connection))
             for migration in missing:
                 for statement in migration.statements:
-                    connection.execute(statement.replace("%", "%%") if dialect.name != "sqlite" else statement, {})
+                    _apply(statement, connection, dialect)
                 connection.execute(migration.record, {})
         finally:
             if dialect.name in UNLOCKS:
                 connection.execute(UNLOCKS[dialect.name], {})
     return missing
+
+
+def _apply(statement: str, connection: Connection, dialect: Dialect) -> None:
+    try:
+        connection.execute(statement.replace("%", "%%") if dialect.name != "sqlite" else statement, {})
+    except Exception as error:
+        # MySQL commits every CREATE: what a migration that died halfway made is there already.
+        if dialect.name != "mysql" or not error.args or error.args[0] not in MYSQL_EXISTS:
+            raise
 
 
 def script_of(migrations: Sequence[Migration]) -> str:

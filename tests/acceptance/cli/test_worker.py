@@ -29,7 +29,9 @@ def start(shop: CommandLine) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield begin
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()  # not read to its end: a worker that was left behind would keep it open
 
 
 def workers_of(shop: CommandLine) -> list[int]:
@@ -121,6 +123,8 @@ def test_a_killed_supervisor_leaves_no_worker_behind(
     supervisor.kill()
 
     _, left = psutil.wait_procs(workers, timeout=LIMIT)
+    for worker in left:
+        worker.kill()
     assert not left
 
 

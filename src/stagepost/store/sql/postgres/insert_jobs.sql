@@ -36,7 +36,7 @@ told as (
         when queues is null then false
         -- Transactions that notify commit one after the other, each waiting for the disk, so a crowd of them would
         -- slow everybody down: of those that come within the same 50 ms one at a time tells, the others leave it at that.
-        else pg_try_advisory_xact_lock(736475017, floor(extract(epoch from clock_timestamp()) * 20)::bigint::bit(9)::int)
+        else pg_try_advisory_xact_lock(736475017, mod(floor(extract(epoch from clock_timestamp()) * 20), 512)::int)
     end
 )
 select id, (select count(*) from told)
