@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import sqlite3
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from tests.services.locate import MARIADB, POSTGRES, RABBITMQ, REDIS
+from tests.services.locate import MARIADB, POSTGRES, RABBITMQ, REDIS, Service
 from tests.services.mariadb import MariadbInstance, MariadbServer
 from tests.services.postgres import PostgresInstance, PostgresServer
 from tests.services.processes import PrivateServer
@@ -32,7 +35,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 """What differs from each server's defaults."""
 
-PACKAGES = {"postgres": POSTGRES, "mariadb": MARIADB, "redis": REDIS, "rabbitmq": RABBITMQ}
+PACKAGES: dict[str, Service[Any]] = {"postgres": POSTGRES, "mariadb": MARIADB, "redis": REDIS, "rabbitmq": RABBITMQ}
 
 
 class DurableRedis(RedisInstance):
@@ -92,6 +95,12 @@ class Servers:
         program = PACKAGES[service].instance.missing_program()
         return program and f"{program} is not installed. To fix it: {PACKAGES[service].remedy}"
 
+    def version(self, service: str) -> str:
+        """The version that ran; empty if it was not needed."""
+        if service == "sqlite":
+            return sqlite3.sqlite_version
+        return _version(self._started[service][0]) if service in self._started else ""
+
     @property
     def directory(self) -> Path:
         """Where data is kept."""
@@ -105,6 +114,15 @@ class Servers:
             instance.start()
             self._started[service] = instance, server(instance.url, origin="private", instance=instance)
         return self._started[service]
+
+
+def _version(instance: PrivateServer) -> str:
+    """Ask the server's own program."""
+    if isinstance(instance, RabbitmqInstance):
+        return instance.control("version").strip()
+    done = subprocess.run([instance.command()[0], "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"[0-9]+[.][0-9][^ ,-]*", done.stdout)
+    return found[0] if found else "unknown"
 
 
 MAKERS: dict[str, Callable[[], tuple[PrivateServer, type[Server]]]] = {

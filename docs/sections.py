@@ -12,12 +12,13 @@ from stagepost import errors
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.main import cli
 from stagepost.cli.options import common_options
+from stagepost.cli.worker import MUST_RESTART
 from stagepost.client import App, AppTask, Client, JobContext, JobHandle
 from stagepost.client.limiter import RateLimiter
 from stagepost.client.tasks import Request
 from stagepost.config import Settings
 from stagepost.config.settings import PREFIX
-from stagepost.model.lifecycle import FINAL, TRANSITIONS, Cause, JobState
+from stagepost.model.lifecycle import FINAL, TRANSITIONS, WHEN_LIMITED, Cause, JobState
 from stagepost.model.payload import Limits
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
@@ -39,6 +40,7 @@ EXIT_CODES = {
 CAUSES = {
     Cause.UNBLOCK: "Its limit leaves room for it.",
     Cause.PROMOTE: "Its time has come.",
+    Cause.DEFER: 'It is enqueued again with `on_conflict="debounce"`.',
     Cause.CLAIM: "A worker leases it: a new attempt.",
     Cause.COMPLETE: "The handler returned, or called `job.complete`.",
     Cause.COMPLETE_WITH_ERRORS: "Its last child ended, and not all of them completed.",
@@ -135,7 +137,11 @@ def _command(name: str, command: click.Command) -> str:
 
 
 def _exit_codes() -> str:
-    return table(("code", "meaning"), [(str(int(code)), EXIT_CODES[code]) for code in ExitCode])
+    if unknown := [code for code in ExitCode if code not in EXIT_CODES]:
+        raise LookupError(f"docs/sections.py: say in EXIT_CODES what {unknown} mean.")
+    rows = [(str(int(code)), EXIT_CODES[code]) for code in ExitCode]
+    rows.append((str(MUST_RESTART), "`worker`: handlers that would not stop fill all its slots; start it anew."))
+    return table(("code", "meaning"), rows)
 
 
 def _tables() -> str:
@@ -159,7 +165,7 @@ def _diagram() -> str:
     lines += [f"    [*] --> {state}" for state in (JobState.QUEUED, JobState.SCHEDULED, JobState.BLOCKED)]
     arrows: dict[tuple[JobState, JobState], list[str]] = {}
     for (state, cause), target in TRANSITIONS.items():
-        if cause not in {Cause.CANCEL, Cause.RESTART}:
+        if cause not in {Cause.CANCEL, Cause.RESTART} and state is not target:
             arrows.setdefault((state, target), []).append(cause)
     lines += [f"    {state} --> {target}: {', '.join(causes)}" for (state, target), causes in arrows.items()]
     lines += [f"    {state} --> [*]" for state in JobState if state in FINAL]
@@ -167,14 +173,18 @@ def _diagram() -> str:
 
 
 def _transitions() -> str:
-    rows = [
-        (f"`{state}`", f"`{cause}`", f"`{target}`", _when(state, cause))
-        for (state, cause), target in TRANSITIONS.items()
-    ]
+    rows = [(f"`{state}`", f"`{cause}`", _target(state, cause), _when(state, cause)) for state, cause in TRANSITIONS]
     return table(("from", "cause", "to", "when"), rows)
 
 
+def _target(state: JobState, cause: Cause) -> str:
+    limited = WHEN_LIMITED.get((state, cause))
+    return f"`{TRANSITIONS[state, cause]}`" + (f"; `{limited}` with a limit key" if limited else "")
+
+
 def _when(state: JobState, cause: Cause) -> str:
+    if cause not in CAUSES:
+        raise LookupError(f"docs/sections.py: say in CAUSES when `{cause}` happens.")
     if JobState.WAITING in {state, TRANSITIONS[state, cause]}:
         return CHILDREN.get(cause, CAUSES[cause]) + " Does not happen yet."
     return CAUSES[cause]

@@ -88,9 +88,7 @@ class ChancyContender(AsyncContender):
 
     def ended(self) -> int:
         """Jobs that succeeded."""
-        return self._inspector.count(
-            "select count(*) from chancy_jobs where queue = 'default' and state = 'succeeded'"
-        )
+        return self._inspector.count("select count(*) from chancy_jobs where queue = 'default' and state = 'succeeded'")
 
     def fill_history(self, rows: int) -> None:
         """Multiply its succeeded jobs."""

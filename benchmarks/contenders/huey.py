@@ -18,13 +18,13 @@ FILE = os.environ.get(URL_VARIABLE, "sqlite:///:memory:").removeprefix("sqlite:/
 huey = SqliteHuey("bench", filename=FILE, fsync=True)
 
 
-@huey.task(name="noop")  # type: ignore[untyped-decorator]
+@huey.task(name="noop")
 def noop(number: int, padding: str) -> None:
     """Do nothing."""
     note(number)
 
 
-@huey.task(name="nap")  # type: ignore[untyped-decorator]
+@huey.task(name="nap")
 def nap(number: int, padding: str) -> None:
     """Sleep."""
     note(number)

@@ -91,9 +91,7 @@ class Procrastinate(AsyncContender):
     def fill_history(self, rows: int) -> None:
         """Multiply its succeeded jobs, without their events."""
         new_id = "nextval(pg_get_serial_sequence('procrastinate_jobs', 'id'))"
-        self._inspector.multiply(
-            "procrastinate_jobs", where="status = 'succeeded'", rows=rows, replaced={"id": new_id}
-        )
+        self._inspector.multiply("procrastinate_jobs", where="status = 'succeeded'", rows=rows, replaced={"id": new_id})
 
 
 PROCRASTINATE = [program("procrastinate"), "--app", "benchmarks.contenders.procrastinate.app"]

@@ -11,14 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["NAP_SECONDS", "PADDING", "AsyncContender", "Cannot", "Contender", "program"]
+__all__ = ["NAP_SECONDS", "PADDING", "AsyncContender", "Cannot", "Contender", "program", "variable"]
 
 T = TypeVar("T")
 
 PADDING = "x" * 166
 """Makes the arguments of a job 200 bytes of JSON: {"number": 1234567, "padding": "xxx…"}."""
 NAP_SECONDS = 0.1
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Cannot(Exception):
@@ -65,9 +64,9 @@ class Contender(ABC):
         for number in numbers:
             self.enqueue(number)
 
-    def enqueue_many(self, numbers: Sequence[int]) -> None:
+    def enqueue_many(self, numbers: Sequence[int]) -> None:  # noqa: ARG002
         """Ask for many jobs in the quickest documented way."""
-        raise Cannot("it has no call that enqueues many jobs")
+        raise Cannot("it has no call that enqueues many jobs at once")
 
     @abstractmethod
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
@@ -89,7 +88,7 @@ class Contender(ABC):
         """How many ended jobs its store remembers; None if it forgets them."""
         return None
 
-    def fill_history(self, rows: int) -> None:
+    def fill_history(self, rows: int) -> None:  # noqa: ARG002
         """Multiply the ended jobs until there are so many."""
         raise Cannot("it keeps no ended jobs")
 

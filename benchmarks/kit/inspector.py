@@ -40,9 +40,7 @@ class Inspector:
                 self._connection.execute(self._multiplication(table, where, present, missing, replaced).encode())
         self._connection.execute(f"vacuum analyze {table}".encode())
 
-    def _multiplication(
-        self, table: str, where: str, present: int, missing: int, replaced: Mapping[str, str]
-    ) -> str:
+    def _multiplication(self, table: str, where: str, present: int, missing: int, replaced: Mapping[str, str]) -> str:
         columns = [str(name) for (name,) in self._connection.execute(COLUMNS, {"table": table})]
         values = [replaced.get(name, f'original."{name}"') for name in columns]
         names = ", ".join(f'"{name}"' for name in columns)

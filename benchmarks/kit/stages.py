@@ -152,9 +152,7 @@ def idle(bench: Bench, seconds: float) -> Facts:
 
 
 @contextmanager
-def _crew(
-    bench: Bench, jobs: int, commands: list[list[str]]
-) -> Iterator[tuple[Crew, Ledger, Callable[[], Facts]]]:
+def _crew(bench: Bench, jobs: int, commands: list[list[str]]) -> Iterator[tuple[Crew, Ledger, Callable[[], Facts]]]:
     """Start workers; the verdict compares ledger and store, and is asked for when they have stopped."""
     contender = bench.contender
     ledger = Ledger(bench.directory / "ledger", jobs)

@@ -132,7 +132,8 @@ def test_every_command_on_the_pages_can_be_typed(monkeypatch: pytest.MonkeyPatch
 
 def refusal(command: str) -> str | None:
     """Say why a command line cannot be parsed, or None; nothing is run."""
-    words = shlex.split(re.split(r"\s[>|]\s", command.replace("JOB_ID", JOB_ID))[0], comments=True)[1:]
+    filled = re.sub(r"\[?JOB_ID\]?(\.\.\.)?", JOB_ID, command)
+    words = shlex.split(re.split(r"\s[>|]\s", filled)[0], comments=True)[1:]
     try:
         group: click.Command = cli
         context = cli.make_context("stagepost", words)
@@ -212,6 +213,22 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
                 missing.append(text)
 
     assert missing == []
+
+
+def test_every_fault_that_tests_name_is_in_the_table() -> None:
+    rows = set(re.findall(r"^\| (F\d+) \|", text_of(ROOT / "docs/guarantees.md"), flags=re.MULTILINE))
+
+    assert faults_named_in_tests() - rows == set(), "add these to the table in docs/guarantees.md"
+
+
+def faults_named_in_tests() -> set[str]:
+    """Read the numbers in docstrings such as "F1 to F4: …" and "F8." of the fault tests."""
+    found = set()
+    for file in (ROOT / "tests" / "fault").glob("test_*.py"):
+        for text in re.findall(r'"""(?:[^"]*\()?(F\d+[^:."\)]*)[:.)]', file.read_text(encoding="utf-8")):
+            for first, _, last in re.findall(r"F(\d+)( to F(\d+))?", text):
+                found |= {f"F{number}" for number in range(int(first), int(last or first) + 1)}
+    return found
 
 
 def in_code_type(page: str) -> set[str]:

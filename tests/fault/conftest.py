@@ -11,6 +11,7 @@ import pytest
 
 from tests.fault.arena import Arena
 from tests.fault.backends import NAMES, Backend, opened, sqlite_url
+from tests.fault.leaks import no_open_transaction, nothing_left, own_files, own_threads
 from tests.fault.nursery import Nursery
 from tests.fault.servers import PrivateMariaDB, PrivatePostgres
 from tests.services.mariadb import MariadbServer
@@ -70,15 +71,18 @@ def mariadb_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 @pytest.fixture(params=NAMES)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    """Each database in turn, without rows; `indirect` parameters choose some of them."""
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Each database in turn, without rows; `indirect` parameters choose some of them. Nothing may be left over."""
     backend: Backend = request.getfixturevalue(f"{request.param}_backend")
     backend.empty()
-    return backend
+    files, threads = own_files(), own_threads()
+    yield backend
+    nothing_left(backend, files=files, threads=threads)
 
 
 @pytest.fixture
-def arena(backend: Backend, nursery: Nursery, tmp_path: Path) -> Iterator[Arena]:
-    """Where a fault is tried; no worker outlives its test."""
+def arena(nursery: Nursery, backend: Backend, tmp_path: Path) -> Iterator[Arena]:
+    """Where a fault is tried; no transaction is left open by workers that live, no worker outlives its test."""
     yield Arena(backend, nursery, tmp_path)
+    no_open_transaction(backend)
     nursery.kill_all()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
+import sys
 from datetime import timedelta
 
+from stagepost.client import App
 from stagepost.config.logging import configure_logging
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.worker import Worker
@@ -38,12 +42,20 @@ def main() -> None:
     queues = names_in(QUEUES)
 
     async def work() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, report_pools, app)
         await QuickWorker(app, queues=queues).run(install_signals=True)
 
     try:
         asyncio.run(work())
     finally:
         app.close()
+
+
+def report_pools(app: App) -> None:
+    """Tell the log how many connections are on loan."""
+    stores = {"store": app.store, "users": app.users_store}
+    in_use = {name: store.pool.in_use for name, store in stores.items()}
+    sys.stderr.write(f"pools:{json.dumps(in_use)}\n")
 
 
 def names_in(variable: str) -> list[str]:

@@ -56,3 +56,13 @@ def test_a_request_to_stop_is_told() -> None:
         "attempt 2 started",
         "asked to stop",
     ]
+
+
+def test_a_job_ends_after_the_failure_that_ended_it_though_that_is_recorded_a_moment_later() -> None:
+    dead = job(JobState.DEAD_LETTER, attempt=1, started_at=200, finished_at=299)
+
+    assert [moment.what for moment in timeline_of(dead, [FIRST_FAILURE], [])] == [
+        "enqueued",
+        "attempt 1 failed",
+        "ended dead_letter",
+    ]

@@ -48,7 +48,8 @@ def _moments(job: Job, failures: Sequence[FailureRecord], actions: Sequence[Acti
     if job.cancel_requested_at is not None:
         yield Moment(job.cancel_requested_at, "asked to stop")
     if job.finished_at is not None and job.state in FINAL:
-        yield Moment(job.finished_at, f"ended {job.state}")
+        # The failure that ended it is recorded right after that, in the same transaction.
+        yield Moment(max([job.finished_at, *(failure.failed_at for failure in failures)]), f"ended {job.state}")
     if job.state in DUE_LATER:
         yield Moment(job.available_at, "due")
 

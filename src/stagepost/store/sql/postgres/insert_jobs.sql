@@ -34,8 +34,8 @@ told as (
     from claimable
     where case
         when queues is null then false
-        -- Transactions that notify commit one after the other, each waiting for the disk, so a crowd of them would
-        -- slow everybody down: of those that come within the same 50 ms one at a time tells, the others leave it at that.
+        -- Transactions that notify commit one after the other, each waiting for the disk, and a crowd of them would
+        -- hold everybody up: of those that come within the same 50 ms one at a time tells, the others need not.
         else pg_try_advisory_xact_lock(736475017, mod(floor(extract(epoch from clock_timestamp()) * 20), 512)::int)
     end
 )

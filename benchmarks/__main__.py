@@ -1,0 +1,161 @@
+"""Measure Stagepost beside its peers and the bare limit of its databases; see docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import limits, machine
+from benchmarks.catalogue import ENTRIES, LIMITS, Entry
+from benchmarks.chart import chart
+from benchmarks.environments import ROOT, EnvironmentFailed, lock, python_of
+from benchmarks.measure import FIGURES, QUICK, CallFailed, Contestant, Facts, Sizes, Turn, turns, visit
+from benchmarks.report import Report, merged, text_of, write_docs
+from benchmarks.servers import SETTINGS, Address, Servers
+
+ALL = {entry.name: entry for entry in (*ENTRIES, *LIMITS)}
+PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = ROOT / ".dev" / "bench" / "results"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code: 1 if a ledger was wrong or a contender failed."""
+    options = _options(arguments)
+    if options.lock:
+        for path in lock():
+            _say(f"wrote {path.relative_to(ROOT)}")
+        return 0
+    runs = [json.loads(path.read_text()) for path in options.merge or ()]
+    report = merged(runs) if runs else _measured(options)
+    print(text_of(report))
+    _save(report, options.output)
+    if options.write_docs:
+        write_docs(report, PAGE, chart(report))
+        _say(f"wrote {PAGE.relative_to(ROOT)} with its chart and data")
+    return 1 if any(_is_bad(sample) for sample in report["samples"]) else 0
+
+
+def _measured(options: argparse.Namespace) -> Report:
+    """Measure until done or interrupted; what there is by then is reported."""
+    sizes = _sizes(options)
+    chosen = [ALL[name] for name in options.contenders]
+    with Servers() as servers:
+        pythons, described = _prepare(chosen, servers)
+        present = [entry for entry in chosen if entry.name in pythons]
+        report: Report = {
+            "machine": machine.describe(servers.directory),
+            "sizes": asdict(sizes),
+            "rounds": options.rounds,
+            "contenders": described,
+            "servers": {},
+            "samples": [],
+        }
+        try:
+            for turn in turns(present, options.figures, options.rounds):
+                report["samples"] += _take(turn, servers, pythons[turn.entry.name], sizes)
+        except KeyboardInterrupt:
+            _say("interrupted: reporting what there is")
+        services = {entry.service for entry in present}
+        report["servers"] = {name: {"version": servers.version(name), "settings": SETTINGS[name]} for name in services}
+    return report
+
+
+def _prepare(chosen: Sequence[Entry], servers: Servers) -> tuple[dict[str, Path], dict[str, Any]]:
+    """Make the environments; a contender that cannot take part is described with the reason."""
+    pythons: dict[str, Path] = {}
+    described: dict[str, Any] = {}
+    for entry in chosen:
+        described[entry.name] = {"title": entry.title, "service": entry.service}
+        try:
+            if reason := servers.missing(entry.service):
+                raise EnvironmentFailed(reason)
+            python = python_of(entry)
+            if entry not in LIMITS:
+                contestant = Contestant(entry, python, Address("", ()), QUICK)
+                described[entry.name] |= contestant.call("facts")
+            pythons[entry.name] = python
+        except (EnvironmentFailed, CallFailed) as error:
+            _say(f"{entry.title} takes no part: {error}")
+            described[entry.name]["absent"] = str(error)
+    return pythons, described
+
+
+def _take(turn: Turn, servers: Servers, python: Path, sizes: Sizes) -> list[Facts]:
+    entry = turn.entry
+
+    def figures() -> Iterator[tuple[str, Facts]]:
+        with servers.database(entry.service) as address:
+            if entry in LIMITS:
+                yield from limits.measure(turn.figure.keys, entry.service, address, sizes)
+                return
+            contestant = Contestant(entry, python, address, sizes)
+            contestant.call("prepare")
+            yield from turn.figure.measure(contestant)
+
+    began_at = time.monotonic()
+    samples = visit(turn, figures)
+    for sample in samples:
+        _say(f"round {turn.round + 1}, {entry.title}, {sample['figure']}: {_brief(sample)}")
+    _say(f"  ({time.monotonic() - began_at:.0f} s)")
+    return samples
+
+
+def _brief(sample: Facts) -> str:
+    for key in ("cannot", "error"):
+        if key in sample:
+            return f"{key}: {sample[key]}"
+    speed = f"{sample['count'] / sample['seconds']:,.0f} jobs/s, " if sample.get("seconds") else ""
+    return f"{speed}ledger {sample['ledger']}"
+
+
+def _is_bad(sample: Facts) -> bool:
+    return "error" in sample or sample.get("ledger", "exact") != "exact"
+
+
+def _save(report: Report, output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    (output / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (output / f"{name}.svg").write_text(chart(report))
+    _say(f"wrote {output / name}.json and .svg")
+
+
+def _sizes(options: argparse.Namespace) -> Sizes:
+    given = {field.name: getattr(options, field.name) for field in fields(Sizes)}
+    base = QUICK if options.quick else Sizes()
+    return replace(base, **{name: value for name, value in given.items() if value is not None})
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
+    parser.add_argument("--figures", nargs="+", choices=FIGURES, default=list(FIGURES), metavar="FIGURE",
+                        help=f"of {', '.join(FIGURES)}; all if left out")  # fmt: skip
+    parser.add_argument("--contenders", nargs="+", choices=ALL, default=list(ALL), metavar="NAME",
+                        help=f"of {', '.join(ALL)}; all if left out")  # fmt: skip
+    parser.add_argument("--rounds", type=int, help="how often all take their turn (3; with --quick 1)")
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that all works, measures little")
+    for field in fields(Sizes):
+        name = field.name.replace("_", "-")
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{field.default:,} if left out")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="where JSON and SVG go (.dev/bench/results)")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="measure nothing, put runs together")
+    parser.add_argument("--write-docs", action="store_true", help="put the results into docs/benchmarks.md")
+    parser.add_argument("--lock", action="store_true", help="pin the contenders' newest releases and stop")
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    return options
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"bench: {text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,348 @@
+"""Runs figures: contenders take turns in every round, each in a database of its own; medians over the rounds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psycopg
+
+from benchmarks.catalogue import Entry
+from benchmarks.environments import ROOT
+from benchmarks.kit.protocol import SERVER_VARIABLE, URL_VARIABLE
+from benchmarks.servers import Address
+from tests.services.mariadb import connect
+
+__all__ = [
+    "FIGURES", "QUICK", "CallFailed", "Cannot", "Contestant", "Sizes", "Turn", "end_rates", "held_open",
+    "middle", "per_job", "percentile", "rate", "turns", "visit",
+]  # fmt: skip
+
+Facts = dict[str, Any]
+
+HISTORY_SEED = 1000
+END_SHARE = 0.1
+"""How much of a drain counts as its beginning, and how much as its end."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    singles: int = 5_000
+    jobs: int = 50_000
+    samples: int = 100
+    naps: int = 1_000
+    nap_concurrency: int = 100
+    idle_seconds: int = 30
+    small_backlog: int = 10_000
+    large_backlog: int = 1_000_000
+    history: int = 5_000_000
+    held_jobs: int = 500_000
+    held_seconds: int = 600
+    command_seconds: int = 3_600
+    """How long one command may take before the contender is given up for that figure."""
+
+
+QUICK = Sizes(
+    singles=200,
+    jobs=1_000,
+    samples=10,
+    naps=200,
+    idle_seconds=3,
+    small_backlog=500,
+    large_backlog=5_000,
+    history=10_000,
+    held_jobs=3_000,
+    held_seconds=60,
+    command_seconds=300,
+)
+
+
+class CallFailed(RuntimeError):
+    """A contender's command ended in an error."""
+
+
+class Cannot(RuntimeError):
+    """The contender has no way to do this."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A contender, the interpreter of its environment, and the database of one visit."""
+
+    entry: Entry
+    python: Path
+    address: Address
+    sizes: Sizes
+
+    def call(self, command: str, *arguments: object) -> Facts:
+        """Run one command of the protocol."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("STAGEPOST_")}
+        environment |= {
+            "PYTHONPATH": str(ROOT),
+            URL_VARIABLE: self.address.url,
+            SERVER_VARIABLE: " ".join(map(str, self.address.server_pids)),
+        }
+        words = [str(self.python), "-m", "benchmarks.kit", self.entry.program, command, *map(str, arguments)]
+        process = subprocess.Popen(
+            words,
+            env=environment,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            output, complaints = process.communicate(timeout=self.sizes.command_seconds)
+        except subprocess.TimeoutExpired:
+            # SIGINT: its own `finally` blocks then stop the workers it started.
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+            raise CallFailed(f"{command} took longer than {self.sizes.command_seconds} s") from None
+        return _answer(command, output, complaints)
+
+    def fill(self, jobs: int) -> Facts | None:
+        """Enqueue jobs in bulk and return what that took; one by one, and None, where there is no other way."""
+        try:
+            return self.call("enqueue-bulk", jobs)
+        except Cannot:
+            self.call("enqueue-one", jobs)
+            return None
+
+
+Figures = Iterator[tuple[str, Facts]]
+
+
+def _enqueue(contestant: Contestant) -> Figures:
+    jobs = contestant.sizes.singles
+    enqueued = contestant.call("enqueue-one", jobs)
+    yield "enqueue_one", {**enqueued, **_checked(contestant.call("drain", jobs, "--processes", 2))}
+
+
+def _drain(contestant: Contestant, processes: int) -> Figures:
+    jobs = contestant.sizes.jobs
+    try:
+        enqueued = contestant.call("enqueue-bulk", jobs)
+    except Cannot as reason:
+        yield "enqueue_bulk", {"cannot": str(reason)}
+        contestant.call("enqueue-one", jobs)
+        yield f"drain_{processes}", contestant.call("drain", jobs, "--processes", processes)
+        return
+    drained = contestant.call("drain", jobs, "--processes", processes)
+    yield "enqueue_bulk", {**enqueued, **_checked(drained)}
+    yield f"drain_{processes}", drained
+
+
+def _drain_with_one(contestant: Contestant) -> Figures:
+    return _drain(contestant, 1)
+
+
+def _drain_with_two(contestant: Contestant) -> Figures:
+    return _drain(contestant, 2)
+
+
+def _latency(contestant: Contestant) -> Figures:
+    yield "latency", contestant.call("latency", contestant.sizes.samples)
+
+
+def _sleep(contestant: Contestant) -> Figures:
+    concurrency = contestant.sizes.nap_concurrency
+    yield "sleep", contestant.call("sleep", contestant.sizes.naps, "--concurrency", concurrency)
+
+
+def _idle(contestant: Contestant) -> Figures:
+    yield "idle", contestant.call("idle", contestant.sizes.idle_seconds)
+
+
+def _small_backlog(contestant: Contestant) -> Figures:
+    jobs = contestant.sizes.small_backlog
+    contestant.fill(jobs)
+    yield "backlog_small", contestant.call("drain", jobs)
+
+
+def _large_backlog(contestant: Contestant) -> Figures:
+    sizes = contestant.sizes
+    contestant.call("enqueue-bulk", sizes.large_backlog)
+    yield "backlog_large", contestant.call("drain", sizes.large_backlog, "--stop-after", sizes.small_backlog)
+
+
+def _history(contestant: Contestant) -> Figures:
+    contestant.fill(HISTORY_SEED)
+    contestant.call("drain", HISTORY_SEED)
+    filled = contestant.call("fill-history", contestant.sizes.history)
+    contestant.fill(contestant.sizes.jobs)
+    yield "history", {**contestant.call("drain", contestant.sizes.jobs), **filled}
+
+
+def _held(contestant: Contestant) -> Figures:
+    sizes = contestant.sizes
+    if contestant.entry.service not in HOLDERS:
+        raise Cannot("its broker has no transactions to hold open")
+    contestant.fill(sizes.held_jobs)
+    with held_open(contestant.entry.service, contestant.address.url):
+        yield "held", contestant.call("drain", sizes.held_jobs, "--seconds", sizes.held_seconds)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a visit measures: the keys of its samples, and how."""
+
+    keys: tuple[str, ...]
+    measure: Callable[[Contestant], Figures]
+
+
+FIGURES: dict[str, tuple[Figure, ...]] = {
+    "enqueue": (Figure(("enqueue_one",), _enqueue),),
+    "drain": (
+        Figure(("enqueue_bulk", "drain_1"), _drain_with_one),
+        Figure(("enqueue_bulk", "drain_2"), _drain_with_two),
+    ),
+    "latency": (Figure(("latency",), _latency),),
+    "sleep": (Figure(("sleep",), _sleep),),
+    "idle": (Figure(("idle",), _idle),),
+    "backlog": (
+        Figure(("backlog_small",), _small_backlog),
+        Figure(("backlog_large",), _large_backlog),
+    ),
+    "history": (Figure(("history",), _history),),
+    "held": (Figure(("held",), _held),),
+}
+"""By the name that `--figures` takes; each visit has a database of its own."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One contender's visit in one round."""
+
+    round: int
+    figure: Figure
+    entry: Entry
+
+
+def turns(entries: Sequence[Entry], figures: Iterable[str], rounds: int) -> Iterator[Turn]:
+    """Let every contender have its turn at a figure before the next figure, each round beginning with another."""
+    for number in range(rounds):
+        shift = number % max(len(entries), 1)
+        order = [*entries[shift:], *entries[:shift]]
+        for name in figures:
+            for figure in FIGURES[name]:
+                for entry in order:
+                    yield Turn(number, figure, entry)
+
+
+def visit(turn: Turn, figures: Callable[[], Figures]) -> list[Facts]:
+    """Collect the samples of one visit; whatever goes wrong is a sample too."""
+    label = {"contender": turn.entry.name, "round": turn.round}
+    samples: list[Facts] = []
+    try:
+        samples += [{**label, "figure": key, **facts} for key, facts in figures()]
+    except Cannot as reason:
+        trouble = {"cannot": str(reason)}
+    except (CallFailed, OSError, RuntimeError) as error:
+        trouble = {"error": str(error)}
+    else:
+        return samples
+    missing = [key for key in turn.figure.keys if key not in {sample["figure"] for sample in samples}]
+    return samples + [{**label, "figure": key, **trouble} for key in missing]
+
+
+@contextlib.contextmanager
+def held_open(service: str, url: str) -> Iterator[None]:
+    """Keep a transaction with a snapshot open, as a forgotten session or a long report does."""
+    with contextlib.closing(HOLDERS[service](url)):
+        yield
+
+
+def _hold_postgres(url: str) -> Any:
+    connection = psycopg.connect(url)
+    connection.execute("set transaction isolation level repeatable read")
+    connection.execute("select count(*) from pg_class")
+    return connection
+
+
+def _hold_mariadb(url: str) -> Any:
+    connection = connect(url)
+    with connection.cursor() as cursor:
+        cursor.execute("start transaction with consistent snapshot")
+    return connection
+
+
+def _hold_sqlite(url: str) -> Any:
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    connection.execute("begin")
+    connection.execute("select count(*) from sqlite_master").fetchone()
+    return connection
+
+
+HOLDERS: Mapping[str, Callable[[str], Any]] = {
+    "postgres": _hold_postgres,
+    "mariadb": _hold_mariadb,
+    "sqlite": _hold_sqlite,
+}
+
+
+def rate(facts: Mapping[str, Any]) -> float | None:
+    """Jobs per second; None if nothing was timed."""
+    return facts["count"] / facts["seconds"] if facts.get("count") and facts.get("seconds") else None
+
+
+def per_job(facts: Mapping[str, Any], key: str) -> float | None:
+    """Microseconds per job of a CPU time; None if it was not measured."""
+    seconds = facts.get(key)
+    return None if seconds is None or not facts.get("count") else seconds / facts["count"] * 1e6
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so large a share does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def end_rates(curve: Sequence[Sequence[float]]) -> tuple[float, float] | None:
+    """Jobs per second in the first and in the last tenth of a drain's time; None if it was too short to tell."""
+    if len(curve) < 3:
+        return None
+    span = (curve[-1][0] - curve[0][0]) * END_SHARE
+    first = next(point for point in curve[1:] if point[0] - curve[0][0] >= span)
+    last = next(point for point in reversed(curve[:-1]) if curve[-1][0] - point[0] >= span)
+    return _slope(curve[0], first), _slope(last, curve[-1])
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """The median of what was measured."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _slope(earlier: Sequence[float], later: Sequence[float]) -> float:
+    return (later[1] - earlier[1]) / (later[0] - earlier[0])
+
+
+def _checked(drained: Facts) -> Facts:
+    return {key: drained[key] for key in ("ledger", "workers_killed")}
+
+
+def _answer(command: str, output: str, complaints: str) -> Facts:
+    lines = output.strip().splitlines()
+    try:
+        facts: Facts = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        tail = "\n".join(complaints.strip().splitlines()[-5:])
+        raise CallFailed(f"{command} gave no answer: {tail}") from None
+    if "cannot" in facts:
+        raise Cannot(facts["cannot"])
+    if "error" in facts:
+        raise CallFailed(f"{command}: {facts['error']}")
+    return facts
