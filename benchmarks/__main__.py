@@ -16,7 +16,7 @@ from benchmarks import limits, machine
 from benchmarks.catalogue import ENTRIES, LIMITS, Entry
 from benchmarks.chart import chart
 from benchmarks.environments import ROOT, EnvironmentFailed, lock, python_of
-from benchmarks.measure import FIGURES, QUICK, CallFailed, Contestant, Facts, Sizes, Turn, turns, visit
+from benchmarks.measure import FIGURES, QUICK, CallFailed, Contestant, Facts, Sizes, Turn, rate, turns, visit
 from benchmarks.report import Report, merged, text_of, write_docs
 from benchmarks.servers import SETTINGS, Address, Servers
 
@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = [json.loads(path.read_text()) for path in options.merge or ()]
     report = merged(runs) if runs else _measured(options)
     print(text_of(report))
-    _save(report, options.output)
+    name = _save(report, options.output, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
+    _say(f"wrote {name}.json and {name}.svg")
     if options.write_docs:
         write_docs(report, PAGE, chart(report))
         _say(f"wrote {PAGE.relative_to(ROOT)} with its chart and data")
@@ -58,8 +59,9 @@ def _measured(options: argparse.Namespace) -> Report:
             "samples": [],
         }
         try:
-            for turn in turns(present, options.figures, options.rounds):
+            for turn in turns(present, options.figures, options.rounds, takes_part=_takes_part):
                 report["samples"] += _take(turn, servers, pythons[turn.entry.name], sizes)
+                _save(report, options.output, "unfinished")
         except KeyboardInterrupt:
             _say("interrupted: reporting what there is")
         services = {entry.service for entry in present}
@@ -111,20 +113,23 @@ def _brief(sample: Facts) -> str:
     for key in ("cannot", "error"):
         if key in sample:
             return f"{key}: {sample[key]}"
-    speed = f"{sample['count'] / sample['seconds']:,.0f} jobs/s, " if sample.get("seconds") else ""
-    return f"{speed}ledger {sample['ledger']}"
+    speed = rate(sample)
+    return f"ledger {sample['ledger']}" + (f", {speed:,.0f} jobs/s" if speed is not None and speed > 1 else "")
 
 
 def _is_bad(sample: Facts) -> bool:
     return "error" in sample or sample.get("ledger", "exact") != "exact"
 
 
-def _save(report: Report, output: Path) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    (output / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    (output / f"{name}.svg").write_text(chart(report))
-    _say(f"wrote {output / name}.json and .svg")
+def _takes_part(turn: Turn) -> bool:
+    return turn.entry not in LIMITS or limits.has_any(turn.figure.keys, turn.entry.service)
+
+
+def _save(report: Report, directory: Path, name: str) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (directory / f"{name}.svg").write_text(chart(report))
+    return directory / name
 
 
 def _sizes(options: argparse.Namespace) -> Sizes:

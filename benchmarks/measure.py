@@ -231,15 +231,20 @@ class Turn:
     entry: Entry
 
 
-def turns(entries: Sequence[Entry], figures: Iterable[str], rounds: int) -> Iterator[Turn]:
+def _always(_turn: Turn) -> bool:
+    return True
+
+
+def turns(
+    entries: Sequence[Entry], figures: Sequence[str], rounds: int, *, takes_part: Callable[[Turn], bool] = _always
+) -> Iterator[Turn]:
     """Let every contender have its turn at a figure before the next figure, each round beginning with another."""
     for number in range(rounds):
         shift = number % max(len(entries), 1)
         order = [*entries[shift:], *entries[:shift]]
         for name in figures:
             for figure in FIGURES[name]:
-                for entry in order:
-                    yield Turn(number, figure, entry)
+                yield from filter(takes_part, (Turn(number, figure, entry) for entry in order))
 
 
 def visit(turn: Turn, figures: Callable[[], Figures]) -> list[Facts]:
@@ -247,7 +252,8 @@ def visit(turn: Turn, figures: Callable[[], Figures]) -> list[Facts]:
     label = {"contender": turn.entry.name, "round": turn.round}
     samples: list[Facts] = []
     try:
-        samples += [{**label, "figure": key, **facts} for key, facts in figures()]
+        for key, facts in figures():
+            samples.append({**label, "figure": key, **facts})
     except Cannot as reason:
         trouble = {"cannot": str(reason)}
     except (CallFailed, OSError, RuntimeError) as error:

@@ -143,7 +143,6 @@ class Task(Generic[P, R]):
         payload = self.signature.encode(args, dict(kwargs), limits=options.limits)
         return NewJob(
             id=job.id or new_id(),
-            id_is_given=job.id is not None,
             task_name=self.name,
             payload=payload,
             queue_name=job.queue or options.queue,

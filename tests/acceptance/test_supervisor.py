@@ -22,7 +22,7 @@ notes = open(sys.argv[1], "a")
 def note(text):
     notes.write(f"{os.getpid()} {text}\\n"); notes.flush()
 def ready():
-    parent.sendall(b"ready\\n"); note("ready")
+    parent.sendall(b"ready 0.1\\n"); note("ready")
 def on_stop(*_):
     note("told to stop")
     stops.append(1)
@@ -44,7 +44,7 @@ def notes(tmp_path: Path) -> Path:
 
 def supervisor(notes: Path, behaviour: str, **options: object) -> Supervisor:
     command = [sys.executable, "-S", "-c", CHILD + behaviour, str(notes)]
-    settings: dict[str, object] = {"processes": 2, "shutdown_timeout": 5.0, "backoff": QUICK, **options}
+    settings: dict[str, object] = {"processes": 2, "backoff": QUICK, **options}
     return Supervisor(command, **settings)  # type: ignore[arg-type]
 
 
@@ -108,7 +108,7 @@ async def test_a_process_that_does_not_end_is_killed_after_a_while(
     notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stagepost.worker.supervisor.KILL_SECONDS", 0.1)
-    keeper = supervisor(notes, "needed = 99\n" + STAYS, processes=1, shutdown_timeout=0.1)
+    keeper = supervisor(notes, "needed = 99\n" + STAYS, processes=1)
     running = asyncio.create_task(keeper.run())
     await until(lambda: len(pids(notes, "ready")) == 1)
 
@@ -142,6 +142,28 @@ async def test_processes_that_die_of_their_jobs_are_replaced_for_ever(notes: Pat
 
     keeper.stop()
     await ended(running)
+
+
+async def test_one_that_cannot_start_any_more_does_not_stop_the_others(notes: Path) -> None:
+    starts_twice = "if len(open(sys.argv[1]).read().split('ready')) > 2: note('refused'); sys.exit(2)\n"
+    keeper = supervisor(notes, starts_twice + STAYS)
+    running = asyncio.create_task(keeper.run())
+    await until(lambda: len(pids(notes, "ready")) == 2)
+    victim, other = pids(notes, "ready")
+
+    os.kill(victim, signal.SIGKILL)
+
+    await until(lambda: len(pids(notes, "refused")) > 6)
+    assert other in keeper.process_ids
+    keeper.stop()
+    await ended(running)
+
+
+async def test_the_others_start_when_the_first_is_ready(notes: Path) -> None:
+    keeper = supervisor(notes, "note('started')\nsys.exit(3)", processes=3)
+
+    assert await ended(asyncio.create_task(keeper.run())) == 3
+    assert len(pids(notes, "started")) == 5
 
 
 async def test_processes_that_are_done_are_not_replaced(notes: Path) -> None:

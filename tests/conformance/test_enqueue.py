@@ -13,7 +13,7 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs, leases
 from tests.conformance.bench import Bench
-from tests.conformance.samples import claim, finish, new_job
+from tests.conformance.samples import claim, finish, new_job, settle
 
 HOUR = timedelta(hours=1)
 YEAR_US = 365 * 86_400 * 1_000_000
@@ -107,7 +107,7 @@ def test_a_repeated_request_does_not_run_a_job_again_that_has_ended(store: Bench
     enqueue(store, job)
     finish(store, Completed())
 
-    again = store.run(jobs.enqueue(job).repeated())
+    again = store.run(jobs.enqueue(job))
 
     assert again == Enqueued(job.id, is_new=True)
     assert store.rows("select count(*) from stagepost_job") == [(0,)]
@@ -117,7 +117,7 @@ def test_a_repeated_request_does_not_run_a_job_again_that_has_ended(store: Bench
 def test_a_repeated_request_that_was_never_stored_is_stored(store: Bench) -> None:
     job = new_job(unique_key="letter:1")
 
-    enqueued = store.run(jobs.enqueue(job).repeated())
+    enqueued = store.run(jobs.enqueue(job))
 
     assert enqueued == Enqueued(job.id, is_new=True)
     assert store.run(jobs.get(job.id)).state is JobState.QUEUED
@@ -179,7 +179,7 @@ def test_a_repeated_request_with_a_key_for_a_period_finds_itself(store: Bench) -
     job = new_job(unique_key="letter:1", unique_for_us=microseconds(HOUR))
     enqueue(store, job)
 
-    assert store.run(jobs.enqueue(job).repeated()) == Enqueued(job.id, is_new=True)
+    assert store.run(jobs.enqueue(job)) == Enqueued(job.id, is_new=True)
 
 
 @pytest.mark.parametrize("unique_for", [None, HOUR], ids=["while-alive", "for-a-period"])
@@ -282,3 +282,15 @@ def test_a_delayed_job_with_a_limit_is_scheduled_first_and_blocked_when_due(stor
     store.run(leases.promote_due())
 
     assert store.run(jobs.get(job.id)).state is JobState.BLOCKED
+
+
+def test_a_request_asked_again_after_its_job_ended_makes_no_second_one(store: Bench) -> None:
+    job = new_job()
+    store.run(jobs.enqueue(job))
+    [leased] = claim(store)
+    settle(store, leased, Completed())
+
+    again = store.run(jobs.enqueue_many([job, new_job(queue_name="other")]))
+
+    assert again[0] == Enqueued(job.id, is_new=True)
+    assert claim(store) == []

@@ -36,11 +36,22 @@ def answer(conversation: Conversation, data: bytes, *, size: int) -> None:
 def test_postgres_statements_are_found_in_any_pieces(size: int) -> None:
     conversation = PostgresConversation()
     query = postgres_message(b"Q", b"select 1\0")
-    extended = postgres_message(b"P", b"name\0commit\0\0\0") + postgres_message(b"S")
+    extended = postgres_message(b"P", b"\0commit\0\0\0") + postgres_message(b"S")
 
     statements = sent(conversation, STARTUP + query + extended, size=size)
 
     assert statements == [Statement(b"select 1", answers=2), Statement(b"commit", answers=3)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_prepared_postgres_statement_is_seen_whenever_it_is_used_and_not_when_it_is_prepared(size: int) -> None:
+    conversation = PostgresConversation()
+    prepare = postgres_message(b"P", b"name\0commit\0\0\0") + postgres_message(b"S")
+    use = postgres_message(b"B", b"\0name\0\0\0\0\0\0\0") + postgres_message(b"S")
+
+    statements = sent(conversation, STARTUP + prepare + use + use, size=size)
+
+    assert statements == [Statement(b"commit", answers=3), Statement(b"commit", answers=4)]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

@@ -48,7 +48,7 @@ class RawConversation:
 class PostgresConversation:
     """PostgreSQL, simple and extended protocol: an answer ends with ReadyForQuery.
 
-    Sees the text in Query and Parse, so not the repeated use of a named prepared statement.
+    Sees the text in Query, in Parse, and where a prepared statement that was parsed under a name is bound.
     """
 
     def __init__(self) -> None:
@@ -57,6 +57,7 @@ class PostgresConversation:
         self._has_started = False
         self._is_encrypted = False
         self._encryption_answers = 0
+        self._prepared: dict[bytes, bytes] = {}
         self._from_client = bytearray()
         self._from_server = bytearray()
 
@@ -85,7 +86,15 @@ class PostgresConversation:
             if kind == b"Q":
                 yield Statement(body.rstrip(b"\0"), self._asked)
             elif kind == b"P":
-                yield Statement(body.split(b"\0")[1], self._asked + 1)  # at the Sync that follows
+                name, text, *_ = body.split(b"\0")
+                if name:
+                    self._prepared[name] = text
+                else:
+                    yield Statement(text, self._asked + 1)  # at the Sync that follows
+            elif kind == b"B":
+                _portal, name, *_ = body.split(b"\0")
+                if name in self._prepared:
+                    yield Statement(self._prepared[name], self._asked + 1)
 
 
 class MysqlConversation:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -105,23 +104,18 @@ class JobMachine(RuleBasedStateMachine):
             for number, wish in enumerate(wanted, first)
         ]
         self.asked.append(request)
-        self._enqueue(request, how, repeated=False)
+        self._enqueue(request, how)
 
     @precondition(lambda self: self.asked)
-    @rule(which=ANY, how=st.sampled_from(["alone", "commit", "rollback"]), by_the_store=st.booleans())
-    def repeat_an_enqueue(self, which: int, how: str, by_the_store: bool) -> None:
-        """As the store does after a lost reply, or the caller with an id of its own, which may be much later."""
-        request = self.asked[-1 - which % len(self.asked)]
-        if not by_the_store:
-            request = [msgspec.structs.replace(job, id_is_given=True) for job in request]
-        self._enqueue(request, how, repeated=by_the_store)
+    @rule(which=ANY, how=st.sampled_from(["alone", "commit", "rollback"]))
+    def repeat_an_enqueue(self, which: int, how: str) -> None:
+        """As the store does after a lost reply, or the caller, which may be much later."""
+        self._enqueue(self.asked[-1 - which % len(self.asked)], how)
 
-    def _enqueue(self, request: list[NewJob], how: str, *, repeated: bool) -> None:
+    def _enqueue(self, request: list[NewJob], how: str) -> None:
         operation: Operation[Any] = jobs.enqueue_many(request)
         if len(request) == 1:
             operation = jobs.enqueue(request[0])
-        if repeated:
-            operation = operation.repeated()
         if how == "rollback":
             self.world.run_in_callers_transaction(operation, commit=lambda _: False)
             return

@@ -110,8 +110,8 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "priorities are ignored": ("claim_jobs", "order by priority desc, available_at", "order by available_at"),
     "a repeated enqueue runs the job again": (
         "insert_jobs",
-        "where :repeated = 0\n   or",
-        "where :repeated = 0 or 1 or",
+        "where not exists",
+        "where 1 or not exists",
     ),
     "a restart is recorded wrongly": ("restart_jobs", "select id, state\n", "select id, 'lost'\n"),
 }

@@ -91,8 +91,7 @@ def worker(
             shutdown_timeout=shutdown_timeout,
             until_idle=until_idle,
         )
-        timeout = invocation.settings.shutdown_timeout if shutdown_timeout is None else shutdown_timeout
-        sys.exit(asyncio.run(_supervise(command, processes, timeout, until_idle=until_idle)))
+        sys.exit(asyncio.run(_supervise(command, processes, until_idle=until_idle)))
     parent = None if lifeline is None else ParentLine(lifeline)
     run_worker(
         invocation,
@@ -123,7 +122,7 @@ def run_worker(
         running = Worker(app, **options)
         if parent is not None:
             parent.stop_with_parent(shutdown_timeout=running.shutdown_timeout)
-            parent.say(READY)
+            parent.say(f"{READY} {running.shutdown_timeout}")
         await running.run(install_signals=True, until_idle=until_idle)
         return running.must_restart
 
@@ -145,8 +144,6 @@ def worker_command(invocation: Invocation, **options: object) -> list[str]:
     return command
 
 
-async def _supervise(command: list[str], processes: int, shutdown_timeout: float, *, until_idle: bool) -> int:
-    supervisor = Supervisor(
-        command, processes=processes, shutdown_timeout=shutdown_timeout, replaces_finished=not until_idle
-    )
+async def _supervise(command: list[str], processes: int, *, until_idle: bool) -> int:
+    supervisor = Supervisor(command, processes=processes, replaces_finished=not until_idle)
     return await supervisor.run(install_signals=True)

@@ -58,8 +58,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs of one `limit_key` may be queued or running at once."""
     context: str | None = None
     """JSON: trace, correlation and user ids, and whatever the caller attaches."""
-    id_is_given: bool = False
-    """The caller chose the id and may ask again with it, even after the job has ended."""
 
 
 class Enqueued(msgspec.Struct, frozen=True):

@@ -23,8 +23,10 @@ BYTES_PER_STATEMENT = 4_000_000
 
 
 @operation
-def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, repeated: bool = False) -> Steps[list[Enqueued]]:
+def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False) -> Steps[list[Enqueued]]:
     """Store jobs in one transaction; where a live job holds a unique key, return that job instead.
+
+    A request may be repeated at any time, after a lost reply for instance: its job is made once, even if it has ended.
 
     With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
     of the one that can: it takes no statement of its own and follows the state that the insert chose, and the others
@@ -34,8 +36,6 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, repeated: bool =
         raise ConfigurationError(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
         )
-    # Only then is history searched: an id just made cannot be there.
-    repeated = repeated or any(job.id_is_given for job in jobs)
     held: dict[str, str] = {}
     open_: list[NewJob] = []
     # Sorted: two transactions that take the same unique keys in opposite order would deadlock.
@@ -52,7 +52,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, repeated: bool =
         made: set[str] = set()
         for chunk in _chunks(open_):
             rows = as_json([_row(job) for job in chunk])
-            inserted = yield Statement("insert_jobs", {"jobs": rows, "repeated": int(repeated), "tell": int(tell)})
+            inserted = yield Statement("insert_jobs", {"jobs": rows, "tell": int(tell)})
             made |= {str(row[0]) for row in inserted}
         results |= {job_id: Enqueued(job_id, is_new=True) for job_id in made}
         open_ = [job for job in open_ if job.id not in made]
@@ -71,9 +71,9 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, repeated: bool =
 
 
 @operation
-def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Steps[Enqueued]:
+def enqueue(job: NewJob, *, tell: bool = False) -> Steps[Enqueued]:
     """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
-    [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated).start()
+    [enqueued] = yield from enqueue_many([job], tell=tell).start()
     return enqueued
 
 

@@ -127,6 +127,7 @@ class Executor:
             self._finisher.put(flight, Released())
             return
         context = JobContext(flight.job, task, self._clock)
+        flight.may_be_settled = lambda: context.settled_in_transaction
         try:
             await self._wait_for_token(task)
             with entered(context), identified(_identity(flight), context.trace):

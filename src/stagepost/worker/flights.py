@@ -22,6 +22,8 @@ class Flight:
     """On the local monotonic clock, counted from before the claim or renewal was sent: never later than the store's."""
     stop: Callable[[str], None] = field(default=lambda _reason: None)
     """Asks the handler to stop; set when it starts, called on the loop."""
+    may_be_settled: Callable[[], bool] = field(default=lambda: False)
+    """Whether its handler has ended the job in a transaction of its own; set when it starts."""
     is_lost: bool = False
 
     @property

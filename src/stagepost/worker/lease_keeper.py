@@ -70,7 +70,8 @@ class LeaseKeeper(threading.Thread):
         )
         for flight in flights:
             if flight.fence not in renewed.held:
-                self._lose(flight, "its lease was taken over")
+                if not flight.may_be_settled():  # a job that its handler has ended has no lease to lose
+                    self._lose(flight, "its lease was taken over")
                 continue
             flight.lease_ends = asked_at + self._lease.total_seconds()
             if flight.fence in renewed.asked_to_stop:

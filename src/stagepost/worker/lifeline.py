@@ -17,7 +17,7 @@ __all__ = ["OPTION", "READY", "Lifeline", "ParentLine"]
 OPTION = "--lifeline"
 """The worker's option that takes the number of its end of the socket."""
 READY = "ready"
-"""What a worker says once its app is loaded and its database is there."""
+"""What a worker says, with its shutdown timeout in seconds, once its app is loaded and its database is there."""
 
 ORPHAN_SECONDS = 15.0
 """How much longer than its shutdown timeout a worker without a parent may take to end."""

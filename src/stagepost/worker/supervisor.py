@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stagepost.clock import Clock, SystemClock
 from stagepost.worker.lifeline import READY, Lifeline
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 HOPELESS_CODES = frozenset({2, 4})
 """Exit codes of a worker that was started wrongly, or finds old tables: starting it again changes nothing."""
 MOST_DEATHS_AT_START = 5
+READY_POLL_SECONDS = 0.05
 KILL_SECONDS = 15.0
 """How much longer than its shutdown timeout a worker may take to end before it is killed."""
 
@@ -43,19 +44,24 @@ class Member:
     process: asyncio.subprocess.Process
     lifeline: Lifeline
     started_at: float
-    is_ready: bool = field(default=False)
+    shutdown_timeout: float | None = None
+    """What it says it may take to stop; None before it is ready."""
 
-    def has_started(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it got as far as to look for work."""
-        self.is_ready = self.is_ready or READY in self.lifeline.messages()
-        return self.is_ready
+        for message in self.lifeline.messages():
+            word, _, seconds = message.partition(" ")
+            if word == READY:
+                self.shutdown_timeout = float(seconds)
+        return self.shutdown_timeout is not None
 
 
 class Supervisor:
     """Runs a worker's command line in several processes.
 
-    A process that dies is replaced, later and later if it keeps dying. If it keeps dying before it is ready,
-    nothing is wrong with the jobs but with the command, its settings or the database: then all are stopped.
+    A process that dies is replaced, later and later if it keeps dying. If the first one keeps dying before it was
+    ever ready, something is wrong with the command, its settings or the database, and the supervisor ends. The
+    others wait for the first to be ready, so that what is wrong is said once.
     """
 
     def __init__(
@@ -63,19 +69,19 @@ class Supervisor:
         command: Sequence[str],
         *,
         processes: int,
-        shutdown_timeout: float,
         replaces_finished: bool = True,
         backoff: Backoff | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._command = list(command)
         self._processes = processes
-        self._shutdown_timeout = shutdown_timeout
         self._replaces_finished = replaces_finished
         self._backoff = backoff or Backoff()
         self._clock = clock or SystemClock()
         self._members: dict[int, Member] = {}
         self._stop_event = asyncio.Event()
+        self._others_may_start = asyncio.Event()
+        self._was_ever_ready = False
         self._requests = 0
         self._exit_code = 0
 
@@ -88,6 +94,7 @@ class Supervisor:
         """Let all processes finish what they run; the second time they hurry, the third time they are killed."""
         self._requests += 1
         self._stop_event.set()
+        self._others_may_start.set()
         self._signal(signal.SIGTERM if self._requests < 3 else signal.SIGKILL)
 
     async def run(self, *, install_signals: bool = False) -> int:
@@ -108,20 +115,30 @@ class Supervisor:
     async def _keep(self, number: int) -> None:
         """Keep one place filled."""
         deaths = 0
+        if number > 1:
+            await self._others_may_start.wait()
         while not self._stop_event.is_set():
             member = await self._start(number)
-            code = await member.process.wait()
+            code = await self._wait_for_end(member)
             deaths = 1 if self._lived(member) >= self._backoff.forgiven_after else deaths + 1
-            has_started = member.has_started()
-            self._remove(number)
+            self._members.pop(number).lifeline.close()
             if self._stop_event.is_set():
                 self._note_end(number, code)
             elif code == 0 and not self._replaces_finished:
+                self._others_may_start.set()
                 return
-            elif not has_started and (code in HOPELESS_CODES or deaths >= MOST_DEATHS_AT_START):
+            elif not self._was_ever_ready and (code in HOPELESS_CODES or deaths >= MOST_DEATHS_AT_START):
                 self._give_up(number, code, deaths)
             else:
                 await self._pause(number, code, deaths)
+
+    async def _wait_for_end(self, member: Member) -> int:
+        while member.process.returncode is None and not member.is_ready():  # noqa: ASYNC110 - told by another process
+            await asyncio.sleep(READY_POLL_SECONDS)
+        if member.is_ready():
+            self._was_ever_ready = True
+            self._others_may_start.set()
+        return await member.process.wait()
 
     async def _start(self, number: int) -> Member:
         lifeline = Lifeline()
@@ -158,16 +175,14 @@ class Supervisor:
     async def _kill_late(self) -> None:
         """Kill what has not ended long after it was told to; its jobs are taken back when their leases end."""
         await self._stop_event.wait()
-        await asyncio.sleep(self._shutdown_timeout + KILL_SECONDS)
+        timeouts = [member.shutdown_timeout or 0.0 for member in self._members.values()]
+        await asyncio.sleep(max(timeouts, default=0.0) + KILL_SECONDS)
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         for member in self._members.values():
             if member.process.returncode is None:
                 member.process.send_signal(number)
-
-    def _remove(self, number: int) -> None:
-        self._members.pop(number).lifeline.close()
 
     def _lived(self, member: Member) -> float:
         return self._clock.monotonic() - member.started_at

@@ -131,12 +131,13 @@ def test_a_killed_supervisor_leaves_no_worker_behind(
 def test_processes_that_cannot_start_end_the_supervisor_with_their_exit_code(
     shop: CommandLine, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    supervisor = start("worker", "--app", "nowhere", "--processes", "2")
+    supervisor = start("worker", "--app", "nowhere", "--processes", "4")
 
     said, _ = supervisor.communicate(timeout=LIMIT)
 
     assert supervisor.returncode == 2
-    assert "there is no module 'nowhere'" in said
+    assert said.count("there is no module 'nowhere'") == 1
+    assert "worker process 1 cannot start: exit code 2" in said
     assert "Traceback" not in said
 
 

@@ -28,6 +28,8 @@ from json_table(:changes, '$[*]' columns (
 )) as change_
 straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
+-- A request repeated at the very moment its job ended may have made it once more: the first end stands.
+on duplicate key update id = stagepost_job_history.id
 ;
 delete job
 from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held

@@ -22,8 +22,7 @@ from json_table(:jobs, '$[*]' columns (
     limit_key varchar(191) character set utf8mb4 path '$.limit_key', limit_slots integer path '$.limit_slots',
     payload longtext character set utf8mb4 path '$.payload', context longtext character set utf8mb4 path '$.context'
 )) as asked
-where :repeated = 0
-   or not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)
+where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)
 on duplicate key update id = stagepost_job.id
 ;
 select job.id

@@ -23,4 +23,6 @@ select
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
     locked_by, unique_key, limit_key, limit_slots, payload, context, result::json, error, reason, created_at, started_at, :now
 from ended
+-- A request repeated at the very moment its job ended may have made it once more: the first end stands.
+on conflict (id) do nothing
 returning id, attempts

@@ -18,8 +18,7 @@ with inserted as (
         id uuid, queue_name text, task_name text, priority smallint, available_at bigint, delay_us bigint,
         max_attempts integer, unique_key text, limit_key text, limit_slots integer, payload text, context text
     )
-    where :repeated = 0
-       or not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)
+    where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)
     on conflict do nothing
     returning id, queue_name, state
 ),

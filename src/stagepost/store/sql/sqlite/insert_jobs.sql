@@ -14,7 +14,6 @@ select
     asked.value ->> 'max_attempts', asked.value ->> 'unique_key', asked.value ->> 'limit_key',
     asked.value ->> 'limit_slots', asked.value ->> 'payload', asked.value ->> 'context', :now, :now
 from json_each(:jobs) as asked
-where :repeated = 0
-   or not exists (select 1 from stagepost_job_history as ended where ended.id = asked.value ->> 'id')
+where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.value ->> 'id')
 on conflict do nothing
 returning id

@@ -1,0 +1,130 @@
+"""F20, F26: sessions are ended by an operator, and sockets whose other end is gone without a word."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+import pymysql
+import pytest
+
+from stagepost.errors import StoreUnavailable
+from stagepost.store import Store
+from stagepost.store.health import ping
+from stagepost.store.store import CALL_SECONDS
+from tests.fault.arena import LEASE, Arena
+from tests.fault.backends import SERVERS, Backend
+from tests.fault.leaks import Footprint, no_bigger_than, no_open_transaction, pools_empty
+from tests.fault.proxy import FaultProxy
+
+on_servers = pytest.mark.parametrize("backend", SERVERS, indirect=True)
+SESSIONS_ENDED = 300
+NOTICED_SECONDS = 20.0
+
+
+@on_servers
+def test_workers_whose_sessions_are_ended_all_the_time_lose_and_double_nothing(arena: Arena) -> None:
+    """F20."""
+    worker = arena.start_worker(concurrency=4)
+    arena.wait_for_end(arena.enqueue("transfer", 50) + arena.enqueue("note", 50))
+    before = Footprint.of(worker.pid)
+
+    with arena.sampling():
+        ended = end_sessions(arena, SESSIONS_ENDED)
+        arena.wait_for_end(seconds=60)
+
+    arena.verify(grace_us=5_000_000)
+    assert ended >= SESSIONS_ENDED
+    no_open_transaction(arena.backend)
+    pools_empty(worker)
+    no_bigger_than(before, worker.pid)
+
+
+def end_sessions(arena: Arena, number: int) -> int:
+    """End one session after the other while there is work."""
+    ended = 0
+    while ended < number:
+        if ended % 50 == 0:
+            for task in ("transfer", "transfer_flaky", "note", "note_flaky", "transfer_async"):
+                arena.enqueue(task, 10)
+        sessions = arena.backend.open_sessions()
+        if sessions:
+            arena.backend.end_session(arena.random.choice(sessions)[0])
+            ended += 1
+        time.sleep(0.01)
+    return ended
+
+
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+def test_a_half_open_socket_is_noticed_within_twenty_seconds(
+    backend: Backend, request: pytest.FixtureRequest
+) -> None:
+    """F26: on a connection in use, on a new one, and at the commit of a handler's transaction; both databases at once."""
+    other: Backend = request.getfixturevalue("mariadb_backend")
+    with contextlib.ExitStack() as stack:
+        calls: dict[str, Callable[[], object]] = {}
+        for each in (backend, other):
+            proxy = stack.enter_context(FaultProxy.to(each.url))
+            calls |= half_open_calls(each.name, proxy.url_for(each.url), stack)
+            proxy.swallow()
+
+        took = durations(calls)
+
+    assert {name: seconds for name, seconds in took.items() if not seconds < NOTICED_SECONDS} == {}
+    assert CALL_SECONDS < NOTICED_SECONDS
+
+
+def half_open_calls(name: str, url: str, stack: contextlib.ExitStack) -> dict[str, Callable[[], object]]:
+    """Calls that must fail in time once nothing arrives any more."""
+    used, new, lent = (stack.enter_context(contextlib.closing(Store.at(url, pool_size=1))) for _ in range(3))
+    used.run(ping())
+    transaction = stack.enter_context(contextlib.ExitStack())
+    transaction.enter_context(contextlib.suppress(psycopg.Error, pymysql.MySQLError, OSError))
+    transaction.enter_context(lent.transaction())
+    return {
+        f"{name}: a connection in use": lambda: used.run(ping(), patience_seconds=0),
+        f"{name}: a new connection": lambda: new.run(ping(), patience_seconds=0),
+        f"{name}: a commit": transaction.close,
+    }
+
+
+def durations(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Make all calls at once; how long each took, or infinity."""
+    took = dict.fromkeys(calls, float("inf"))
+
+    def measure(name: str) -> None:
+        began = time.monotonic()
+        with contextlib.suppress(StoreUnavailable):
+            calls[name]()
+        took[name] = time.monotonic() - began
+
+    threads = [threading.Thread(target=measure, args=[name], name=name, daemon=True) for name in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(NOTICED_SECONDS + 1)
+    return took
+
+
+@on_servers
+def test_a_worker_cut_off_from_its_database_stops_its_handlers_before_another_can_start_them(arena: Arena) -> None:
+    """Its socket is half-open: no call fails, and none comes back."""
+    with FaultProxy.to(arena.backend.url) as proxy:
+        arena.url = proxy.url_for(arena.backend.url)
+        worker = arena.start_worker(lease=2 * LEASE)
+        jobs = arena.enqueue("transfer_until_stopped", 3, seconds=30)
+        arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
+        began = time.monotonic()
+
+        proxy.swallow()
+        arena.wait(lambda: worker.logged().count("is stopped") == len(jobs), "the handlers to be stopped", seconds=5)
+        took = time.monotonic() - began
+        arena.url = arena.backend.url
+        arena.start_worker(tasks=["note"])
+        arena.wait(lambda: {job.state for job in arena.jobs(jobs).values()} == {"queued"}, "the rescue")
+
+        assert took < 2 * LEASE
+        worker.kill()
