@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import sqlite3
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
@@ -17,6 +19,8 @@ from stagepost.store.statement import Rows
 __all__ = ["Connection", "Database", "database_at", "masked"]
 
 CONNECT_SECONDS = 10
+CALL_SECONDS = 60
+"""How long a statement of a handler's own may take; ours have a deadline of their own."""
 LOCK_SECONDS = 10
 IDLE_SECONDS = 60
 """How long a process that is stopped in a transaction keeps its locks."""
@@ -162,9 +166,10 @@ class PostgresDatabase:
                     application_name="stagepost",
                 ),
             )
-            raw.execute(f"set lock_timeout = '{LOCK_SECONDS}s'")
-            raw.execute(f"set idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
-            [session] = raw.execute("select pg_backend_pid()").fetchone()
+            with _in_time(raw.fileno()):
+                raw.execute(f"set lock_timeout = '{LOCK_SECONDS}s'")
+                raw.execute(f"set idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+                [session] = raw.execute("select pg_backend_pid()").fetchone()
             if session != raw.info.backend_pid:
                 # A pooler answers in the server's place. Its sessions may change with every transaction, and what
                 # was prepared under the same name in another one would be run instead of ours.
@@ -233,7 +238,8 @@ class MysqlDatabase:
 
     def connect(self) -> MysqlConnection:
         pymysql = _driver("pymysql", extra="mysql")
-        defaults = {"connect_timeout": CONNECT_SECONDS, "read_timeout": 60, "write_timeout": 60}
+        # For the driver a connection is made once the socket is; what follows goes by the time for reading.
+        defaults = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), CONNECT_SECONDS)
         try:
             raw = pymysql.connect(**{**defaults, **self.options}, charset="utf8mb4", autocommit=True)
             with raw.cursor() as cursor:
@@ -241,6 +247,8 @@ class MysqlDatabase:
                 cursor.execute("set session transaction isolation level read committed")
                 if "mariadb" in raw.get_server_info().lower():  # MySQL has no such limit
                     cursor.execute(f"set session idle_transaction_timeout = {IDLE_SECONDS}")
+            raw._read_timeout = self.options.get("read_timeout", CALL_SECONDS)  # noqa: SLF001 - there is no other way
+            raw._write_timeout = self.options.get("write_timeout", CALL_SECONDS)  # noqa: SLF001
         except pymysql.Error as error:
             raise StoreUnavailable(f"MySQL/MariaDB at {masked(self.url)} cannot be reached: {error}") from error
         return MysqlConnection(raw)
@@ -272,6 +280,18 @@ class MysqlConnection:
     def abort(self) -> None:
         with contextlib.suppress(Exception):
             _shut_down(self.raw._sock.fileno())  # noqa: SLF001 - PyMySQL has no public way
+
+
+@contextlib.contextmanager
+def _in_time(descriptor: int) -> Iterator[None]:
+    """Break the body off if it takes too long: while a session is being set up, nobody else watches over it."""
+    timer = threading.Timer(CONNECT_SECONDS, _shut_down, [descriptor])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _shut_down(descriptor: int) -> None:

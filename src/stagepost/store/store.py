@@ -91,14 +91,17 @@ class Store:
         """Lend a connection inside a transaction that commits if the body returns."""
         with self.pool.connection() as loan:
             connection = loan.connection
-            connection.begin(read_only=read_only)
+            with self._in_time(connection):
+                connection.begin(read_only=read_only)
             try:
                 yield connection
             except BaseException:
-                connection.rollback()
+                with self._in_time(connection):
+                    connection.rollback()
                 loan.is_sound = True
                 raise
-            connection.commit()
+            with self._in_time(connection):
+                connection.commit()
             loan.is_sound = True
 
     def close(self) -> None:
@@ -111,7 +114,7 @@ class Store:
     def _run_once(self, operation: Operation[T]) -> T:
         with self.pool.connection() as loan:
             connection = loan.connection
-            with self._deadlines.limit(self.call_seconds, connection.abort):
+            with self._in_time(connection):
                 connection.begin(read_only=operation.is_read_only)
                 try:
                     result = self.drive(operation, connection)
@@ -123,6 +126,9 @@ class Store:
                 connection.commit()
                 loan.is_sound = True
             return result
+
+    def _in_time(self, connection: Connection) -> contextlib.AbstractContextManager[None]:
+        return self._deadlines.limit(self.call_seconds, connection.abort)
 
     def drive(self, operation: Operation[T], connection: Connection) -> T:
         """Run an operation inside the transaction that `connection` is in."""

@@ -57,6 +57,12 @@ class LeaseKeeper(threading.Thread):
                 log.warning("leases could not be renewed, trying again in %.1f s: %s", pause, error)
             self._fence_expiring()
 
+    async def watch(self) -> None:
+        """Stop attempts whose lease is about to end, from the loop: the thread may be hanging in a renewal."""
+        while True:
+            await asyncio.sleep(self._margin / 2)
+            self._fence_expiring()
+
     def run_once(self) -> Renewed | None:
         """Renew all leases in one statement, and stop attempts that lost theirs or are asked to stop."""
         flights = self._flights.all()

@@ -140,6 +140,7 @@ class Worker:
             loop=loop,
         )
         keeper.start()
+        watch = asyncio.create_task(keeper.watch(), name="stagepost-watch")
         log.info(
             "worker %s (pid %d on %s) runs queues %s with %d slots",
             self.owner, os.getpid(), socket.gethostname(), ", ".join(self.queues), self.concurrency,
@@ -147,6 +148,7 @@ class Worker:
         try:
             await self._work(until_idle=until_idle)
         finally:
+            watch.cancel()
             await loop.run_in_executor(None, keeper.stop)
             if keeper_store is not self.app.store:
                 keeper_store.close()
