@@ -4,6 +4,7 @@ from stagepost.client import App, AppTask, AsyncAppTask, AsyncClient, Client, Jo
 from stagepost.client.limiter import RateLimiter
 from stagepost.clock import ManualClock
 from stagepost.config import Settings
+from stagepost.config.logging import JobContextFilter, configure_logging
 from stagepost.errors import (
     Cancelled,
     ConfigurationError,
@@ -28,7 +29,7 @@ from stagepost.errors import (
     UnknownTask,
     WaitTimeout,
 )
-from stagepost.model.context import traced
+from stagepost.model.context import TraceContext, traced
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.model.payload import Limits
@@ -52,6 +53,7 @@ __all__ = [
     "IllegalTransition",
     "Job",
     "JobContext",
+    "JobContextFilter",
     "JobError",
     "JobFailed",
     "JobHandle",
@@ -79,10 +81,12 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "TaskError",
+    "TraceContext",
     "UniqueKeyTaken",
     "UnknownTask",
     "WaitTimeout",
     "Worker",
+    "configure_logging",
     "current_job",
     "traced",
 ]

@@ -32,7 +32,7 @@ LONGEST_POLL_SECONDS = 1.0
 
 
 class Client:
-    """Asks for jobs and looks after them. `tx` is a connection, session or cursor with a transaction open."""
+    """Asks for jobs and looks after them. `tx` is a connection or session with a transaction open."""
 
     def __init__(self, store: Store, registry: Registry, *, hints: Hints | None = None) -> None:
         self._store = store

@@ -24,6 +24,10 @@ CALL_SECONDS = 60
 LOCK_SECONDS = 10
 IDLE_SECONDS = 60
 """How long a process that is stopped in a transaction keeps its locks."""
+POSTGRES_LIMITS = (
+    f"set {{scope}} lock_timeout = '{LOCK_SECONDS}s'; "
+    f"set {{scope}} idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
+)
 
 
 class Connection(Protocol):
@@ -167,19 +171,21 @@ class PostgresDatabase:
                 ),
             )
             with _in_time(raw.fileno()):
-                raw.execute(f"set lock_timeout = '{LOCK_SECONDS}s'")
-                raw.execute(f"set idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
                 [session] = raw.execute("select pg_backend_pid()").fetchone()
-            if session != raw.info.backend_pid:
-                # A pooler answers in the server's place. Its sessions may change with every transaction, and what
-                # was prepared under the same name in another one would be run instead of ours.
-                raw.prepare_threshold = None
+                is_pooled = session != raw.info.backend_pid
+                if is_pooled:
+                    # A pooler answers in the server's place. Its sessions may change with every transaction: what was
+                    # prepared under the same name in another one would be run instead of ours, and settings of ours
+                    # would stay behind for others.
+                    raw.prepare_threshold = None
+                else:
+                    raw.execute(POSTGRES_LIMITS.format(scope="session"))
         except psycopg.Error as error:
             raise StoreUnavailable(f"PostgreSQL at {masked(self.url)} cannot be reached: {error}") from error
         text = _driver("psycopg.types.string", extra="postgres").TextLoader
         for name in ("uuid", "json"):  # taken as they are: ids are strings here, payloads are decoded by msgspec
             raw.adapters.register_loader(name, text)
-        return PostgresConnection(raw)
+        return PostgresConnection(raw, is_pooled=is_pooled)
 
 
 @dataclass
@@ -187,13 +193,15 @@ class PostgresConnection:
     """psycopg in autocommit mode, so that transactions begin where we say."""
 
     raw: Any
+    is_pooled: bool = False
 
     def execute(self, sql: str, parameters: Any) -> Rows:
         cursor = self.raw.execute(sql, parameters)
         return cursor.fetchall() if cursor.description else []
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
-        self.raw.execute("begin isolation level read committed")
+        limits = POSTGRES_LIMITS.format(scope="local") if self.is_pooled else ""
+        self.raw.execute(f"begin isolation level read committed; {limits}")
 
     def commit(self) -> None:
         self.raw.execute("commit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import runpy
 import signal
@@ -16,6 +17,7 @@ import msgspec
 from stagepost.client.app import App
 from stagepost.client.context import JobContext, entered, outcome_of
 from stagepost.clock import SystemClock
+from stagepost.config.logging import configure_logging
 from stagepost.errors import UnknownTask
 from stagepost.model.context import JobIdentity, identified
 from stagepost.model.outcome import Outcome, Refused
@@ -28,6 +30,8 @@ __all__ = ["main", "perform"]
 
 def main(input_descriptor: int, output_descriptor: int) -> None:
     """Serve attempts until the worker is gone."""
+    if not logging.getLogger().handlers:
+        configure_logging(os.environ.get("STAGEPOST_LOG_LEVEL", "INFO"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells everyone; the worker decides
     assignments: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read, args=(input_descriptor, assignments), daemon=True).start()

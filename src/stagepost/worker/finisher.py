@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stagepost.errors import LeaseLost, StoreUnavailable
+from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import Fence, settle
@@ -136,9 +137,25 @@ class Finisher(Service):
         self._flights.remove(ending.flight)
         if held or ending.may_be_settled:
             self.settled += 1
+            if held:
+                _tell(ending.flight.job, ending.change)
         else:
             self.lost += 1
             log.warning("%s", LeaseLost(ending.change.id, ending.change.attempt))
+
+
+def _tell(job: LeasedJob, change: Settlement) -> None:
+    """Log what somebody may want to know of: a failed attempt, and more loudly one that was the last."""
+    if change.kind is None:
+        return
+    if change.is_final:
+        log.error("job %s (%s) ended as %s: %s", job.id, job.task_name, change.state, change.error)
+    else:
+        seconds = change.delay_us / 1_000_000
+        log.warning(
+            "job %s (%s) %s in attempt %d, next in %.1f s: %s",
+            job.id, job.task_name, change.kind, job.attempt, seconds, change.error,
+        )  # fmt: skip
 
 
 def _is_conflict(error: StoreUnavailable, store: AsyncStore) -> bool:

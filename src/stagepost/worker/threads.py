@@ -19,9 +19,7 @@ Call = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"
 class ThreadPool:
     """Daemon threads, so that a handler that never returns cannot keep the process from exiting."""
 
-    def __init__(
-        self, name: str = "stagepost-handler", *, on_freed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, name: str = "stagepost-handler", *, on_freed: Callable[[], None] = lambda: None) -> None:
         self._name = name
         self._on_freed = on_freed
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
