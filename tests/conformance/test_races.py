@@ -256,3 +256,21 @@ def test_a_job_that_is_cancelled_while_it_completes_is_completed(store: Bench, o
         assert held == {fence(job): True}
         assert state is JobState.RUNNING or isinstance(state, IllegalTransition)
         assert store.run(jobs.get(job.id)).state is JobState.COMPLETED
+
+
+def test_renewing_does_not_wait_for_a_job_that_is_being_settled(store: Bench) -> None:
+    if not store.database.store.dialect.has_row_locks:
+        pytest.skip("with one writer at a time there are no rows to wait for")
+    store.run(jobs.enqueue_many([new_job() for _ in range(3)]))
+    held = claim(store, slots=3)
+    fences = {fence(job) for job in held}
+    [settler, renewer] = store.database.racers(2)
+    store.clock.advance(10)
+
+    with settler.transaction() as connection:
+        settler.drive(leases.settle([Settlement.of(held[1], Completed())]), connection)
+        renewed = renewer.run(leases.renew(sorted(fences), owner="worker-a", lease=LEASE), patience_seconds=0)
+
+    assert renewed.held == fences
+    assert renewer.run(leases.renew(sorted(fences), owner="worker-a", lease=LEASE)).held == fences - {fence(held[1])}
+    assert store.rows("select distinct lease_until from stagepost_job") == [(store.now + 30_000_000,)]

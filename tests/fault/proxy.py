@@ -237,6 +237,7 @@ class _Link:
             case Mode.SWALLOW:
                 self.is_swallowed = True
                 await self._pump(self._client, self._from_client)
+                self._client.writer.close()
             case Mode.PASS:
                 await self._connect_and_forward()
             case other:

@@ -59,14 +59,11 @@ def end_sessions(arena: Arena, number: int) -> int:
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
-def test_a_half_open_socket_is_noticed_within_twenty_seconds(
-    backend: Backend, request: pytest.FixtureRequest
-) -> None:
+def test_a_half_open_socket_is_noticed_within_twenty_seconds(mariadb_backend: Backend, backend: Backend) -> None:
     """F26: on a connection in use, on a new one, and at the commit of a handler's transaction; both databases at once."""
-    other: Backend = request.getfixturevalue("mariadb_backend")
     with contextlib.ExitStack() as stack:
         calls: dict[str, Callable[[], object]] = {}
-        for each in (backend, other):
+        for each in (backend, mariadb_backend):
             proxy = stack.enter_context(FaultProxy.to(each.url))
             calls |= half_open_calls(each.name, proxy.url_for(each.url), stack)
             proxy.swallow()

@@ -108,17 +108,20 @@ class Renewed:
 
 @operation
 def renew(leases: Sequence[Fence], *, owner: str, lease: timedelta) -> Steps[Renewed]:
-    """Extend the leases of attempts, given as (job id, attempt), from now on."""
-    rows = yield Statement(
-        "renew_leases",
-        {
-            "leases": as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)]),
-            "owner": owner,
-            "lease_us": microseconds(lease),
-        },
-    )
+    """Extend the leases of attempts, given as (job id, attempt), from now on.
+
+    An attempt whose row is locked is passed over, and counts as held while its lease lasts: it is being settled, or
+    its handler is about to. After that it may be a rescue that has it.
+    """
+    listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)])
+    rows = yield Statement("renew_leases", {"leases": listed, "owner": owner, "lease_us": microseconds(lease)})
+    held = {(str(job_id), attempt) for job_id, attempt, _ in rows}
+    if missing := sorted(set(leases) - held):
+        listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in missing])
+        locked = yield Statement("find_held", {"leases": listed, "owner": owner})
+        held |= {(str(job_id), attempt) for job_id, attempt in locked}
     return Renewed(
-        held=frozenset((str(job_id), attempt) for job_id, attempt, _ in rows),
+        held=frozenset(held),
         asked_to_stop=frozenset((str(job_id), attempt) for job_id, attempt, asked in rows if asked),
     )
 

@@ -62,6 +62,7 @@ class Finisher(Service):
 
     def put(self, flight: Flight, outcome: Outcome, *, may_be_settled: bool = False) -> None:
         """Take an outcome; it is written with the next group."""
+        flight.has_outcome = True
         self._endings.append(Ending(flight, Settlement.of(flight.job, outcome), may_be_settled))
         self.wake()
 

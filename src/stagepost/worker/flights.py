@@ -24,6 +24,8 @@ class Flight:
     """Asks the handler to stop; set when it starts, called on the loop."""
     may_be_settled: Callable[[], bool] = field(default=lambda: False)
     """Whether its handler has ended the job in a transaction of its own; set when it starts."""
+    has_outcome: bool = False
+    """Its attempt is over and on its way to the store."""
     is_lost: bool = False
 
     @property

@@ -1,7 +1,14 @@
--- Differs: rows come through json_to_recordset.
+-- Differs: rows come through json_to_recordset. A locked row is passed over: waiting for it, while another waits for one
+-- that was locked here, would be a deadlock.
+with held as (
+    select job.id
+    from json_to_recordset(:leases::text::json) as lease (id uuid, attempt integer)
+    join stagepost_job as job on job.id = lease.id
+    where job.attempts = lease.attempt and job.locked_by = :owner
+    for update of job skip locked
+)
 update stagepost_job as job
 set lease_until = :now + :lease_us
-from json_to_recordset(:leases::text::json) as lease (id uuid, attempt integer)
-where job.id = lease.id
-  and job.attempts = lease.attempt and job.locked_by = :owner
+from held
+where job.id = held.id
 returning job.id, job.attempts, job.cancel_requested_at is not null
