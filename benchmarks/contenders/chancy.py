@@ -14,7 +14,7 @@ from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE
 
-CONCURRENCY = 100
+CONCURRENCY = 500
 POLL_SECONDS = 1
 
 # With a logger of ours: its own writes several lines per job.

@@ -19,7 +19,7 @@ from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE
 
-BATCH_SIZE = 100
+BATCH_SIZE = 500
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE
 
-CONCURRENCY = 20
+CONCURRENCY = 50
 CONNECTIONS = 20
 
 app = App(connector=PsycopgConnector(conninfo=os.environ.get(URL_VARIABLE, ""), max_size=CONNECTIONS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import multiprocessing
 import os
 import signal
 import time
@@ -205,6 +206,28 @@ async def note_beside_full_executor(ctx: JobContext, threads: int, seconds: floa
     note(ctx, "start")
     await asyncio.gather(*(asyncio.to_thread(time.sleep, seconds) for _ in range(threads)))
     note(ctx, "effect")
+
+
+@app.task(name="transfer_forking", retry=soon)
+def transfer_forking(ctx: JobContext) -> None:
+    """Forks while other threads use the database; the child uses it, too."""
+    note(ctx, "start")
+    child = multiprocessing.get_context("fork").Process(target=use_after_fork, args=(ctx,))
+    child.start()
+    child.join(20)
+    if child.exitcode != 0:
+        child.kill()
+        child.join()
+        raise RuntimeError(f"the child ended with {child.exitcode}")
+    commit_effect(ctx)
+
+
+def use_after_fork(ctx: JobContext) -> None:
+    signal.alarm(15)
+    app.client.job(ctx.id)
+    with app.transaction() as tx:
+        execute(tx, "select count(*) from ledger where job_id = :id", {"id": ctx.id})
+    note(ctx, "in child")
 
 
 class Outrage(BaseException):

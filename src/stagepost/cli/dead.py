@@ -16,7 +16,15 @@ from stagepost.cli.jobs import job_rows, show_job
 from stagepost.cli.options import Group, confirm, job_id
 from stagepost.cli.render import Section, time_text
 from stagepost.client.client import default_actor
-from stagepost.client.dead_letters import Handled, discard_each, group_id, pages_matching, pages_of, retry_each
+from stagepost.client.dead_letters import (
+    Handled,
+    discard_each,
+    group_id,
+    pages_matching,
+    pages_of,
+    require_dead,
+    retry_each,
+)
 from stagepost.store.health import ping
 from stagepost.store.history import DEAD, DeadLetterGroup, dead_letter_groups, dead_letters
 from stagepost.store.store import Store
@@ -108,6 +116,7 @@ def _choose(store: Store, identifiers: tuple[str, ...], group: str | None, *, ev
     if sum((bool(identifiers), group is not None, everything)) != 1:
         raise click.UsageError("Say which: job ids, --group GROUP, or --all.")
     if identifiers:
+        require_dead(store, identifiers)
         return Chosen(pages_of(identifiers), len(identifiers), _letters(len(identifiers)))
     if group is not None:
         found = _find_group(store, group)

@@ -9,7 +9,15 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group
 from stagepost.cli.render import Section, time_text
 from stagepost.client.client import default_actor
-from stagepost.store.schedules import NEVER, Schedule, list_schedules, pause_schedule, resume_schedule, run_now
+from stagepost.store.schedules import (
+    NEVER,
+    Schedule,
+    list_schedules,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+    run_now,
+)
 
 __all__ = ["schedules"]
 
@@ -55,6 +63,17 @@ def run(invocation: Invocation, *, name: str) -> None:
         text = f"Nothing was added: job {enqueued.id} of schedule {name} has not ended yet."
     document = {"schedule": name, "id": enqueued.id, "is_new": enqueued.is_new}
     invocation.output.result(document, lambda: invocation.output.say(text))
+
+
+@schedules.command("remove")
+@click.argument("name", metavar="SCHEDULE")
+@click.pass_obj
+def remove(invocation: Invocation, *, name: str) -> None:
+    """Remove a schedule that your app no longer declares; one that it does comes back with the next worker."""
+    invocation.store.run(remove_schedule(name, actor=default_actor()))
+    invocation.output.result(
+        {"schedule": name, "removed": True}, lambda: invocation.output.say(f"Schedule {name} is removed.")
+    )
 
 
 @schedules.command("pause")

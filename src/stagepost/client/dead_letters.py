@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from stagepost.errors import UniqueKeyTaken
+from stagepost.errors import IllegalTransition, UniqueKeyTaken
 from stagepost.model.job import Job
+from stagepost.model.lifecycle import JobState
 from stagepost.store.history import DeadLetterGroup, dead_letters, discard
-from stagepost.store.jobs import restart
+from stagepost.store.jobs import get, restart
 from stagepost.store.store import Store
 
-__all__ = ["Handled", "discard_each", "group_id", "pages_matching", "pages_of", "retry_each"]
+__all__ = ["Handled", "discard_each", "group_id", "pages_matching", "pages_of", "require_dead", "retry_each"]
 
 PAGE = 500
+DEAD = frozenset({JobState.FAILED, JobState.DEAD_LETTER})
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,14 @@ def discard_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Ite
     for page in pages:
         done = store.run(discard(page, actor=actor))
         yield _handled(page, done)
+
+
+def require_dead(store: Store, job_ids: Sequence[str]) -> None:
+    """Refuse ids of jobs that live or ended well: a slip of the finger must not run or delete those."""
+    for job_id in job_ids:
+        job = store.run(get(job_id))
+        if job.state not in DEAD:
+            raise IllegalTransition(job_id, job.state, "be handled as a dead letter")
 
 
 def pages_of(job_ids: Sequence[str]) -> Iterator[list[str]]:

@@ -25,6 +25,7 @@ __all__ = [
     "next_schedule_due",
     "pause_schedule",
     "put_schedule",
+    "remove_schedule",
     "remove_schedules_not_in",
     "resume_schedule",
     "run_now",
@@ -115,6 +116,14 @@ def remove_schedules_not_in(names: Collection[str], *, actor: str) -> Steps[list
         yield Statement("delete_schedule", {"name": name})
         yield from audit(actor, "remove_schedule", name).start()
     return gone
+
+
+@operation
+def remove_schedule(name: str, *, actor: str) -> Steps[None]:
+    """Remove one schedule; code that still declares it brings it back."""
+    yield from _locked(name)
+    yield Statement("delete_schedule", {"name": name})
+    yield from audit(actor, "remove_schedule", name).start()
 
 
 @operation

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.acceptance.cli.command_line import CommandLine
 
 
@@ -52,6 +54,19 @@ def test_single_ones_are_retried_without_a_question(shop: CommandLine) -> None:
     [job_id] = bury(shop, refused=1, failed=0)
 
     assert shop.says("dead", "retry", job_id) == "One dead letter is queued again.\n"
+
+
+@pytest.mark.parametrize("command", [("retry",), ("discard", "--yes")], ids=["retry", "discard"])
+def test_a_job_that_ended_well_is_neither_retried_nor_discarded_as_a_dead_letter(
+    shop: CommandLine, command: tuple[str, ...]
+) -> None:
+    job_id = shop.enqueue("mail", '"ada"')
+    shop.work()
+
+    message = shop.fails(1, "dead", *command, job_id)
+
+    assert f"Job {job_id} is completed: it cannot be handled as a dead letter" in message
+    assert shop.json("jobs", "show", job_id)["state"] == "completed"
 
 
 def test_all_are_discarded_only_when_someone_is_sure(shop: CommandLine) -> None:

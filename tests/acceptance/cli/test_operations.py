@@ -72,6 +72,8 @@ def test_a_schedule_is_listed_run_paused_and_resumed(shop: CommandLine) -> None:
     assert shop.json("schedules", "pause", "nightly")["paused_at"] is not None
     assert shop.says("schedules", "resume", "nightly") == "Schedule nightly is running.\n"
     assert "there is no such schedule" in shop.fails(1, "schedules", "run", "weekly")
+    assert shop.says("schedules", "remove", "nightly") == "Schedule nightly is removed.\n"
+    assert shop.json("schedules", "list")["schedules"] == []
 
 
 def test_workers_are_listed(shop: CommandLine) -> None:

@@ -1,0 +1,95 @@
+"""F18, F19, F39: forks with connections open, coroutines cancelled in the middle, a listener that is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from stagepost.client import AsyncClient
+from stagepost.model.identity import new_id
+from stagepost.model.job import NewJob
+from stagepost.store import Store
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.health import ping
+from stagepost.task import Registry
+from tests.fault.arena import Arena
+from tests.fault.backends import Backend
+from tests.fault.leaks import no_open_transaction
+
+FORKS = 30
+CANCELLATIONS = 400
+
+
+def test_handlers_may_fork_and_both_processes_may_use_the_database(arena: Arena) -> None:
+    """F18."""
+    forking = arena.enqueue("transfer_forking", FORKS)
+    others = arena.enqueue("transfer", 200) + arena.enqueue("note", 200)
+    worker = arena.start_worker(concurrency=4)
+
+    arena.wait_for_end(forking + others, seconds=60)
+
+    evidence = arena.verify(grace_us=3_000_000)
+    assert {(job.state, job.failures, job.crashes) for job in evidence.jobs.values()} == {("completed", 0, 0)}
+    assert len(arena.notes("in child")) == FORKS
+    assert worker.status is None
+    no_open_transaction(arena.backend)
+
+
+async def test_calls_that_are_cancelled_leave_no_connection_on_loan_and_no_lock(backend: Backend) -> None:
+    """F19."""
+    chooser = random.Random(19)  # noqa: S311 - repeatable
+    store = Store.at(backend.url, pool_size=4)
+    calls = AsyncStore(store)
+    client = AsyncClient(calls, Registry())
+    asked = [new_id() for _ in range(CANCELLATIONS)]
+    outcomes = {"cancelled": 0, "done": 0}
+
+    async def enqueue_and_look(job_id: str) -> None:
+        await client.enqueue(NewJob(id=job_id, task_name="t", payload="{}"))
+        await client.job(job_id)
+
+    for job_id in asked:
+        call = asyncio.create_task(enqueue_and_look(job_id))
+        await asyncio.sleep(chooser.uniform(0, 0.004))  # the moment is what is tried here
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+        outcomes["cancelled" if call.cancelled() else "done"] += 1
+    await asyncio.to_thread(calls.close)
+
+    assert outcomes["cancelled"] > CANCELLATIONS // 10
+    assert store.pool.in_use == 0
+    store.run(ping())
+    no_open_transaction(backend)
+    found = {str(job_id) for (job_id,) in backend.rows("select id from stagepost_job")}
+    assert found <= set(asked)
+    if backend.name == "postgres":
+        locks = backend.rows(
+            "select locktype from pg_locks join pg_stat_activity using (pid) "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        assert locks == []
+    store.close()
+
+
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+def test_a_listener_that_is_cut_off_delays_nothing_and_listens_again(arena: Arena) -> None:
+    """F39: with polls seconds apart, what is picked up at once was heard."""
+    worker = arena.start_worker(poll_shortest=1.0, poll_longest=2.0)
+    arena.wait(lambda: bool(listeners(arena.backend)), "the worker to listen")
+
+    for session, *_ in listeners(arena.backend):
+        arena.backend.end_session(session)
+    missed = arena.enqueue("note", 3)
+    arena.wait_for_end(missed, seconds=3)
+    arena.wait(lambda: bool(listeners(arena.backend)), "the worker to listen again", seconds=5)
+
+    arena.verify()
+    assert "no wake-ups" in worker.logged()
+
+
+def listeners(backend: Backend) -> list[tuple[object, ...]]:
+    return [session for session in backend.open_sessions() if "listen" in str(session[2]).lower()]

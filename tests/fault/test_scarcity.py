@@ -1,0 +1,134 @@
+"""F30, F35: too few connections, and no room on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from stagepost.errors import StoreUnavailable
+from stagepost.store import Store
+from stagepost.store.jobs import enqueue_many
+from tests.fault.arena import Arena, jobs_of
+from tests.fault.backends import opened, sqlite_url
+from tests.fault.nursery import Nursery
+from tests.fault.servers import PrivatePostgres
+from tests.services.fixtures import give_up_on
+from tests.services.locate import POSTGRES, missing_is_failure
+
+FEW = 12
+RESERVED = {"max_connections": str(FEW), "superuser_reserved_connections": "1", "fsync": "off"}
+DISK = 1_200_000
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_worker_gets_by_with_a_pool_of_one_or_two(arena: Arena, size: int) -> None:
+    """F30."""
+    jobs = arena.enqueue("transfer", 60, seconds=0.01) + arena.enqueue("transfer_flaky", 20) + arena.enqueue("note", 60)
+
+    worker = arena.start_worker(pool_size=size, concurrency=10)
+    arena.wait_for_end(jobs)
+
+    evidence = arena.verify(grace_us=3_000_000)
+    assert {job.crashes for job in evidence.jobs.values()} == {0}
+    assert worker.status is None
+
+
+def test_a_server_without_free_connections_only_delays_work(
+    nursery: Nursery, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """F30."""
+    if missing := PrivatePostgres.missing_program():
+        give_up_on(POSTGRES, f"a private instance needs {missing}", pytestconfig)
+    with PrivatePostgres(RESERVED) as server:
+        with psycopg.connect(server.url, autocommit=True) as admin:
+            admin.execute("create role clerk login superuser")
+            admin.execute("alter role clerk nosuperuser")
+            admin.execute("grant all on schema public to clerk")
+        url = server.url.replace("postgres@", "clerk@")
+        with opened("postgres", url) as backend:
+            arena = Arena(backend, nursery, tmp_path)
+            worker = arena.start_worker(pool_size=2)
+            arena.wait_for_end(arena.enqueue("transfer", 5))
+
+            with taking_all_connections(url):
+                for session, *_ in backend.open_sessions():
+                    backend.end_session(session)
+                arena.wait(lambda: "too many" in worker.logged() or "remaining connection" in worker.logged(), "refusals")
+            jobs = arena.enqueue("transfer", 20) + arena.enqueue("note", 20)
+            arena.wait_for_end(jobs)
+
+            assert worker.status is None
+            arena.verify(grace_us=10_000_000)
+            nursery.kill_all()
+
+
+@contextlib.contextmanager
+def taking_all_connections(url: str) -> Iterator[None]:
+    """Open connections until the server refuses, and one more whenever one comes free."""
+    taken: list[psycopg.Connection[tuple[object, ...]]] = []
+    try:
+        with contextlib.suppress(psycopg.OperationalError):
+            while True:
+                taken.append(psycopg.connect(url, autocommit=True))
+        yield
+    finally:
+        for connection in taken:
+            connection.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with little room; only root can make one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        reason = "F35 needs a small file system, which only root may mount: run the tests as root"
+        pytest.fail(reason) if missing_is_failure() and os.geteuid() == 0 else pytest.skip(reason)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_refuses_clearly_loses_nothing_and_goes_on_with_room(
+    small_disk: Path, nursery: Nursery, tmp_path: Path
+) -> None:
+    """F35."""
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(DISK // 3))
+    with opened("sqlite", sqlite_url(small_disk)) as backend:
+        arena = Arena(backend, nursery, tmp_path)
+        with contextlib.closing(Store.at(backend.url, patience_seconds=0.1)) as store:
+            refusal = fill_up(arena, store)
+        assert "full" in refusal
+        assert backend.rows("pragma integrity_check") == [("ok",)]
+        accepted = arena.journal.ids("ok")
+        assert accepted <= set(arena.jobs())
+        worker = arena.start_worker()
+        arena.wait(lambda: "full" in worker.logged(), "the worker to meet the full disk")
+
+        filler.unlink()
+        arena.wait_for_end(accepted)
+
+        assert worker.status is None
+        arena.verify(grace_us=10_000_000)
+        assert backend.rows("pragma integrity_check") == [("ok",)]
+        nursery.kill_all()
+
+
+def fill_up(arena: Arena, store: Store) -> str:
+    """Enqueue until the store refuses; returns what it says."""
+    for _ in range(1000):
+        jobs = jobs_of("transfer", 20)
+        arena.journal.ask(job.id for job in jobs)
+        try:
+            store.run(enqueue_many(jobs))
+        except StoreUnavailable as error:
+            return str(error)
+        arena.journal.confirm(job.id for job in jobs)
+    raise AssertionError("the disk was never full")
