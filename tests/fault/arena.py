@@ -167,7 +167,10 @@ class Arena:
 
     def _report(self) -> str:
         unfinished = [job for job in self.jobs().values() if job.state not in FINAL]
-        logs = [f"\n--- {worker.log.name}\n{worker.logged()[-2000:]}" for worker in self._nursery.workers[-4:]]
+        logs = [
+            f"\n--- {worker.log.name}, status {worker.status}\n{worker.logged()[-2000:]}"
+            for worker in self._nursery.workers[-4:]
+        ]
         return "".join([f"\n{job}" for job in unfinished[:10]] + logs)
 
 

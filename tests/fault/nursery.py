@@ -61,7 +61,7 @@ class WorkerProcess:
         return self._nursery.wait_for(self.pid, seconds)
 
     def logged(self) -> str:
-        return self.log.read_text(errors="replace")
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
 class Nursery:
@@ -118,7 +118,7 @@ class Nursery:
             worker.kill()
         for worker in self.workers:
             worker.wait()
-        self.workers.clear()
+        self.workers = []
 
     def close(self) -> None:
         self.kill_all()

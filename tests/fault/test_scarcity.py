@@ -83,7 +83,7 @@ def taking_all_connections(url: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, nursery: Nursery) -> Iterator[Path]:
     """A file system with little room; only root can make one."""
     folder = tmp_path / "small"
     folder.mkdir()
@@ -92,7 +92,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         reason = "F35 needs a small file system, which only root may mount: run the tests as root"
         pytest.fail(reason) if missing_is_failure() and os.geteuid() == 0 else pytest.skip(reason)
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    nursery.kill_all()
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_full_disk_refuses_clearly_loses_nothing_and_goes_on_with_room(
