@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -166,9 +167,12 @@ class Arena:
             worker.wait()
 
     def _report(self) -> str:
+        for worker in self._nursery.workers:
+            worker.signal(signal.SIGUSR2)  # where its threads are goes to its log
+        time.sleep(0.2)
         unfinished = [job for job in self.jobs().values() if job.state not in FINAL]
         logs = [
-            f"\n--- {worker.log.name}, status {worker.status}\n{worker.logged()[-2000:]}"
+            f"\n--- {worker.log.name}, status {worker.status}\n{worker.logged()[-5000:]}"
             for worker in self._nursery.workers[-4:]
         ]
         return "".join([f"\n{job}" for job in unfinished[:10]] + logs)

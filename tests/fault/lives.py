@@ -105,7 +105,7 @@ class Life:
             await _try(worker.finisher.run_once)
         else:
             self.clock.advance(LEASE + timedelta(seconds=2))  # so that a lease nobody knows of ends
-            rescuer = Rescuer(worker.store, worker.leader, margin=timedelta(seconds=1))
+            rescuer = Rescuer(worker.store, margin=timedelta(seconds=1))
             await _try(worker.leader.run_once)
             await _try(rescuer.run_once)
         await _try(worker.promoter.run_once)

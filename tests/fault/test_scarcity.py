@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 
@@ -23,7 +24,9 @@ from tests.services.locate import POSTGRES, missing_is_failure
 
 FEW = 12
 RESERVED = {"max_connections": str(FEW), "superuser_reserved_connections": "1", "fsync": "off"}
-DISK = 1_200_000
+DISK, FILLER = 12_000_000, 6_000_000
+"""SQLite's journal alone grows to four million bytes before it is emptied."""
+LONG = '{"trace_id": "' + "x" * 20_000 + '"}'
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -101,7 +104,7 @@ def test_a_full_disk_refuses_clearly_loses_nothing_and_goes_on_with_room(
 ) -> None:
     """F35."""
     filler = small_disk / "filler"
-    filler.write_bytes(bytes(DISK // 3))
+    filler.write_bytes(bytes(FILLER))
     with opened("sqlite", sqlite_url(small_disk)) as backend:
         arena = Arena(backend, nursery, tmp_path)
         with contextlib.closing(Store.at(backend.url, patience_seconds=0.1)) as store:
@@ -125,7 +128,7 @@ def test_a_full_disk_refuses_clearly_loses_nothing_and_goes_on_with_room(
 def fill_up(arena: Arena, store: Store) -> str:
     """Enqueue until the store refuses; returns what it says."""
     for _ in range(1000):
-        jobs = jobs_of("transfer", 20)
+        jobs = [msgspec.structs.replace(job, context=LONG) for job in jobs_of("transfer", 5)]
         arena.journal.ask(job.id for job in jobs)
         try:
             store.run(enqueue_many(jobs))

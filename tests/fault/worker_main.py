@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import os
 import signal
@@ -35,6 +36,7 @@ class QuickWorker(Worker):
 def main() -> None:
     """Run until told to stop."""
     configure_logging()
+    faulthandler.register(signal.SIGUSR2, chain=False)  # for whoever looks into a hang
     from tests.fault.tasks import app
 
     if known := names_in(TASKS):

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import Rescued, rescue_expired
-from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
 
 __all__ = ["Rescuer"]
@@ -21,12 +20,14 @@ MOST_AT_ONCE = 500
 
 
 class Rescuer(Service):
-    """Queues jobs whose lease ended; parks those that crashed their worker too often."""
+    """Queues jobs whose lease ended; parks those that crashed their worker too often.
+
+    Every worker has one: what keeps jobs from being lost with a worker must not be lost with a leader.
+    """
 
     def __init__(
         self,
         store: AsyncStore,
-        leader: Leader,
         *,
         interval: float = 5.0,
         margin: timedelta = MARGIN,
@@ -34,14 +35,11 @@ class Rescuer(Service):
     ) -> None:
         super().__init__(interval=interval)
         self._store = store
-        self._leader = leader
         self._margin = margin
         self._on_rescued = on_rescued
 
-    async def run_once(self) -> Rescued | None:
+    async def run_once(self) -> Rescued:
         """Rescue what can be rescued now."""
-        if not self._leader.is_leading:
-            return None
         rescued = await self._store.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE))
         if rescued.queued:
             log.warning("%d jobs of dead workers are queued again", len(rescued.queued))

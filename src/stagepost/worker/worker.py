@@ -106,7 +106,6 @@ class Worker:
             self.promoter,
             Rescuer(
                 self.store,
-                self.leader,
                 interval=min(RESCUE_SECONDS, settings.lease / 3),
                 on_rescued=self._wake_claimer,
             ),
