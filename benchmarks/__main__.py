@@ -17,7 +17,7 @@ from benchmarks.catalogue import ENTRIES, LIMITS, Entry
 from benchmarks.chart import chart
 from benchmarks.environments import ROOT, EnvironmentFailed, lock, python_of
 from benchmarks.measure import FIGURES, QUICK, CallFailed, Contestant, Facts, Sizes, Turn, rate, turns, visit
-from benchmarks.report import Report, merged, text_of, write_docs
+from benchmarks.report import Report, as_json, merged, text_of, write_docs
 from benchmarks.servers import SETTINGS, Address, Servers
 
 ALL = {entry.name: entry for entry in (*ENTRIES, *LIMITS)}
@@ -127,7 +127,7 @@ def _takes_part(turn: Turn) -> bool:
 
 def _save(report: Report, directory: Path, name: str) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (directory / f"{name}.json").write_text(as_json(report))
     (directory / f"{name}.svg").write_text(chart(report))
     return directory / name
 

@@ -111,6 +111,9 @@ class Contestant:
             process.send_signal(signal.SIGINT)
             process.communicate()
             raise CallFailed(f"{command} took longer than {self.sizes.command_seconds} s") from None
+        except KeyboardInterrupt:
+            process.communicate()  # a terminal interrupts everyone; let it stop its workers
+            raise
         return _answer(command, output, complaints)
 
     def fill(self, jobs: int) -> Facts | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.measure import end_rates, middle, per_job, percentile, rate
 
-__all__ = ["TABLES", "Column", "Table", "cell", "merged", "tables", "text_of", "value_of", "write_docs"]
+__all__ = ["TABLES", "Column", "Table", "as_json", "cell", "merged", "tables", "text_of", "value_of", "write_docs"]
 
 Facts = Mapping[str, Any]
 Report = dict[str, Any]
@@ -149,6 +149,13 @@ def merged(reports: Sequence[Report]) -> Report:
     return whole
 
 
+def as_json(report: Report) -> str:
+    """The whole report; one sample per line, so that two runs can be compared."""
+    rest = json.dumps({**report, "samples": []}, indent=1, ensure_ascii=False)
+    samples = ",\n  ".join(json.dumps(sample, ensure_ascii=False) for sample in report["samples"])
+    return rest.replace('"samples": []', f'"samples": [\n  {samples}\n ]') + "\n"
+
+
 def write_docs(report: Report, page: Path, chart: str) -> None:
     """Put results and chart into the documentation, between its two marks."""
     text = page.read_text(encoding="utf-8")
@@ -156,7 +163,7 @@ def write_docs(report: Report, page: Path, chart: str) -> None:
         raise ValueError(f"{page} has no place for results: it needs the lines {BEGIN!r} and {END!r}.")
     picture = page.with_suffix(".svg")
     picture.write_text(chart, encoding="utf-8")
-    page.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    page.with_suffix(".json").write_text(as_json(report), encoding="utf-8")
     body = f"{BEGIN}\n\n![Jobs per second and CPU time per job]({picture.name})\n\n{tables(report)}\n{END}"
     page.write_text(re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: body, text, flags=re.DOTALL))
 

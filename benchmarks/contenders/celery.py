@@ -45,7 +45,6 @@ class CeleryContender(Contender):
     """Its broker's queue, worked off by `celery worker`."""
 
     packages = ("celery", "kombu", "redis", "amqp")
-    drain_concurrency = 1
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""

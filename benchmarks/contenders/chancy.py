@@ -38,7 +38,6 @@ class ChancyContender(AsyncContender):
     """Its queue, worked off by `chancy worker`."""
 
     packages = ("chancy", "psycopg")
-    drain_concurrency = CONCURRENCY
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""

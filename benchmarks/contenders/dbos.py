@@ -41,7 +41,6 @@ class DbosContender(Contender):
     """Its queue, worked off by processes that launched DBOS."""
 
     packages = ("dbos", "psycopg", "SQLAlchemy")
-    drain_concurrency = CONCURRENCY
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""

@@ -47,7 +47,6 @@ class DramatiqContender(Contender):
     """Its broker's queue, worked off by `dramatiq`."""
 
     packages = ("dramatiq", "redis", "pika")
-    drain_concurrency = THREADS
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""

@@ -35,7 +35,6 @@ class HueyContender(Contender):
     """Its queue in a SQLite file, worked off by `huey_consumer`."""
 
     packages = ("huey",)
-    drain_concurrency = 1
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""

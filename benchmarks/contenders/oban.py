@@ -34,7 +34,6 @@ class ObanContender(AsyncContender):
     """Its queue, worked off by `oban start`."""
 
     packages = ("oban", "psycopg", "uvloop")
-    drain_concurrency = CONCURRENCY
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""

@@ -47,7 +47,6 @@ class PgQueuerContender(AsyncContender):
     """Its queue, worked off by `pgq run`."""
 
     packages = ("pgqueuer", "asyncpg", "uvloop")
-    drain_concurrency = BATCH_SIZE
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""

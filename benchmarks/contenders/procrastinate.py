@@ -37,7 +37,6 @@ class Procrastinate(AsyncContender):
     """Its queue, worked off by `procrastinate worker`."""
 
     packages = ("procrastinate", "psycopg", "psycopg-pool")
-    drain_concurrency = CONCURRENCY
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""

@@ -14,6 +14,8 @@ from benchmarks.kit.protocol import URL_VARIABLE
 from stagepost import App
 from stagepost.store.migrate import migrate
 
+CONCURRENCY = 50
+
 app = App(os.environ.get(URL_VARIABLE, "sqlite://"))
 
 
@@ -34,12 +36,11 @@ class Stagepost(Contender):
     """The product as `stagepost worker` runs it."""
 
     packages = ("stagepost", "psycopg", "PyMySQL")
-    drain_concurrency = 50
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
         return {
-            "worker": f"stagepost worker --concurrency {self.drain_concurrency}, prefetch adapts by itself",
+            "worker": f"stagepost worker --concurrency {CONCURRENCY}, prefetch adapts by itself",
             "bulk": "app.enqueue_many, 10,000 jobs a call",
             "promise": "at least once, fenced; effects in the job's transaction once; ended jobs kept",
         }
@@ -72,7 +73,7 @@ class Stagepost(Contender):
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One worker, or several under its own supervisor."""
         several = ["--processes", str(processes)] if processes > 1 else []
-        slots = str(concurrency or self.drain_concurrency)
+        slots = str(concurrency or CONCURRENCY)
         stagepost = [sys.executable, "-m", "stagepost", "worker", "--app", "benchmarks.contenders.stagepost:app"]
         return [[*stagepost, "--concurrency", slots, "--log-level", "warning", *several]]
 

@@ -50,7 +50,6 @@ class TaskiqContender(AsyncContender):
     """Its broker's queue, worked off by `taskiq worker`."""
 
     packages = ("taskiq", "taskiq-redis", "taskiq-aio-pika", "redis", "aio-pika", "uvloop")
-    drain_concurrency = CONCURRENCY
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""

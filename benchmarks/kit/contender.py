@@ -29,8 +29,6 @@ class Contender(ABC):
 
     packages: ClassVar[Sequence[str]]
     """Distributions whose versions belong in the report."""
-    drain_concurrency: ClassVar[int]
-    """Jobs at once in one process when jobs take no time: the best that its documentation suggests."""
 
     def __init__(self, url: str) -> None:
         self.url = url

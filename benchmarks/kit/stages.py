@@ -20,6 +20,7 @@ POLL_SECONDS = 0.01
 STALL_SECONDS = 120.0
 BULK_CHUNK = 10_000
 CURVE_SECONDS = 0.5
+CURVE_POINTS = 100
 WARM_UP_JOBS = 5
 SETTLE_SECONDS = 3.0
 PAUSES = (0.05, 0.25)
@@ -195,7 +196,13 @@ def _watch(crew: Crew, ledger: Ledger, goal: int, *, give_up_at: float | None = 
         return begun >= goal or (give_up_at is not None and now > give_up_at)
 
     _wait(crew, ledger, is_done)
-    return curve
+    return _thinned(curve)
+
+
+def _thinned(curve: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Keep some points of a long curve, its last among them."""
+    step = -(-len(curve) // CURVE_POINTS)
+    return [*curve[: -1 : step or 1], *curve[-1:]]
 
 
 def _until_nothing_is_left(crew: Crew, contender: Contender) -> float:

@@ -89,12 +89,16 @@ class Arena:
         **settings: Any,
     ) -> WorkerProcess:
         """Start a worker process for some queues and tasks, or all; settings are those of `Settings`."""
-        values = {**SETTINGS, "database_url": self.url, **settings}
-        variables = {f"STAGEPOST_{name.upper()}": str(value) for name, value in values.items()}
-        variables |= {SINK: str(self.sink.path), QUEUES: ",".join(queues), TASKS: ",".join(tasks)}
+        variables = self.environment(**settings) | {QUEUES: ",".join(queues), TASKS: ",".join(tasks)}
         if kill_point is not None:
             variables[KILL_POINT] = msgspec.json.encode(kill_point).decode()
         return self._nursery.start(variables | (environment or {}))
+
+    def environment(self, **settings: Any) -> dict[str, str]:
+        """The variables that tell a worker where and how to work."""
+        values = {**SETTINGS, "database_url": self.url, **settings}
+        variables = {f"STAGEPOST_{name.upper()}": str(value) for name, value in values.items()}
+        return variables | {SINK: str(self.sink.path)}
 
     def jobs(self, ids: Iterable[str] | None = None) -> dict[str, JobRow]:
         """What the database has."""

@@ -1,0 +1,192 @@
+"""F43 to F45: clocks that are wrong or jump, schedulers that oversleep, and two years of calendars."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+
+from stagepost.clock import ManualClock
+from stagepost.model.identity import new_id
+from stagepost.model.job import NewJob
+from stagepost.model.schedule import CatchUp
+from stagepost.store import Store
+from stagepost.store.schedules import fire_due, put_schedule
+from tests.fault.arena import LEASE, Arena, jobs_of
+from tests.fault.backends import SERVERS, Backend
+from tests.fault.nursery import ROOT, WorkerProcess
+from tests.services import debian
+from tests.services.locate import missing_is_failure
+
+LIBRARIES = "/usr/lib/*/faketime/libfaketimeMT.so.1"
+HOUR = 3600
+YEARS = 2
+ZONES = (
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "America/Sao_Paulo",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "Pacific/Auckland",
+    "Africa/Casablanca",
+)
+
+
+@pytest.fixture(scope="module")
+def faketime() -> str:
+    """The library that tells processes a wrong time; installed if that is allowed."""
+    if not faketime_libraries() and debian.can_install() and not os.environ.get("STAGEPOST_TEST_NO_INSTALL"):
+        debian.install(["faketime"])
+    found = faketime_libraries()
+    if not found:
+        reason = f"F43 needs libfaketime: {debian.install_command(['faketime'])}"
+        pytest.fail(reason) if missing_is_failure() else pytest.skip(reason)
+    return found[0]
+
+
+def faketime_libraries() -> list[str]:
+    return sorted(map(str, Path("/").glob(LIBRARIES.lstrip("/"))))
+
+
+class SkewedWorker:
+    """A worker whose clock is off by as many seconds as its file says."""
+
+    def __init__(self, arena: Arena, library: str, name: str, seconds: int) -> None:
+        self._file = arena.folder / f"clock-{name}"
+        self.set_clock(seconds)
+        variables = arena.environment() | {
+            "LD_PRELOAD": library,
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
+        }
+        self.log = arena.folder / f"log-{name}"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fault.worker_main"],
+                env={**os.environ, **variables},
+                cwd=ROOT,
+                stderr=log,
+            )
+
+    def set_clock(self, seconds: int) -> None:
+        self._file.write_text(f"{seconds:+d}\n")
+
+
+@contextlib.contextmanager
+def skewed_worker(arena: Arena, library: str, name: str, seconds: int) -> Iterator[SkewedWorker]:
+    worker = SkewedWorker(arena, library, name, seconds)
+    try:
+        yield worker
+    finally:
+        worker.process.kill()
+        worker.process.wait()
+
+
+@pytest.mark.parametrize("backend", SERVERS, indirect=True)
+def test_workers_whose_clocks_are_wrong_and_jump_keep_leases_and_delays(arena: Arena, faketime: str) -> None:
+    """F43."""
+    slow = arena.enqueue("note_async", 4, seconds=1.5 * LEASE)
+    quick = arena.enqueue("transfer", 30) + arena.enqueue("note", 30)
+    flaky = arena.enqueue("transfer_flaky", 10)
+    delayed = arena.submit([msgspec.structs.replace(job, delay_us=700_000) for job in jobs_of("transfer", 10)])
+
+    with (
+        skewed_worker(arena, faketime, "ahead", HOUR) as ahead,
+        skewed_worker(arena, faketime, "behind", -HOUR),
+    ):
+        arena.wait(lambda: len(arena.notes("start")) > 10, "work to begin")
+        ahead.set_clock(-HOUR)
+        arena.wait_for_end()
+        late = datetime.fromisoformat(ahead.log.read_text().splitlines()[0].partition(",")[0])
+
+    evidence = arena.verify(grace_us=3_000_000)
+    assert abs(late - datetime.now()) > timedelta(minutes=50), "the clock was not wrong"  # noqa: DTZ005
+    assert {(evidence.jobs[job].attempt, evidence.jobs[job].error) for job in slow + quick + delayed} == {(1, None)}
+    assert {evidence.jobs[job].attempt for job in flaky} == {2}
+    early = arena.backend.rows("select id from stagepost_job_history where started_at < available_at")
+    assert early == []
+
+
+def test_a_schedule_fires_once_per_due_time_though_its_leaders_oversleep(arena: Arena) -> None:
+    """F44."""
+    template = NewJob(id=new_id(), task_name="note", payload="{}")
+    arena.operate(put_schedule("tick", rule="every 1s", template=template, catch_up=CatchUp.ALL))
+    workers = [arena.start_worker() for _ in range(3)]
+
+    for _ in range(3):
+        overslept = leading(arena, workers)
+        overslept.pause()
+        if arena.backend.name != "sqlite":  # where it may stand still with the only lock
+            arena.wait(lambda sleeper=overslept: leading(arena, workers) is not sleeper, "another leader")
+        overslept.resume()
+    arena.wait(lambda: len(due_times(arena)) >= 4, "four firings")
+    arena.stop_workers()
+    arena.start_worker(tasks=["transfer", "note"]).pause()
+
+    times = due_times(arena)
+    assert [after - before for before, after in zip(times, times[1:], strict=False)] == [1_000_000] * (len(times) - 1)
+    [(jobs,)] = arena.backend.rows(
+        "select count(*) from (select id from stagepost_job union all select id from stagepost_job_history) as jobs"
+    )
+    assert jobs == len(times)
+
+
+def leading(arena: Arena, workers: list[WorkerProcess]) -> WorkerProcess:
+    """The worker that has the lead, once one has."""
+
+    def find() -> list[WorkerProcess]:
+        rows = arena.backend.rows("select owner from stagepost_leader where expires_at > :now")
+        return [worker for worker in workers for (owner,) in rows if owner in worker.logged()]
+
+    arena.wait(lambda: bool(find()), "a leader")
+    return find()[0]
+
+
+def due_times(arena: Arena) -> list[int]:
+    return [due for (due,) in arena.backend.rows("select due_at from stagepost_schedule_run order by due_at")]
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_two_years_of_calendars_in_eight_zones_fire_every_day_once(backend: Backend) -> None:
+    """F45: nights of 23 and 25 hours, a leap day, and zones that change their rules; looked at irregularly."""
+    clock, chooser = ManualClock(datetime(2027, 1, 1, tzinfo=UTC)), random.Random(45)  # noqa: S311 - repeatable
+    template = NewJob(id=new_id(), task_name="t", payload="{}")
+    with contextlib.closing(Store.at(backend.url, clock=clock)) as store:
+        for zone in ZONES:
+            daily = put_schedule(zone, rule="30 2 * * *", template=template, time_zone=zone, catch_up=CatchUp.ALL)
+            store.run(daily)
+        leap = put_schedule("leap", rule="0 12 29 2 *", template=template, catch_up=CatchUp.ALL)
+        store.run(leap)
+        for _ in range(YEARS * 365):
+            clock.advance(timedelta(hours=chooser.choice([1, 12, 24, 30, 53])))
+            while store.run(fire_due()).is_more:
+                continue
+        end = clock.instant()
+
+    assert end is not None
+    for zone in ZONES:
+        days = Counter(local_days(backend, zone))
+        assert set(days.values()) == {1}, f"{zone}: {[day for day, times in days.items() if times > 1]}"
+        expected = (max(days) - min(days)).days + 1
+        assert len(days) == expected, f"{zone}: {expected - len(days)} days without a firing"
+    assert [due for (due,) in backend.rows("select due_at from stagepost_schedule_run where schedule_name = 'leap'")] == [
+        int(datetime(2028, 2, 29, 12, tzinfo=UTC).timestamp()) * 1_000_000
+    ]
+
+
+def local_days(backend: Backend, zone: str) -> list[date]:
+    rows = backend.rows("select due_at from stagepost_schedule_run where schedule_name = :name", name=zone)
+    return [datetime.fromtimestamp(due / 1_000_000, ZoneInfo(zone)).date() for (due,) in rows]
