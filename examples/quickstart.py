@@ -17,6 +17,7 @@ def greet(name: str) -> str:
     return f"Hello, {name}!"
 
 
-job = greet.enqueue("Ada")  # stored, checked against the signature
-asyncio.run(Worker(app).run(until_idle=True))  # or: stagepost worker --app quickstart:app
-print(job.result(timeout=5))
+if __name__ == "__main__":
+    job = greet.enqueue("Ada")  # stored, checked against the signature
+    asyncio.run(Worker(app).run(until_idle=True))  # or: stagepost worker --app quickstart:app
+    print(job.result(timeout=5))

@@ -43,7 +43,7 @@ class Procrastinate(AsyncContender):
         return {
             "worker": f"procrastinate worker --concurrency {CONCURRENCY}, psycopg with {CONNECTIONS} connections",
             "bulk": "task.batch_defer_async, 10,000 jobs a call",
-            "promise": "at most once unless stalled jobs are retried by a task of one's own; ended jobs kept",
+            "promise": "at least once if a task of one's own retries stalled jobs; ended jobs kept",
         }
 
     def prepare(self) -> None:
