@@ -73,7 +73,8 @@ SESSIONS = {
     "postgres": "select pid, state like 'idle in transaction%%' and state_change < clock_timestamp() - "
     "interval '200 milliseconds', query from pg_stat_activity "
     "where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'",
-    "mariadb": "select p.id, t.trx_id is not null and p.command = 'Sleep', p.info "
+    "mariadb": "select p.id, t.trx_id is not null and p.command = 'Sleep', "
+    "concat_ws(' ', p.info, p.time_ms, t.trx_started, t.trx_rows_locked, t.trx_rows_modified) "
     "from information_schema.processlist as p "
     "left join information_schema.innodb_trx as t on t.trx_mysql_thread_id = p.id "
     "where p.db = database() and p.id <> connection_id()",

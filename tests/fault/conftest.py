@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,12 @@ from tests.fault.leaks import no_open_transaction, nothing_left, own_files, own_
 from tests.fault.nursery import Nursery
 from tests.fault.servers import PrivateMariaDB, PrivatePostgres
 from tests.services.mariadb import MariadbServer
+from tests.services.postgres import PostgresServer
 
 UNSYNCED_POSTGRES = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "150"}
 UNSYNCED_MARIADB = {"innodb-flush-log-at-trx-commit": "0", "innodb-doublewrite": "OFF", "max-connections": "300"}
+SERVER_VARIABLES = {"postgres": "STAGEPOST_FAULT_POSTGRES_URL", "mariadb": "STAGEPOST_FAULT_MARIADB_URL"}
+"""Name servers that a run inside a run may use, to save it starting its own."""
 WITHOUT_TLS = "?ssl_disabled=1"
 """PyMySQL reads all certificates of the machine for every connection, 50 ms each."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
@@ -49,25 +53,30 @@ def sqlite_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend
 @pytest.fixture(scope="session")
 def postgres_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """A private server where there can be one, without syncing: here processes die, not machines."""
-    if PrivatePostgres.missing_program() is None:
-        with PrivatePostgres(UNSYNCED_POSTGRES) as server, opened("postgres", server.url) as backend:
-            yield backend
-    else:
-        with request.getfixturevalue("postgres_server").database() as url, opened("postgres", url) as backend:
-            yield backend
+    with contextlib.ExitStack() as stack:
+        given = os.environ.get(SERVER_VARIABLES["postgres"])
+        if given is not None:
+            server = PostgresServer(given, origin="")
+        elif PrivatePostgres.missing_program() is None:
+            server = PostgresServer(stack.enter_context(PrivatePostgres(UNSYNCED_POSTGRES)).url, origin="")
+        else:
+            server = request.getfixturevalue("postgres_server")
+        yield stack.enter_context(opened("postgres", stack.enter_context(server.database())))
 
 
 @pytest.fixture(scope="session")
 def mariadb_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """As `postgres_backend`."""
-    if PrivateMariaDB.missing_program() is None:
-        with PrivateMariaDB(UNSYNCED_MARIADB) as server, MariadbServer(server.url, origin="").database() as url:
-            with opened("mariadb", url + WITHOUT_TLS) as backend:
-                yield backend
-    else:
-        with request.getfixturevalue("mariadb_server").database() as url:
-            with opened("mariadb", url + WITHOUT_TLS) as backend:
-                yield backend
+    with contextlib.ExitStack() as stack:
+        given = os.environ.get(SERVER_VARIABLES["mariadb"])
+        if given is not None:
+            server = MariadbServer(given, origin="")
+        elif PrivateMariaDB.missing_program() is None:
+            server = MariadbServer(stack.enter_context(PrivateMariaDB(UNSYNCED_MARIADB)).url, origin="")
+        else:
+            server = request.getfixturevalue("mariadb_server")
+        url = stack.enter_context(server.database()).partition("?")[0]
+        yield stack.enter_context(opened("mariadb", url + WITHOUT_TLS))
 
 
 @pytest.fixture(params=NAMES)
@@ -84,5 +93,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 def arena(nursery: Nursery, backend: Backend, tmp_path: Path) -> Iterator[Arena]:
     """Where a fault is tried; no transaction is left open by workers that live, no worker outlives its test."""
     yield Arena(backend, nursery, tmp_path)
-    no_open_transaction(backend)
-    nursery.kill_all()
+    try:
+        no_open_transaction(backend)
+    finally:
+        nursery.kill_all()

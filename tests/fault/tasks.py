@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from stagepost.client import JobContext
+from stagepost.config import Settings
 from stagepost.errors import LeaseLost, Retryable
 from stagepost.model.retry import RetryPolicy
 from tests.fault.backends import execute
@@ -27,10 +28,18 @@ from tests.fault.trapped import KILL_POINT, KillPoint, Suicide, TrappedApp
 INSERT_EFFECT = "insert into ledger (job_id, attempt, effect, at) values (:id, :attempt, 'done', 0)"
 
 app = TrappedApp(auto_migrate=False)
-if KILL_POINT in os.environ:
-    app.trap = Suicide(msgspec.json.decode(os.environ[KILL_POINT], type=KillPoint))
-sink = Sink(Path(os.environ.get(SINK, os.devnull)))
+sink = Sink(Path(os.devnull))
 
+
+def configure() -> None:
+    """Read the environment; once more in a process that was forked after this module was imported."""
+    app.settings = Settings.load()
+    sink.path = Path(os.environ.get(SINK, os.devnull))
+    if KILL_POINT in os.environ:
+        app.trap = Suicide(msgspec.json.decode(os.environ[KILL_POINT], type=KillPoint))
+
+
+configure()
 soon = RetryPolicy(first_delay=timedelta(milliseconds=20), minimum_delay=timedelta(0), jitter=0)
 
 

@@ -12,7 +12,7 @@ from tests.fault.arena import Arena
 from tests.fault.nursery import WorkerProcess
 
 WORKERS = 4
-LIFE_SECONDS = (0.1, 0.4)
+LIFE_SECONDS = (0.1, 0.5)
 MIX = {"transfer": 6, "transfer_flaky": 2, "transfer_async": 1, "note": 4, "note_async": 4, "note_flaky": 2}
 BACKLOG = 300
 

@@ -48,5 +48,6 @@ def live(backend: Backend, injection: Injection | None) -> Injector:
     assert facts["pools in use"] == [0, 0, 0], f"{where}: {facts}"
     # One failure on purpose; another one only where the handler's own transaction was hit.
     assert 1 <= facts["failures"] <= 2, f"{where}: {facts}"
-    assert facts["crashes"] <= 1, f"{where}: {facts}"
+    # What was leased unknowingly is given back; only a dead process leaves a lease to expire.
+    assert facts["crashes"] <= int(injection is not None and injection.blow is Blow.DEATH), f"{where}: {facts}"
     return injector

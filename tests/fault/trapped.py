@@ -8,8 +8,6 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
 from itertools import product
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -18,7 +16,7 @@ import msgspec
 from stagepost.client import App
 from stagepost.store import Store
 from stagepost.store.connection import Connection, Database, database_at
-from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.store.dialect import Dialect
 from stagepost.store.statement import Rows
 
 KILL_POINT = "FAULT_KILL_POINT"
@@ -74,21 +72,21 @@ class TrappedDatabase:
                 connection = self._database.connect()
                 stack.callback(connection.close)
             stack.pop_all()
-            return TrappedConnection(connection, self._trap, self.dialect, self.style)
+            return TrappedConnection(connection, self._trap, self.dialect)
 
 
 class TrappedConnection:
     """A connection that remembers which statements its transaction ran."""
 
-    def __init__(self, connection: Connection, trap: Trap, dialect: Dialect, style: ParameterStyle) -> None:
+    def __init__(self, connection: Connection, trap: Trap, dialect: Dialect) -> None:
         self._connection = connection
         self._trap = trap
-        self._names = names_of(dialect.name, style)
+        self._dialect = dialect
         self._statements: tuple[str, ...] = ()
         self.raw = TrappedRaw(connection, self._around) if trap.sees_handlers else connection.raw
 
     def execute(self, sql: str, parameters: Any) -> Rows:
-        self._statements += (self._names.get(sql, "other"),)
+        self._statements += (name_of(sql, self._dialect),)
         with self._around(Step.EXECUTE):
             return self._connection.execute(sql, parameters)
 
@@ -163,19 +161,12 @@ class TrappedCursor:
         return getattr(self._cursor, name)
 
 
-@cache
-def names_of(dialect_name: str, style: ParameterStyle) -> dict[str, str]:
-    """Which `.sql` file a text that reaches the driver is from."""
-    dialect = {"sqlite": SQLITE, "postgres": POSTGRES, "mysql": MYSQL}[dialect_name]
-    folder = files("stagepost.store") / "sql"
-    found: dict[str, str] = {}
-    for place in ("common", dialect_name):
-        for path in (folder / place).iterdir():
-            name = path.name.removesuffix(".sql")
-            for own_clock, given in product((False, True), (frozenset(), frozenset({"priority", "after"}))):
-                texts = dialect.script(name, style, own_clock=own_clock, given=given).texts
-                found |= {text.sql: name for text in texts}
-    return found
+def name_of(sql: str, dialect: Dialect) -> str:
+    """Which `.sql` file a text that reaches the driver is from; the dialect keeps what it made of them."""
+    for script in list(dialect._scripts.values()):
+        if any(text.sql == sql for text in script.texts):
+            return script.name
+    return "other"
 
 
 class Moment(StrEnum):

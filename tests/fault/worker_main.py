@@ -37,8 +37,9 @@ def main() -> None:
     """Run until told to stop."""
     configure_logging()
     faulthandler.register(signal.SIGUSR2, chain=False)  # for whoever looks into a hang
-    from tests.fault.tasks import app
+    from tests.fault.tasks import app, configure
 
+    configure()
     if known := names_in(TASKS):
         app.registry._tasks = {name: app.registry.get(name) for name in known}
     queues = names_in(QUEUES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stagepost.model.job import LeasedJob
-from stagepost.worker.marks import COST_SHARE, Marks
+from stagepost.worker.marks import COST_SHARE, COST_SHARE_WHEN_SHORT, Marks
 
 JOB = LeasedJob("id", "task", "queue", 1, 0, 0, 5, 0, 100, 200, "{}", None, None, "owner")
 
@@ -46,3 +46,11 @@ def test_a_claim_from_the_beginning_comes_at_the_latest_after_twenty_times_its_c
         marks.note([job(0, 300 + step)], wanted=1, began=10.5, ended=10.6, marked=True)
     assert marks.at(10.5 + COST_SHARE * 0.5 - 0.01) is not None
     assert marks.at(10.5 + COST_SHARE * 0.5) is None
+
+
+def test_when_marks_no_longer_fill_the_slots_the_beginning_is_looked_at_sooner() -> None:
+    marks = Marks()
+    marks.note([job(0, 200)], wanted=1, began=10.0, ended=10.1, marked=False)
+    marks.note([], wanted=1, began=10.2, ended=10.2, marked=True)
+    assert marks.at(10.1 + COST_SHARE_WHEN_SHORT * 0.1 - 0.01) is not None
+    assert marks.at(10.1 + COST_SHARE_WHEN_SHORT * 0.1 + 0.01) is None

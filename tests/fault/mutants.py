@@ -1,0 +1,242 @@
+"""Faults planted in the product itself, and the tests that must notice: a suite that cannot fail shows nothing."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "stagepost"
+SQL = "store/sql"
+
+FENCES = "test_fences.py::test_an_attempt_that_was_overtaken_can_write_nothing"
+OWNERS = "test_fences.py::test_another_owner_can_write_nothing_of_an_attempt"
+RACES = "test_fences.py::test_claims_that_race_never_share_a_job"
+SWEEP = "test_sweep.py::test_a_job_survives_an_error_at_every_call_of_its_life"
+LOST = "test_lost_commits.py::test_an_operation_whose_commit_reply_is_lost_happens_once"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A small change for the worse, and the test that fails with it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    killer: str
+    times: int = 1
+    """How often the old text is there; all of them are replaced."""
+
+
+def planted(mutant: Mutant, folder: Path) -> Path:
+    """Copy the product and plant a mutant in the copy; returns the folder to import it from."""
+    shutil.copytree(SOURCE, folder / "stagepost", ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "stagepost" / mutant.file
+    text = path.read_text()
+    found = text.count(mutant.old)
+    if found != mutant.times:
+        raise LookupError(
+            f"mutant {mutant.name!r}: its text is {found} times in {mutant.file}, not {mutant.times}. "
+            f"The code has changed: plant the same fault in what is there now."
+        )
+    path.write_text(text.replace(mutant.old, mutant.new))
+    return folder
+
+
+def _without_attempt(dialect: str, pytest_name: str, guards: dict[str, tuple[str, str, int]]) -> list[Mutant]:
+    return [
+        Mutant(
+            f"{statement} of {dialect} without the attempt", f"{SQL}/{dialect}/{statement}.sql", old, new,
+            f"{FENCES}[{pytest_name}]", times,
+        )
+        for statement, (old, new, times) in guards.items()
+    ]  # fmt: skip
+
+
+MUTANTS = [
+    *_without_attempt(
+        "sqlite",
+        "sqlite",
+        {
+            "end_jobs": ("where job.attempts = change.value ->> 'attempt' and", "where", 1),
+            "reschedule_jobs": ("and attempts = change.value ->> 'attempt'", "", 1),
+            "renew_leases": ("and attempts = lease.value ->> 'attempt'", "", 1),
+        },
+    ),
+    *_without_attempt(
+        "postgres",
+        "postgres",
+        {
+            "end_jobs": ("and job.attempts = change.attempt", "", 1),
+            "reschedule_jobs": ("and job.attempts = change.attempt", "", 1),
+            "renew_leases": ("where job.attempts = lease.attempt and", "where", 1),
+        },
+    ),
+    *_without_attempt(
+        "mysql",
+        "mariadb",
+        {
+            "end_jobs": ("where job.attempts = change_.attempt and", "where", 2),
+            "reschedule_jobs": ("where job.attempts = change_.attempt and", "where", 2),
+            "renew_leases": ("where job.attempts = lease.attempt and", "where", 1),
+        },
+    ),
+    Mutant(
+        "ending a job without being its owner",
+        f"{SQL}/sqlite/end_jobs.sql",
+        "and coalesce(job.locked_by, '') = change.value ->> 'owner'",
+        "",
+        f"{OWNERS}[sqlite]",
+    ),
+    Mutant(
+        "renewing a lease without being its owner",
+        f"{SQL}/postgres/renew_leases.sql",
+        "and job.locked_by = :owner",
+        "",
+        f"{OWNERS}[postgres]",
+    ),
+    Mutant(
+        "a claim that does not count the attempt",
+        f"{SQL}/sqlite/claim_jobs.sql",
+        "attempts = attempts + 1",
+        "attempts = attempts",
+        f"{FENCES}[sqlite]",
+    ),
+    Mutant(
+        "a claim on PostgreSQL that locks nothing",
+        f"{SQL}/postgres/claim_jobs.sql",
+        "    for update skip locked\n",
+        "",
+        f"{RACES}[postgres]",
+    ),
+    Mutant(
+        "a claim on MariaDB that locks nothing",
+        f"{SQL}/mysql/claim_jobs.sql",
+        "for update skip locked\n",
+        "",
+        f"{RACES}[mariadb]",
+    ),
+    Mutant(
+        "a rescue that does not look at leases",
+        f"{SQL}/common/lock_expired_leases.sql",
+        "lease_until < :now - :grace_us",
+        "lease_until is not null and :grace_us is not null",
+        "test_fences.py::test_a_lease_is_left_alone_until_its_end_and_its_grace_are_over[sqlite]",
+    ),
+    Mutant(
+        "a rescue that does not count crashes",
+        "store/leases.py",
+        "        crashes=1,\n",
+        "",
+        "test_fences.py::test_a_job_is_parked_at_the_last_crash_it_may_have_and_not_before[sqlite]",
+    ),
+    Mutant(
+        "a commit whose failure nobody hears of",
+        "store/store.py",
+        "                connection.commit()\n                loan.is_sound = True\n            return result",
+        "                with contextlib.suppress(Exception):\n                    connection.commit()\n"
+        "                loan.is_sound = True\n            return result",
+        f"{SWEEP}[sqlite-connection lost]",
+    ),
+    Mutant(
+        "an error that commits instead of rolling back",
+        "store/store.py",
+        "                        connection.rollback()\n",
+        "                        connection.commit()\n",
+        f"{SWEEP}[sqlite-conflict]",
+    ),
+    Mutant(
+        "a handler's transaction that commits after an error",
+        "store/store.py",
+        "                with self._in_time(connection):\n                    connection.rollback()\n",
+        "                with self._in_time(connection):\n                    connection.commit()\n",
+        "test_conflicts.py::test_a_lock_timeout_in_a_handlers_transaction_undoes_all_of_it[mariadb]",
+    ),
+    Mutant(
+        "a broken connection that is lent again",
+        "store/pool.py",
+        "                self._discard(loan.connection)\n",
+        "                self._release(loan.connection)\n",
+        f"{SWEEP}[sqlite-connection lost]",
+    ),
+    Mutant(
+        "claims whose reply was lost are forgotten",
+        "worker/claimer.py",
+        "        self._may_have_strays = True\n",
+        "        self._may_have_strays = False\n",
+        f"{SWEEP}[sqlite-connection lost]",
+    ),
+    Mutant(
+        "an enqueue that is repeated after its job ended",
+        f"{SQL}/postgres/insert_jobs.sql",
+        "    where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)\n",
+        "",
+        f"{LOST}[lose_enqueue_of_a_job_that_ended_meanwhile-postgres]",
+    ),
+    Mutant(
+        "a completion whose reply was lost counts as a lost lease",
+        "store/leases.py",
+        "    if missing and ended_counts:\n",
+        "    if missing and not missing:\n",
+        f"{LOST}[lose_completion-postgres]",
+    ),
+    Mutant(
+        "unique keys taken in any order",
+        "store/jobs.py",
+        'sorted(jobs, key=lambda job: job.unique_key or "")',
+        "jobs",
+        "test_conflicts.py::test_bulk_enqueues_of_the_same_keys_in_any_order_never_fail[postgres]",
+    ),
+    Mutant(
+        "a lost lease that nobody is told of",
+        "client/context.py",
+        "        if not all(held.values()):\n",
+        "        if not held:\n",
+        "test_zombies.py::test_nothing_of_a_worker_that_overslept_its_lease_is_accepted[sqlite]",
+    ),
+    Mutant(
+        "leases renewed on the event loop",
+        "worker/lease_keeper.py",
+        "                self.run_once()\n",
+        "                self._loop.call_soon_threadsafe(self.run_once)\n",
+        "test_bad_handlers.py::"
+        "test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_safely[sqlite]",
+    ),
+    Mutant(
+        "handlers that go on when their lease cannot be renewed",
+        "worker/lease_keeper.py",
+        "            if now > flight.lease_ends - self._margin:\n",
+        "            if now < 0:\n",
+        "test_connections.py::"
+        "test_a_worker_cut_off_from_its_database_stops_its_handlers_before_another_can_start_them[postgres]",
+    ),
+    Mutant(
+        "the worker's clock instead of the database's",
+        "clock.py",
+        "    def instant(self) -> int | None:\n        return None\n",
+        "    def instant(self) -> int | None:\n        return time.time_ns() // 1000\n",
+        "test_time.py::test_workers_whose_clocks_are_wrong_and_jump_keep_leases_and_delays[postgres]",
+    ),
+    Mutant(
+        "calls without a deadline",
+        "store/deadline.py",
+        "                    abort()\n",
+        "                    continue\n",
+        "test_fences.py::test_no_call_outlives_its_deadline[postgres]",
+    ),
+    Mutant(
+        "connections shared with a forked child",
+        "store/pool.py",
+        "        if self._process != os.getpid():\n",
+        "        if self._process is None:\n",
+        "test_forks_and_cancels.py::test_handlers_may_fork_and_both_processes_may_use_the_database[postgres]",
+    ),
+    Mutant(
+        "a slot that stays taken after its thread came back",
+        "worker/threads.py",
+        "            self._on_freed()\n",
+        "            pass\n",
+        "test_bad_handlers.py::test_a_slot_that_was_stuck_is_used_again[sqlite]",
+    ),
+]

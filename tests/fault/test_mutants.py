@@ -1,0 +1,77 @@
+"""Negative controls: each fault that is planted in the product makes a test of this suite fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.fault.backends import Backend
+from tests.fault.conftest import SERVER_VARIABLES
+from tests.fault.mutants import MUTANTS, Mutant, planted
+from tests.fault.nursery import ROOT
+
+AT_ONCE = 2
+FAILED_TESTS = 1
+"""pytest's exit code when tests ran and some failed; others mean that none ran."""
+
+Runs = dict[str, "Future[subprocess.CompletedProcess[str]]"]
+
+
+@pytest.fixture(scope="module")
+def runs(
+    postgres_backend: Backend,
+    mariadb_backend: Backend,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Runs]:
+    """Every chosen mutant's test run, some at a time, on this run's servers."""
+    chosen = {item.callspec.params["mutant"].name for item in request.session.items if hasattr(item, "callspec")
+              and "mutant" in item.callspec.params}  # fmt: skip
+    servers = {
+        SERVER_VARIABLES["postgres"]: postgres_backend.url,
+        SERVER_VARIABLES["mariadb"]: mariadb_backend.url,
+    }
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {
+            mutant.name: pool.submit(run_killer, mutant, tmp_path_factory.mktemp("mutant"), servers)
+            for mutant in MUTANTS
+            if mutant.name in chosen
+        }
+
+
+def run_killer(mutant: Mutant, folder: Path, servers: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a mutant's test against the mutant."""
+    path = os.pathsep.join([str(planted(mutant, folder)), str(ROOT)])
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/fault/{mutant.killer}"]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **servers, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_fault_is_noticed(runs: Runs, mutant: Mutant) -> None:
+    run = runs[mutant.name].result(timeout=110)
+
+    assert run.returncode == FAILED_TESTS, (
+        f"{mutant.killer} did not fail with {mutant.name!r} planted in {mutant.file}:\n{run.stdout[-3000:]}"
+    )
+    assert "1 failed" in run.stdout, run.stdout[-3000:]
+
+
+def test_a_mutant_that_no_longer_fits_is_an_error(tmp_path: Path) -> None:
+    gone = Mutant("gone", "clock.py", "no such text", "", killer="")
+
+    with pytest.raises(LookupError, match="The code has changed"):
+        planted(gone, tmp_path)
