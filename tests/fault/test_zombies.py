@@ -41,9 +41,9 @@ def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_runn
     arena.wait(lambda: len(arena.notes("at gate")) == 2 * len(jobs), "all second attempts at the gate")
     owners = {job.id: job.owner for job in arena.jobs().values()}
     sleeper.resume()
+    arena.wait(lambda: "is stopped, its lease" in sleeper.logged(), "a renewal of the zombie's")
     gate.touch()
     arena.wait(lambda: len(arena.notes("lease lost")) == len(jobs), "all zombies to be refused")
-    arena.wait(lambda: "taken over" in sleeper.logged(), "a renewal of the zombie's")
     assert {job.id: job.owner for job in arena.jobs().values()} == owners
     second_gate.touch()
     arena.wait_for_end(jobs)
