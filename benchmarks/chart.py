@@ -17,7 +17,7 @@ BAR_HEIGHT = 14
 ROW_GAP = 8
 PANEL_GAP = 34
 STYLE = """
-text { font: 12px system-ui, sans-serif; fill: #24292f }
+text { font-family: system-ui, "DejaVu Sans", sans-serif; font-size: 12px; fill: #24292f }
 .title { font-weight: 600; font-size: 14px }
 .value { font-variant-numeric: tabular-nums }
 .first { fill: #0a6c74 } .second { fill: #6cc3c9 }

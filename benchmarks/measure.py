@@ -182,6 +182,7 @@ def _large_backlog(contestant: Contestant) -> Figures:
 
 
 def _history(contestant: Contestant) -> Figures:
+    contestant.call("fill-history", 0)  # says at once whether it keeps any
     contestant.fill(HISTORY_SEED)
     contestant.call("drain", HISTORY_SEED)
     filled = contestant.call("fill-history", contestant.sizes.history)

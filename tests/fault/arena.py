@@ -182,9 +182,7 @@ class Arena:
         return "".join([f"\n{job}" for job in unfinished[:10]] + logs)
 
 
-def jobs_of(
-    task: str, number: int = 1, *, queue: str = "default", tries: int = 5, **arguments: Any
-) -> list[NewJob]:
+def jobs_of(task: str, number: int = 1, *, queue: str = "default", tries: int = 5, **arguments: Any) -> list[NewJob]:
     """Jobs with these arguments, not asked for yet."""
     payload = json.dumps(arguments)
     return [

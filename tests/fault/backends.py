@@ -96,7 +96,7 @@ def connect(url: str) -> Any:
 def execute(connection: Any, sql: str, parameters: dict[str, Any] | None = None) -> Rows:
     """Run a statement with `:name` parameters on any driver's blocking connection."""
     if type(connection).__module__ == "sqlite3":
-        return connection.execute(sql.replace("%%", "%"), parameters or {}).fetchall()
+        return list(connection.execute(sql.replace("%%", "%"), parameters or {}).fetchall())
     text = re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", sql)
     with connection.cursor() as cursor:
         cursor.execute(text, parameters or {})

@@ -100,6 +100,8 @@ class Life:
         worker = self.worker
         self._renewed.clear()
         await _try(worker.claimer.run_once)
+        if not len(worker.flights):
+            await _try(worker.claimer.run_once)  # its next pass gives back what it leased unknowingly
         if len(worker.flights):
             await _try(self._renew_and_drain)
             await _try(worker.finisher.run_once)

@@ -230,7 +230,7 @@ MUTANTS = [
         "store/pool.py",
         "        if self._process != os.getpid():\n",
         "        if self._process is None:\n",
-        "test_forks_and_cancels.py::test_handlers_may_fork_and_both_processes_may_use_the_database[postgres]",
+        "test_forks_and_cancels.py::test_a_forked_child_has_sessions_of_its_own[postgres]",
     ),
     Mutant(
         "a slot that stays taken after its thread came back",

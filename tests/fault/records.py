@@ -180,7 +180,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def gather(
-    backend: Backend, *, seed: int, journal: Journal, sink: Sink, samples: Iterable[Sample] = (), **limits: int
+    backend: Backend, *, seed: int, journal: Journal, sink: Sink, samples: Iterable[Sample] = (), **limits: Any
 ) -> Evidence:
     """Collect the evidence of a run that has come to rest."""
     last = sample_of(backend)

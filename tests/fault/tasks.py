@@ -6,16 +6,20 @@ import asyncio
 import ctypes
 import multiprocessing
 import os
+import resource
 import signal
 import time
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiosqlite
+import asyncmy
 import msgspec
+import psycopg
 
 from stagepost.client import JobContext
 from stagepost.config import Settings
@@ -303,6 +307,9 @@ def die(how: str) -> None:
             ctypes.string_at(0)
         case "exit":
             os._exit(7)
+        case "memory":
+            resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+            bytearray(2**31)
         case _:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -328,37 +335,41 @@ def die_in_process(ctx: JobContext, how: str) -> None:
 @asynccontextmanager
 async def async_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
     """A transaction on an asynchronous driver's connection, and how that driver writes parameters."""
+    opening = {"sqlite": _sqlite_transaction, "postgresql": _postgres_transaction, "mysql": _mysql_transaction}
+    async with opening[urlsplit(url).scheme](url) as transaction:
+        yield transaction
+
+
+@asynccontextmanager
+async def _sqlite_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
+    async with aiosqlite.connect(url.partition(":///")[2], timeout=20) as connection:
+        await connection.execute("begin immediate")
+        yield connection, "?"
+        await connection.commit()
+
+
+@asynccontextmanager
+async def _postgres_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        yield connection, "%s"
+
+
+@asynccontextmanager
+async def _mysql_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
     parts = urlsplit(url)
-    if parts.scheme == "sqlite":
-        import aiosqlite
-
-        async with aiosqlite.connect(url.partition(":///")[2], timeout=20) as connection:
-            yield connection, "?"
-            await connection.commit()
-    elif parts.scheme == "postgresql":
-        import psycopg
-
-        async with await psycopg.AsyncConnection.connect(url) as connection:
-            yield connection, "%s"
-    else:
-        import asyncmy
-
-        connection = await asyncmy.connect(
-            host=parts.hostname, port=parts.port, user=parts.username, db=parts.path.strip("/")
-        )
-        try:
-            await connection.begin()
-            yield connection, "%s"
-            await connection.commit()
-        finally:
-            connection.close()
+    connection: Any = await asyncmy.connect(
+        host=parts.hostname, port=parts.port, user=parts.username, db=parts.path.strip("/")
+    )
+    try:
+        await connection.begin()
+        yield connection, "%s"
+        await connection.commit()
+    finally:
+        connection.close()
 
 
 async def run_async(tx: Any, style: str, ctx: JobContext) -> None:
     text = f"insert into ledger (job_id, attempt, effect, at) values ({style}, {style}, 'done', 0)"
-    if style == "?":
-        await tx.execute("begin immediate")
-        await tx.execute(text, (ctx.id, ctx.attempt))
-    else:
-        async with tx.cursor() as cursor:
-            await cursor.execute(text, (ctx.id, ctx.attempt))
+    cursor = await tx.cursor() if style == "?" else tx.cursor()
+    async with cursor:
+        await cursor.execute(text, (ctx.id, ctx.attempt))

@@ -15,7 +15,7 @@ import pymysql
 import pytest
 
 from stagepost.model.identity import new_id
-from stagepost.model.job import NewJob
+from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Completed, Failed
 from stagepost.store import Store
 from stagepost.store.connection import Connection, Database, database_at
@@ -78,9 +78,7 @@ def test_settling_and_renewing_the_same_jobs_in_any_order_never_fails(backend: B
     """F29: what a worker and a rescuer do at the same moment to the same rows."""
     with contextlib.closing(Store.at(backend.url, pool_size=THREADS)) as store:
         store.run(enqueue_many([NewJob(id=new_id(), task_name="t", payload="{}") for _ in range(60)]))
-        jobs = store.run(
-            claim("default", owner="me", task_names=["t"], slots=60, lease=timedelta(microseconds=1))
-        )
+        jobs = store.run(claim("default", owner="me", task_names=["t"], slots=60, lease=timedelta(microseconds=1)))
         accepted: list[int] = []
 
         def disturb(number: int) -> None:
@@ -143,7 +141,9 @@ def test_mariadb_keeps_its_promises_at_every_isolation(
 
     at_once(produce_and_work)
 
-    ended = [str(job_id) for (job_id,) in backend.rows("select id from stagepost_job_history where state = 'completed'")]
+    ended = [
+        str(job_id) for (job_id,) in backend.rows("select id from stagepost_job_history where state = 'completed'")
+    ]
     assert sorted(completed) == sorted(ended)
     effects = [str(job_id) for (job_id,) in backend.rows("select job_id from ledger")]
     assert sorted(effects) == sorted(ended)
@@ -201,18 +201,20 @@ def test_a_lock_timeout_in_a_handlers_transaction_undoes_all_of_it(backend: Back
         lock = "select id from stagepost_job where id = :id for update"
 
         with blocking(backend, lock, id=job.id), pytest.raises(Exception, match=r"(?i)lock"):
-            with store.transaction() as connection:
-                connection.execute(patience[backend.name], None)
-                execute(
-                    connection.raw,
-                    "insert into ledger (job_id, attempt, effect, at) values (:id, 1, 'done', 0)",
-                    {"id": job.id},
-                )
-                run_in(connection.raw, settle([Settlement.of(job, Completed())]), clock=store.clock)
+            complete_with_effect(store, job, first=patience[backend.name])
 
         assert backend.rows("select count(*) from ledger") == [(0,)]
         assert store.pool.in_use == 0
         assert store.run(settle([Settlement.of(job, Completed())])) == {(job.id, 1): True}
+
+
+def complete_with_effect(store: Store, job: LeasedJob, *, first: str) -> None:
+    """What a handler does in a transaction of its own, after a statement of its choice."""
+    effect = "insert into ledger (job_id, attempt, effect, at) values (:id, 1, 'done', 0)"
+    with store.transaction() as connection:
+        connection.execute(first, None)
+        execute(connection.raw, effect, {"id": job.id})
+        run_in(connection.raw, settle([Settlement.of(job, Completed())]), clock=store.clock)
 
 
 @pytest.mark.parametrize("backend", ["postgres", "mariadb"], indirect=True)
@@ -232,7 +234,7 @@ def test_an_operation_that_meets_a_lock_is_run_again_until_it_is_gone(backend: B
             assert settled.result(timeout=10) == {(job.id, 1): True}
 
 
-def leased(store: Store) -> Any:
+def leased(store: Store) -> LeasedJob:
     store.run(enqueue_many([NewJob(id=new_id(), task_name="t", payload="{}")]))
     [job] = store.run(claim("default", owner="me", task_names=["t"], slots=1, lease=timedelta(minutes=1)))
     return job

@@ -60,7 +60,7 @@ def end_sessions(arena: Arena, number: int) -> int:
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
 def test_a_half_open_socket_is_noticed_within_twenty_seconds(mariadb_backend: Backend, backend: Backend) -> None:
-    """F26: on a connection in use, on a new one, and at the commit of a handler's transaction; both databases at once."""
+    """F26: on a connection in use, on a new one, at the commit of a handler's transaction; both databases at once."""
     with contextlib.ExitStack() as stack:
         calls: dict[str, Callable[[], object]] = {}
         for each in (backend, mariadb_backend):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from stagepost.model.outcome import CRASHES_ALLOWED
@@ -24,13 +26,15 @@ def test_jobs_that_kill_their_worker_are_parked_and_their_neighbours_go_on(arena
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_a_crash_in_a_process_of_its_own_costs_only_that_job_an_attempt(arena: Arena) -> None:
     poison = [arena.enqueue("die_in_process", how=how)[0] for how in ("segfault", "exit", "kill")]
+    [hungry] = arena.enqueue("die_in_process", how="memory", tries=1)
     neighbours = arena.enqueue("note", 30) + arena.enqueue("note_in_process", 3)
     worker = arena.start_worker()
-    arena.wait_for_end([*poison, *neighbours])
+    arena.wait_for_end([*poison, hungry, *neighbours])
 
     assert worker.status is None
     arena.verify()
     assert {(job.state, job.crashes) for job in arena.jobs(poison).values()} == {("dead_letter", CRASHES_ALLOWED)}
+    assert "MemoryError" in str(arena.job(hungry).error)
     assert {(job.state, job.crashes) for job in arena.jobs(neighbours).values()} == {("completed", 0)}
 
 
@@ -40,7 +44,7 @@ def test_a_worker_that_restarts_at_once_does_not_pass_for_the_one_that_died(aren
     for _ in range(4):
         started = len(arena.notes("start"))
         worker = arena.start_worker(concurrency=5, prefetch=0)
-        arena.wait(lambda started=started: len(arena.notes("start")) > started, "a start")
+        arena.wait(partial(has_started_more_than, arena, started), "a start")
         worker.kill()
     arena.start_worker(concurrency=20)
     arena.wait_for_end(jobs)
@@ -48,3 +52,7 @@ def test_a_worker_that_restarts_at_once_does_not_pass_for_the_one_that_died(aren
     arena.verify(grace_us=3_000_000)
     owners = {note.owner for note in arena.notes("start")}
     assert len(owners) == len({note.pid for note in arena.notes("start")})
+
+
+def has_started_more_than(arena: Arena, number: int) -> bool:
+    return len(arena.notes("start")) > number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 
 import pytest
@@ -16,7 +17,7 @@ from stagepost.store.async_store import AsyncStore
 from stagepost.store.health import ping
 from stagepost.task import Registry
 from tests.fault.arena import Arena
-from tests.fault.backends import Backend
+from tests.fault.backends import SERVERS, Backend, Rows
 from tests.fault.leaks import no_open_transaction
 
 FORKS = 30
@@ -25,6 +26,8 @@ CANCELLATIONS = 400
 
 def test_handlers_may_fork_and_both_processes_may_use_the_database(arena: Arena) -> None:
     """F18."""
+    if arena.backend.name == "sqlite":
+        pytest.skip("SQLite's own locks do not survive a fork while other threads hold them: not promised")
     forking = arena.enqueue("transfer_forking", FORKS)
     others = arena.enqueue("transfer", 200) + arena.enqueue("note", 200)
     worker = arena.start_worker(concurrency=4)
@@ -36,6 +39,31 @@ def test_handlers_may_fork_and_both_processes_may_use_the_database(arena: Arena)
     assert len(arena.notes("in child")) == FORKS
     assert worker.status is None
     no_open_transaction(arena.backend)
+
+
+@pytest.mark.parametrize("backend", SERVERS, indirect=True)
+def test_a_forked_child_has_sessions_of_its_own(backend: Backend) -> None:
+    """F18: two processes on one socket would read each other's answers."""
+    own_session = {"postgres": "select pg_backend_pid()", "mariadb": "select connection_id()"}[backend.name]
+    with contextlib.closing(Store.at(backend.url, pool_size=1)) as store:
+
+        def session() -> int:
+            with store.transaction() as connection:
+                [(number,)] = connection.execute(own_session, None)
+                return int(number)
+
+        parents = session()
+        reader, writer = os.pipe()
+        if (child := os.fork()) == 0:
+            os.write(writer, str(session()).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        childs = int(os.read(reader, 100))
+        os.close(reader)
+        os.close(writer)
+
+        assert childs != parents
+        assert session() == parents
 
 
 async def test_calls_that_are_cancelled_leave_no_connection_on_loan_and_no_lock(backend: Backend) -> None:
@@ -91,5 +119,5 @@ def test_a_listener_that_is_cut_off_delays_nothing_and_listens_again(arena: Aren
     assert "no wake-ups" in worker.logged()
 
 
-def listeners(backend: Backend) -> list[tuple[object, ...]]:
+def listeners(backend: Backend) -> Rows:
     return [session for session in backend.open_sessions() if "listen" in str(session[2]).lower()]

@@ -17,6 +17,8 @@ from tests.fault.mutants import MUTANTS, Mutant, planted
 from tests.fault.nursery import ROOT
 
 AT_ONCE = 2
+MOST_SECONDS = 20
+"""A test that hangs with a mutant has noticed it, too."""
 FAILED_TESTS = 1
 """pytest's exit code when tests ran and some failed; others mean that none ran."""
 
@@ -48,7 +50,8 @@ def runs(
 def run_killer(mutant: Mutant, folder: Path, servers: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a mutant's test against the mutant."""
     path = os.pathsep.join([str(planted(mutant, folder)), str(ROOT)])
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/fault/{mutant.killer}"]
+    options = ["-q", "-x", "-p", "no:cacheprovider", f"--timeout={MOST_SECONDS}"]
+    command = [sys.executable, "-m", "pytest", *options, f"tests/fault/{mutant.killer}"]
     return subprocess.run(
         command,
         cwd=ROOT,

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import product
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import msgspec
@@ -46,8 +45,9 @@ class Call(NamedTuple):
 class Trap(Protocol):
     """Surrounds every call."""
 
-    sees_handlers: bool
-    """Whether the statements of handlers' own transactions are calls, too."""
+    @property
+    def sees_handlers(self) -> bool:
+        """Whether the statements of handlers' own transactions are calls, too."""
 
     def around(self, call: Call, connection: Any) -> contextlib.AbstractContextManager[None]: ...
 

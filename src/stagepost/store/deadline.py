@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from stagepost.clock import monotonic
+from stagepost.store.forks import renew_after_fork
 
 __all__ = ["Deadlines"]
 
@@ -21,6 +22,13 @@ class Deadlines:
         self._calls: dict[int, tuple[float, Callable[[], None]]] = {}
         self._next = 0
         self._thread: threading.Thread | None = None
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Forget the calls of the parent, and its thread, which the child does not have."""
+        self._changed = threading.Condition()
+        self._calls = {}
+        self._thread = None
 
     @contextlib.contextmanager
     def limit(self, seconds: float, abort: Callable[[], None]) -> Iterator[None]:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from stagepost.store.forks import renew_after_fork
+
 __all__ = ["Doorbell"]
 
 Answer = Callable[[Collection[str]], None]
@@ -20,6 +22,12 @@ class Doorbell:
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
         self._lent: dict[int, set[str]] = {}
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Forget who answers: the workers of the parent are not in the child."""
+        self._lock = threading.Lock()
+        self._answers = []
 
     def answer(self, answer: Answer) -> None:
         """Be called from now on."""

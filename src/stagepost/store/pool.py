@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from stagepost.clock import monotonic
 from stagepost.errors import StoreUnavailable
 from stagepost.store.connection import Connection, Database
+from stagepost.store.forks import renew_after_fork
 
 __all__ = ["Loan", "Pool"]
 
@@ -34,7 +34,8 @@ class Pool:
         self._idle: list[Connection] = []
         self._open = 0
         self._closed = False
-        self._process = os.getpid()
+        self._inherited: list[Connection] = []
+        renew_after_fork(self)
 
     @property
     def in_use(self) -> int:
@@ -67,7 +68,6 @@ class Pool:
     def _acquire(self) -> Connection:
         deadline = monotonic() + self.wait_seconds
         with self._changed:
-            self._forget_parents_connections()
             while not self._idle and self._open >= self.size:
                 if not self._changed.wait(deadline - monotonic()):
                     raise StoreUnavailable(
@@ -103,9 +103,8 @@ class Pool:
             self._open -= 1
             self._changed.notify()
 
-    def _forget_parents_connections(self) -> None:
-        # After a fork both processes would talk on the same sockets: the child drops them unclosed.
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self._inherited = self._idle  # kept referenced, so that no finaliser closes the parent's session
-            self._idle, self._open = [], 0
+    def renew(self) -> None:
+        """Drop the parent's connections, unclosed: both processes would talk on the same sockets."""
+        self._changed = threading.Condition()
+        self._inherited += self._idle  # kept referenced, so that no finaliser closes the parent's session
+        self._idle, self._open = [], 0
