@@ -51,21 +51,26 @@ class Ledger:
         """When the last of all jobs began."""
         return max(self._starts) / 1e9
 
-    def faults(self, *, left: int, ended: int | None) -> list[str]:
+    def faults(self, *, left: int, ended: int | None, interrupted: bool = False) -> list[str]:
         """Say what is wrong: each job must have run once and ended, or be left in the store and never have run.
 
-        `left` and `ended` are the store's own counts after the workers stopped; None: it forgets ended jobs.
+        `left` and `ended` are the store's own counts after the workers stopped; None: it forgets ended jobs. Where
+        workers were interrupted in the middle, jobs that ran may be left, to run again, but none may be missing.
         """
         runs = self._runs[:]
         ran = len(runs) - runs.count(0)
         found = []
         if repeated := [number for number, times in enumerate(runs) if times > 1]:
             found.append(f"{len(repeated)} jobs ran more than once, such as {repeated[:SHOWN]}")
-        if ran + left != self.jobs:
+        if ran + left < self.jobs or (ran + left > self.jobs and not interrupted):
             found.append(f"{ran} of {self.jobs} jobs ran and {left} are left in the store")
-        if ended is not None and ended != ran:
+        if ended is not None and (ended > ran or (ended < ran and not interrupted)):
             found.append(f"{ran} jobs ran but {ended} ended in the store")
         return found
+
+    def unsettled(self, *, left: int) -> int:
+        """How many jobs ran and are left in the store all the same."""
+        return left - self._runs[:].count(0)
 
     def _process_files(self) -> list[Path]:
         return list(self.directory.glob("process-*"))

@@ -164,8 +164,10 @@ def _crew(bench: Bench, jobs: int, commands: list[list[str]]) -> Iterator[tuple[
     def verdict() -> Facts:
         ended = contender.ended()
         new = None if ended is None or ended_before is None else ended - ended_before
-        faults = ledger.faults(left=contender.left(), ended=new)
-        return {"ledger": "; ".join(faults) or "exact", "workers_killed": crew.killed}
+        left, interrupted = contender.left(), ledger.begun < jobs
+        faults = ledger.faults(left=left, ended=new, interrupted=interrupted)
+        facts = {"ledger": "; ".join(faults) or "exact", "workers_killed": crew.killed}
+        return {**facts, "run_again": ledger.unsettled(left=left)} if interrupted else facts
 
     with crew:
         yield crew, ledger, verdict

@@ -268,6 +268,16 @@ def test_jobs_left_in_the_store_must_not_have_run(ledger: Ledger) -> None:
     assert ledger.faults(left=2, ended=1) == ["2 jobs ran but 1 ended in the store"]
 
 
+def test_only_an_interrupted_run_may_leave_jobs_that_ran(ledger: Ledger) -> None:
+    note(0)
+    note(1)
+
+    assert ledger.faults(left=3, ended=1, interrupted=True) == []
+    assert ledger.unsettled(left=3) == 1
+    assert ledger.faults(left=1, ended=2, interrupted=True) == ["2 of 4 jobs ran and 1 are left in the store"]
+    assert ledger.faults(left=2, ended=3, interrupted=True) == ["2 jobs ran but 3 ended in the store"]
+
+
 def test_the_bare_limit_runs_the_products_own_statements() -> None:
     claim_and_end, insert = limits.pgbench_claim_and_end(), limits.pgbench_insert()
 
