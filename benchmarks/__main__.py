@@ -22,6 +22,8 @@ from benchmarks.servers import SETTINGS, Address, Servers
 
 ALL = {entry.name: entry for entry in (*ENTRIES, *LIMITS)}
 PAGE = ROOT / "docs" / "benchmarks.md"
+UNFINISHED = "unfinished"
+"""What the results are called while a run goes on, so that little is lost with it."""
 RESULTS = ROOT / ".dev" / "bench" / "results"
 
 
@@ -36,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = merged(runs) if runs else _measured(options)
     print(text_of(report))
     name = _save(report, options.output, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
+    for unfinished in options.output.glob(f"{UNFINISHED}.*"):
+        unfinished.unlink()
     _say(f"wrote {name}.json and {name}.svg")
     if options.write_docs:
         write_docs(report, PAGE, chart(report))
@@ -61,7 +65,7 @@ def _measured(options: argparse.Namespace) -> Report:
         try:
             for turn in turns(present, options.figures, options.rounds, takes_part=_takes_part):
                 report["samples"] += _take(turn, servers, pythons[turn.entry.name], sizes)
-                _save(report, options.output, "unfinished")
+                _save(report, options.output, UNFINISHED)
         except KeyboardInterrupt:
             _say("interrupted: reporting what there is")
         services = {entry.service for entry in present}
