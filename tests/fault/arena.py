@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -128,6 +129,22 @@ class Arena:
         """Wait until jobs have ended: those given, or all."""
         chosen = list(self.jobs() if ids is None else ids)
         self.wait(lambda: self.have_ended(chosen), "jobs to end", seconds=seconds)
+
+    def pause(self, worker: WorkerProcess) -> None:
+        """Pause a worker, but not where it holds SQLite's only lock: then nobody else could do anything."""
+        worker.pause()
+        if self.backend.name != "sqlite":
+            return
+        path = self.url.partition(":///")[2]
+        with contextlib.closing(sqlite3.connect(path, timeout=0.01, isolation_level=None)) as probe:
+            for _ in range(100):
+                with contextlib.suppress(sqlite3.OperationalError):
+                    probe.execute("begin immediate")
+                    probe.execute("rollback")
+                    return
+                worker.resume()
+                worker.pause()
+        raise AssertionError("the worker was in a transaction a hundred times")
 
     def supervise(self, number: int, condition: Callable[[], bool], *, seconds: float = 30.0, **options: Any) -> int:
         """Keep so many workers alive until the condition holds; returns how many died."""

@@ -228,8 +228,8 @@ MUTANTS = [
     Mutant(
         "connections shared with a forked child",
         "store/pool.py",
-        "        if self._process != os.getpid():\n",
-        "        if self._process is None:\n",
+        "        self._idle, self._open = [], 0\n",
+        "",
         "test_forks_and_cancels.py::test_a_forked_child_has_sessions_of_its_own[postgres]",
     ),
     Mutant(

@@ -21,7 +21,7 @@ from tests.fault.leaks import Footprint, no_bigger_than, no_open_transaction, po
 from tests.fault.proxy import FaultProxy
 
 on_servers = pytest.mark.parametrize("backend", SERVERS, indirect=True)
-SESSIONS_ENDED = 200
+SESSIONS_ENDED = 150
 NOTICED_SECONDS = 20.0
 
 

@@ -30,7 +30,7 @@ def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way
     worker = arena.start_worker(lease=3.0, shutdown_timeout=0.0)
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
 
-    worker.pause()
+    arena.pause(worker)
     for job_id in jobs:
         arena.operate(cancel(job_id, actor="somebody"))
     worker.kill() if way == "killed" else worker.terminate()

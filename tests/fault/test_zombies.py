@@ -15,7 +15,7 @@ def test_nothing_of_a_worker_that_overslept_its_lease_is_accepted(arena: Arena) 
     arena.wait(lambda: len(arena.notes("at gate")) == len(jobs), "all attempts at the gate")
 
     for worker in sleepers:
-        worker.pause()
+        arena.pause(worker)
     arena.start_worker(concurrency=ZOMBIES)
     arena.wait_for_end(jobs)
     gate.touch()
@@ -36,7 +36,7 @@ def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_runn
     sleeper = arena.start_worker(concurrency=10, prefetch=0)
     arena.wait(lambda: len(arena.notes("at gate")) == len(jobs), "all first attempts at the gate")
 
-    sleeper.pause()
+    arena.pause(sleeper)
     arena.start_worker(concurrency=10, prefetch=0)
     arena.wait(lambda: len(arena.notes("at gate")) == 2 * len(jobs), "all second attempts at the gate")
     owners = {job.id: job.owner for job in arena.jobs().values()}
