@@ -33,8 +33,9 @@ def runs(
     request: pytest.FixtureRequest,
 ) -> Iterator[Runs]:
     """Every chosen mutant's test run, some at a time, on this run's servers."""
-    chosen = {item.callspec.params["mutant"].name for item in request.session.items if hasattr(item, "callspec")
-              and "mutant" in item.callspec.params}  # fmt: skip
+    parameters = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    mutants = [given["mutant"] for given in parameters if isinstance(given.get("mutant"), Mutant)]
+    chosen = {mutant.name for mutant in mutants}
     servers = {
         SERVER_VARIABLES["postgres"]: postgres_backend.url,
         SERVER_VARIABLES["mariadb"]: mariadb_backend.url,
