@@ -14,7 +14,12 @@ from stagepost.cli.main import cli
 from stagepost.cli.options import common_options
 from stagepost.cli.worker import MUST_RESTART
 from stagepost.client import App, AppTask, Client, JobContext, JobHandle
+from stagepost.client.batches import BatchHandle
+from stagepost.client.children import Child, Submission
+from stagepost.client.gates import Gate
 from stagepost.client.limiter import RateLimiter
+from stagepost.client.pipelines import Pipeline
+from stagepost.client.runs import RunHandle
 from stagepost.client.tasks import Request
 from stagepost.config import Settings
 from stagepost.config.settings import PREFIX
@@ -49,14 +54,17 @@ CAUSES = {
     Cause.REFUSE: "The handler raised something that no later attempt can mend.",
     Cause.EXHAUST: "The last failure, or the third crash.",
     Cause.RELEASE: "Its worker shut down, or died and the lease ended.",
-    Cause.WAIT: "Its handler ended while its children live on.",
-    Cause.RESUME: "Its children have ended.",
+    Cause.WAIT: "It has children. Its handler ended, or somebody cancelled it.",
+    Cause.RESUME: "Its children have ended, and it goes on with its continuation.",
     Cause.CANCEL: "Somebody, or its own handler, cancelled it.",
     Cause.RESTART: "Somebody retried it.",
+    Cause.WAIVE: "Somebody let its batch go on without it.",
 }
 CHILDREN = {
     Cause.COMPLETE: "Its children have ended, all of them completed.",
-    Cause.REFUSE: "Its children have ended, and that makes it a failure.",
+    Cause.REFUSE: "Its children have ended; its handler had failed, or its policy makes their failures its own.",
+    Cause.EXHAUST: "Its children have ended; its last failure or third crash came before.",
+    Cause.CANCEL: "Its children have ended; it was cancelled with them.",
 }
 """What these causes mean for a job that waits for its children."""
 
@@ -186,7 +194,7 @@ def _when(state: JobState, cause: Cause) -> str:
     if cause not in CAUSES:
         raise LookupError(f"docs/sections.py: say in CAUSES when `{cause}` happens.")
     if JobState.WAITING in {state, TRANSITIONS[state, cause]}:
-        return CHILDREN.get(cause, CAUSES[cause]) + " Does not happen yet."
+        return CHILDREN.get(cause, CAUSES[cause])
     return CAUSES[cause]
 
 
@@ -197,13 +205,19 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "retry-policy": _options(RetryPolicy),
     "rate-limit": _options(RateLimit),
     "limits": _options(Limits),
-    "app": _methods(App, leave_out="store open_store async_store users_store"),
+    "app": _methods(App, leave_out="store open_store async_store users_store hints"),
     "task-methods": _methods(AppTask),
     "request-methods": _methods(Request),
     "job-handle": _methods(JobHandle),
     "job-context": _methods(JobContext, leave_out="request_stop completed failed"),
-    "client": _methods(Client),
+    "submission": _methods(Submission),
+    "child": _options(Child),
+    "client": _methods(Client, leave_out="submit"),
     "rate-limiter": _methods(RateLimiter),
+    "batch-handle": _methods(BatchHandle),
+    "gate": _methods(Gate),
+    "pipeline": _methods(Pipeline, leave_out="plan check_circles"),
+    "run-handle": _methods(RunHandle),
     "worker": _methods(Worker),
     "errors": _errors,
     "drivers": _drivers,

@@ -34,6 +34,8 @@ JOB = {
     "unique_key": "The text that no other live job may have; empty for keys held for a period.",
     "limit_key": "Jobs with the same text share one limit.",
     "limit_slots": "How many of them may be queued or running at once.",
+    "batch_id": "The batch that it is an item of; for a child, the id of its parent.",
+    "item_key": "What makes it one of a kind in its batch.",
     "payload": "Arguments: a JSON object by parameter name.",
     "context": "JSON: trace, correlation, user and parent ids; the schedule and due time of a scheduled job.",
     "created_at": "When it was enqueued.",
@@ -42,11 +44,12 @@ JOB = {
 
 TABLES: dict[str, Table] = {
     "stagepost_job": Table(
-        "Live jobs. Narrow and busy: read single rows and short pages, and do not count it every second.",
+        "Live jobs. Narrow and busy: read single rows and short pages, and do not count them here.",
         JOB
         | {
             "lease_until": "When the lease of a running attempt ends.",
             "locked_by": "The owner of the running attempt: the id of a worker.",
+            "has_children": "1 once its handler has submitted children for which it must wait.",
             "cancel_requested_at": "When somebody asked the running attempt to stop.",
             "updated_at": "When the row last changed.",
         },
@@ -60,6 +63,79 @@ TABLES: dict[str, Table] = {
             "error": "What it ended with, if that was no result.",
             "reason": "The error of a dead letter without its ids and numbers, so that alike ones group.",
             "finished_at": "When it ended.",
+        },
+    ),
+    "stagepost_batch": Table(
+        "Jobs that are counted together: batches, children of a job, jobs of a pipeline's step.",
+        {
+            "id": "UUIDv7, made by the client; of a job's children, the job's id.",
+            "batch_key": "The name that code gave it.",
+            "kind": "`batch`, `children` or `step`.",
+            "state": "`open`, `sealed` or `done`.",
+            "gate": "The gate that it keeps closed until it is done.",
+            "on_failed": "`finish` or `hold`: what failed items do to it.",
+            "owner_id": "Who waits for it: a parent's batch, or a run.",
+            "first_id": "The first id that an item of it can have.",
+            "last_id": "The last one.",
+            "position": "How many items of the producer's source are in.",
+            "cursor_key": "The key of the last of these.",
+            "on_complete": "JSON of the job to enqueue when it is done.",
+            "result": "JSON of what the job that submitted the items returned.",
+            "outcome": "How it ended: `completed`, `completed_with_errors`, `failed` or `cancelled`.",
+            "cancelled_at": "When somebody cancelled it.",
+            "created_at": "When its first items came.",
+            "sealed_at": "When it was said that no more would come.",
+            "done_at": "When it was done.",
+            "updated_at": "When the row last changed.",
+        },
+    ),
+    "stagepost_gate": Table(
+        "Gates. Whoever begins or ends a batch under one locks its row.",
+        {
+            "name": "Its name.",
+            "on_open": "JSON of the job to enqueue whenever it opens.",
+            "unfinished": "How many batches under it are open or sealed; 0 means that it is open.",
+            "openings": "How often it opened.",
+            "opened_at": "When it opened last.",
+            "updated_at": "When the row last changed.",
+        },
+    ),
+    "stagepost_run": Table(
+        "Runs of pipelines, running and ended. What a step gave is with its jobs, in history.",
+        {
+            "id": "UUIDv7, made by the client.",
+            "run_key": "Only one run of its pipeline has it; its id, if none was given.",
+            "pipeline": "The name of the pipeline.",
+            "state": "`running`, `completed`, `completed_with_errors`, `failed` or `cancelled`.",
+            "plan": "JSON of the steps: all that is needed to go on without the code that declared them.",
+            "input": "JSON of what it was started with.",
+            "steps": "JSON: how far each step is, and the batches of its jobs. Changes under the lock of the row only.",
+            "context": "JSON: trace, correlation and user ids, which all its jobs carry.",
+            "starts": "How often it was started: once, and once more for each retry.",
+            "error": "Which steps failed, and why.",
+            "cancelled_at": "When somebody cancelled it.",
+            "created_at": "When it was started.",
+            "updated_at": "When the row last changed.",
+            "ended_at": "When it ended.",
+        },
+    ),
+    "stagepost_move": Table(
+        "Jobs that went from one class to another; rows are added with every such change and deleted once they are in "
+        "`stagepost_count`. A class is a state, except that `queued` and `running` are one, `active`.",
+        {
+            "id": "Its number.",
+            "scope": "What the jobs are counted in: `queue:` and a queue's name, or `batch:` and a batch's id.",
+            "was": "The class they were in; empty if they did not exist.",
+            "became": "The class they are in now; empty if they do not exist any more.",
+            "jobs": "How many.",
+        },
+    ),
+    "stagepost_count": Table(
+        "How many jobs there are, but for moves not added yet. For numbers use `stagepost queues list --json`.",
+        {
+            "scope": "What the jobs are counted in.",
+            "class": "Their class.",
+            "jobs": "How many.",
         },
     ),
     "stagepost_failure": Table(

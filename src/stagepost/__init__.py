@@ -1,13 +1,24 @@
 """Stagepost: a durable task platform for Python."""
 
 from stagepost.client import App, AppTask, AsyncAppTask, AsyncClient, Client, JobContext, JobHandle, current_job
+from stagepost.client.batches import BatchHandle
+from stagepost.client.children import Child
+from stagepost.client.gates import Gate
 from stagepost.client.limiter import RateLimiter
+from stagepost.client.pipelines import Pipeline
+from stagepost.client.runs import RunHandle
+from stagepost.client.steps import PipelineInput, Step, StepOutput
 from stagepost.clock import ManualClock
 from stagepost.config import Settings
 from stagepost.config.logging import JobContextFilter, configure_logging
 from stagepost.errors import (
+    BatchClosed,
+    BatchError,
+    BatchNotFound,
     Cancelled,
+    ChildDiffers,
     ConfigurationError,
+    GateClosed,
     IllegalTransition,
     JobError,
     JobFailed,
@@ -17,10 +28,14 @@ from stagepost.errors import (
     PayloadError,
     PayloadTooLarge,
     Permanent,
+    PipelineError,
     Retryable,
+    RunError,
+    RunNotFound,
     ScheduleNotFound,
     SchemaError,
     Snooze,
+    SourceMismatch,
     StagepostError,
     StoreError,
     StoreUnavailable,
@@ -29,13 +44,18 @@ from stagepost.errors import (
     UnknownTask,
     WaitTimeout,
 )
+from stagepost.model.batch import Batch, BatchState, Counts, Cursor, Item, OnFailed, Progress, StoredItem
+from stagepost.model.children import OnChildFailed
 from stagepost.model.context import TraceContext, traced
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.model.payload import Limits
+from stagepost.model.pipeline import OnStepFailed, RunState, StepState
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.model.schedule import CatchUp
+from stagepost.store.batches import FailedGroup
+from stagepost.store.run_views import RunView, StepView
 from stagepost.task import JobOptions
 from stagepost.worker import Worker
 
@@ -44,13 +64,27 @@ __all__ = [
     "AppTask",
     "AsyncAppTask",
     "AsyncClient",
+    "Batch",
+    "BatchClosed",
+    "BatchError",
+    "BatchHandle",
+    "BatchNotFound",
+    "BatchState",
     "Cancelled",
     "CatchUp",
+    "Child",
+    "ChildDiffers",
     "Client",
     "ConfigurationError",
+    "Counts",
+    "Cursor",
     "Enqueued",
+    "FailedGroup",
     "FailureRecord",
+    "Gate",
+    "GateClosed",
     "IllegalTransition",
+    "Item",
     "Job",
     "JobContext",
     "JobContextFilter",
@@ -65,21 +99,39 @@ __all__ = [
     "ManualClock",
     "NewJob",
     "NoTransaction",
+    "OnChildFailed",
     "OnConflict",
+    "OnFailed",
+    "OnStepFailed",
     "PayloadError",
     "PayloadTooLarge",
     "Permanent",
+    "Pipeline",
+    "PipelineError",
+    "PipelineInput",
+    "Progress",
     "RateLimit",
     "RateLimiter",
     "RetryPolicy",
     "Retryable",
+    "RunError",
+    "RunHandle",
+    "RunNotFound",
+    "RunState",
+    "RunView",
     "ScheduleNotFound",
     "SchemaError",
     "Settings",
     "Snooze",
+    "SourceMismatch",
     "StagepostError",
+    "Step",
+    "StepOutput",
+    "StepState",
+    "StepView",
     "StoreError",
     "StoreUnavailable",
+    "StoredItem",
     "TaskError",
     "TraceContext",
     "UniqueKeyTaken",

@@ -15,7 +15,16 @@ StagepostError
 │   ├── LeaseLost           another attempt took over
 │   ├── IllegalTransition   the job's state does not allow it
 │   ├── UniqueKeyTaken
-│   └── JobFailed           waited for a result, the job ended without one
+│   ├── JobFailed           waited for a result, the job ended without one
+│   └── ChildDiffers        another attempt submitted another child under the same number
+├── PipelineError           a pipeline that is declared wrongly, or input that does not fit it
+├── RunError                one run of a pipeline
+│   └── RunNotFound
+├── BatchError              a batch
+│   ├── BatchNotFound
+│   ├── BatchClosed         it takes no more items
+│   └── SourceMismatch      the source is not the one that a producer stopped in
+├── GateClosed              batches under a gate are unfinished
 ├── ScheduleNotFound
 ├── WaitTimeout             waited for something, it did not come in time
 ├── Retryable               raise it in a handler: try again later
@@ -26,11 +35,17 @@ StagepostError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 __all__ = [
+    "BatchClosed",
+    "BatchError",
+    "BatchNotFound",
     "Cancelled",
+    "ChildDiffers",
     "ConfigurationError",
+    "GateClosed",
     "IllegalTransition",
     "JobError",
     "JobFailed",
@@ -40,10 +55,14 @@ __all__ = [
     "PayloadError",
     "PayloadTooLarge",
     "Permanent",
+    "PipelineError",
     "Retryable",
+    "RunError",
+    "RunNotFound",
     "ScheduleNotFound",
     "SchemaError",
     "Snooze",
+    "SourceMismatch",
     "StagepostError",
     "StoreError",
     "StoreUnavailable",
@@ -165,6 +184,81 @@ class JobFailed(JobError):
         reason = f": {error}" if error else ""
         super().__init__(f"job {job_id} ended {state}{reason}")
         self.job_id, self.state, self.error = job_id, state, error
+
+
+class ChildDiffers(JobError):
+    """An attempt submits another child than the one that an earlier attempt submitted in its place."""
+
+    def __init__(self, job_id: str, number: str, task_name: str) -> None:
+        super().__init__(
+            f"job {job_id}: its child {number} is a job of {task_name!r} with other arguments, submitted by an earlier "
+            f"attempt. Submit the same children in the same order every time, or give each a key: "
+            f"`using(key=…).submit(…)`."
+        )
+        self.job_id, self.number = job_id, number
+
+
+class BatchError(StagepostError):
+    """Something about a batch."""
+
+
+class BatchNotFound(BatchError):
+    """No batch of this key or id is stored."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"batch {name!r}: there is no such batch. It is stored when its first item is added.")
+        self.name = name
+
+
+class BatchClosed(BatchError):
+    """The batch takes no more items."""
+
+    def __init__(self, key: str, state: str) -> None:
+        super().__init__(f"batch {key!r} is {state}: it takes no more items. Add them to a batch with another key.")
+        self.key, self.state = key, state
+
+
+class SourceMismatch(BatchError):
+    """What is to be resumed is not the source that its producer stopped in."""
+
+    def __init__(self, key: str, position: int, wanted: str | None, found: str | None) -> None:
+        there = "the source ends before that" if found is None else f"here that one is {found!r}"
+        super().__init__(
+            f"batch {key!r}: its producer stopped after item {position:,} of its source, {wanted!r}; {there}. "
+            f"Give `resume` the same source in the same order, or give it all to `add`, which leaves out what is in."
+        )
+        self.key, self.position, self.wanted, self.found = key, position, wanted, found
+
+
+class GateClosed(StagepostError):
+    """Batches under the gate are unfinished."""
+
+    def __init__(self, name: str, unfinished: Mapping[str, str], *, more: int = 0) -> None:
+        batches = [f"batch {key!r}: {counts}" for key, counts in unfinished.items()]
+        batches += [f"{more:,} more batches" if unfinished else f"{more:,} unfinished batches"] if more else []
+        super().__init__(
+            f"gate {name!r} is closed: {'; '.join(batches)}. Wait until all is done, or waive what failed."
+        )
+        self.name, self.unfinished = name, dict(unfinished)
+
+
+class PipelineError(StagepostError):
+    """A pipeline is declared wrongly, or started with input that does not fit."""
+
+
+class RunError(StagepostError):
+    """Something about a run of a pipeline."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"run {run_id}: {why}")
+        self.run_id = run_id
+
+
+class RunNotFound(RunError):
+    """No run has this id or key."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id, "there is no such run. `stagepost runs list` shows those that exist.")
 
 
 class ScheduleNotFound(StagepostError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from stagepost.errors import ConfigurationError, TaskError, UnknownTask
+from stagepost.model.children import OnChildFailed
 from stagepost.model.context import TraceContext, current_trace
 from stagepost.model.identity import new_id
 from stagepost.model.job import DEFAULT_QUEUE, NewJob, OnConflict, microseconds
@@ -20,7 +21,16 @@ from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.model.schedule import CatchUp
 
-__all__ = ["JobOptions", "Registry", "ScheduleSpec", "Task", "TaskOptions", "default_name", "with_changes"]
+__all__ = [
+    "NO_OPTIONS",
+    "JobOptions",
+    "Registry",
+    "ScheduleSpec",
+    "Task",
+    "TaskOptions",
+    "default_name",
+    "with_changes",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,6 +63,8 @@ class TaskOptions:
     """How many attempts may start per second, over all workers; tasks that name the same one share it."""
     limits: Limits = field(default_factory=Limits)
     """How large arguments and results may be."""
+    on_child_failed: OnChildFailed | Literal["finish", "fail"] = OnChildFailed.FINISH
+    """What children that did not complete make of its job: `finish`, with errors, or `fail`."""
 
     def __post_init__(self) -> None:
         _check_name("queue", self.queue)
@@ -63,6 +75,10 @@ class TaskOptions:
             raise ConfigurationError("limit_by needs max_running: say how many jobs may run per key.")
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise ConfigurationError(f"timeout is {self.timeout}: it must be longer than nothing.")
+        if self.on_child_failed not in tuple(OnChildFailed):
+            raise ConfigurationError(
+                f"on_child_failed is {self.on_child_failed!r}. Known are: {', '.join(OnChildFailed)}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,14 +151,27 @@ class Task(Generic[P, R]):
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Check and encode the arguments; the job exists once a client has enqueued it."""
-        return self.build(JobOptions(), args, kwargs)
+        return self.build(NO_OPTIONS, args, kwargs)
 
-    def build(self, job: JobOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
-        """Make a job of checked arguments, the task's options and the job's own."""
+    def build(
+        self, job: JobOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, job_id: str | None = None
+    ) -> NewJob:
+        """Make a job of checked arguments, the task's options and the job's own; `job_id` replaces a new one."""
         options = self.options
-        payload = self.signature.encode(args, dict(kwargs), limits=options.limits)
+        payload = self.signature.encode(args, kwargs, limits=options.limits)
+        trace = (job.trace or current_trace.get()).encode()
+        if job is NO_OPTIONS and options.max_running is None:  # nearly every job, and there may be very many
+            return NewJob(
+                id=new_id() if job_id is None else job_id,
+                task_name=self.name,
+                payload=payload,
+                queue_name=options.queue,
+                priority=options.priority,
+                max_attempts=options.retry.max_attempts,
+                context=trace,
+            )
         return NewJob(
-            id=job.id or new_id(),
+            id=job_id or job.id or new_id(),
             task_name=self.name,
             payload=payload,
             queue_name=job.queue or options.queue,
@@ -155,7 +184,7 @@ class Task(Generic[P, R]):
             on_conflict=OnConflict(job.on_conflict),
             limit_key=self._limit_key(args, kwargs),
             limit=options.max_running,
-            context=(job.trace or current_trace.get()).encode(),
+            context=trace,
         )
 
     def _limit_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
@@ -260,3 +289,6 @@ def _check_unique_key(key: str | None, held_for: timedelta | None) -> None:
 def _check_priority(priority: int) -> None:
     if priority not in PRIORITIES:
         raise ConfigurationError(f"priority is {priority}: it must be within -32768 and 32767, larger first.")
+
+
+NO_OPTIONS = JobOptions()

@@ -17,6 +17,7 @@ from stagepost.clock import ManualClock
 from stagepost.errors import StagepostError
 from stagepost.store import Store
 from stagepost.store.connection import Connection
+from stagepost.store.counting import PARTS, repair
 from stagepost.store.dialect import Dialect
 from stagepost.store.migrate import migrate, migrations_of
 from stagepost.store.statement import Operation, Rows
@@ -119,6 +120,12 @@ class Bench:
             rows = loan.connection.execute(sql, parameters)
             loan.is_sound = True
             return rows
+
+    def edit(self, sql: str, **parameters: Any) -> None:
+        """Change rows as somebody with a database client would, and let the store count them again."""
+        self.rows(sql, **parameters)
+        for part in PARTS:
+            self.run(repair(part))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
+from tests.conformance.counts import counted, kept
 from tests.conformance.ran import start_recording, stop_recording
 
 DATABASES = ("sqlite", "postgres", "mariadb")
@@ -62,14 +63,18 @@ def bench(request: pytest.FixtureRequest, database_on_bench: Callable[[str], Dat
 
 
 @pytest.fixture
-def store(bench: Bench) -> Bench:
-    """An empty store, once for each database and colour."""
+def store(bench: Bench) -> Iterator[Bench]:
+    """An empty store, once for each database and colour. Whatever a test did, in the end the counts equal the rows."""
     bench.database.empty()
-    return Bench(bench.database, bench.colour)
+    store = Bench(bench.database, bench.colour)
+    yield store
+    assert kept(store) == counted(store)
 
 
 @pytest.fixture
-def blocking_store(database: DatabaseOnBench) -> Bench:
-    """An empty store in the blocking colour only: for races between threads and for plans of statements."""
+def blocking_store(database: DatabaseOnBench) -> Iterator[Bench]:
+    """As `store`, in the blocking colour only: for races between threads and for plans of statements."""
     database.empty()
-    return Bench(database, Colour.SYNC)
+    store = Bench(database, Colour.SYNC)
+    yield store
+    assert kept(store) == counted(store)

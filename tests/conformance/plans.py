@@ -29,7 +29,8 @@ def plan_of(store: Bench, statement: Statement, *, small_tables: bool = True) ->
     with store.transaction() as connection:
         if dialect.name == "postgres" and small_tables:
             connection.execute("set local enable_seqscan = off", {})
-        for text in dialect.script(statement.name, style, own_clock=True).texts:
+        given_names = statement.parameters.keys()
+        for text in dialect.script(statement.name, style, own_clock=True, given=given_names).texts:
             prefix = "explain query plan " if dialect.name == "sqlite" else "explain "
             rows = connection.execute(prefix + text.sql, {name: given[name] for name in text.names})
             lines += [" ".join(str(value) for value in row) for row in rows]

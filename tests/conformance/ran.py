@@ -16,15 +16,18 @@ RAN: set[tuple[str, str, int]] = set()
 """Dialect, name of the file, and position within it of every statement a database has accepted."""
 
 _calls_of = dialects.calls_of
+_load_text = Dialect.load_text
 
 
 def start_recording() -> None:
     """Note from now on what databases accept."""
     runner.calls_of = _recorded  # type: ignore[attr-defined]
+    Dialect.load_text = _recorded_load  # type: ignore[assignment, method-assign]
 
 
 def stop_recording() -> None:
     runner.calls_of = _calls_of  # type: ignore[attr-defined]
+    Dialect.load_text = _load_text  # type: ignore[method-assign]
 
 
 def all_statements(dialect: Dialect) -> set[tuple[str, str, int]]:
@@ -56,3 +59,8 @@ def _recorded(
     except StopIteration as end:
         result: Rows = end.value
         return result
+
+
+def _recorded_load(dialect: Dialect, name: str) -> str | None:
+    RAN.add((dialect.name, name, 0))  # asked for right before it is used
+    return _load_text(dialect, name)

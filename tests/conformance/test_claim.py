@@ -37,6 +37,7 @@ def test_a_claim_leases_the_job_and_gives_all_a_worker_needs(store: Bench) -> No
         payload=job.payload,
         context=job.context,
         limit_key="printer",
+        batch_id=None,
         owner="worker-a",
     )
     stored = store.run(jobs.get(job.id))

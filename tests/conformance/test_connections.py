@@ -23,6 +23,7 @@ from stagepost.errors import ConfigurationError, NoTransaction
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Refused
 from stagepost.store import Store, jobs, leases
+from stagepost.store.listing import list_jobs
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
 from stagepost.store.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS, is_async, run_in, run_in_async
@@ -107,7 +108,7 @@ def test_the_newer_way_to_set_autocommit_is_understood(sqlite: Bench, asynchrono
     ):
         caller.run(jobs.enqueue(lost))
 
-    assert [job.id for job in sqlite.run(jobs.list_jobs())] == [kept.id]
+    assert [job.id for job in sqlite.run(list_jobs())] == [kept.id]
 
 
 def test_an_sqlalchemy_engine_that_begins_sqlites_transactions_itself_is_served(sqlite: Bench) -> None:
@@ -124,7 +125,7 @@ def test_an_sqlalchemy_engine_that_begins_sqlites_transactions_itself_is_served(
         tx.rollback()
     engine.dispose()
 
-    assert [job.id for job in sqlite.run(jobs.list_jobs())] == [kept.id]
+    assert [job.id for job in sqlite.run(list_jobs())] == [kept.id]
 
 
 def test_a_savepoint_of_the_callers_takes_the_job_with_it(postgres: Bench) -> None:
@@ -135,7 +136,7 @@ def test_a_savepoint_of_the_callers_takes_the_job_with_it(postgres: Bench) -> No
         with tx.transaction(force_rollback=True):
             run_in(tx, jobs.enqueue(lost), clock=postgres.clock)
 
-    assert [job.id for job in postgres.run(jobs.list_jobs())] == [kept.id]
+    assert [job.id for job in postgres.run(list_jobs())] == [kept.id]
 
 
 def test_a_pipeline_of_psycopgs_is_served(postgres: Bench) -> None:
@@ -150,7 +151,7 @@ def test_a_pipeline_of_psycopgs_is_served(postgres: Bench) -> None:
         with tx.pipeline(), pytest.raises(NoTransaction):
             run_in(tx, jobs.enqueue(new_job()), clock=postgres.clock)
 
-    assert [job.id for job in postgres.run(jobs.list_jobs())] == [second.id, first.id]
+    assert [job.id for job in postgres.run(list_jobs())] == [second.id, first.id]
 
 
 async def test_an_asynchronous_pipeline_of_psycopgs_is_served(postgres: Bench) -> None:
@@ -160,7 +161,7 @@ async def test_an_asynchronous_pipeline_of_psycopgs_is_served(postgres: Bench) -
         enqueued = await run_in_async(tx, jobs.enqueue(job), clock=postgres.clock)
 
     assert (enqueued.id, enqueued.is_new) == (job.id, True)
-    assert [job.id for job in postgres.run(jobs.list_jobs())] == [job.id]
+    assert [job.id for job in postgres.run(list_jobs())] == [job.id]
 
 
 def test_djangos_own_connection_is_known() -> None:

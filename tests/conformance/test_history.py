@@ -12,10 +12,10 @@ from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused
 from stagepost.store import jobs, leases
+from stagepost.store.counting import count_by_state
 from stagepost.store.history import (
     DeadLetterGroup,
     JobResult,
-    counts_by_state,
     dead_letter_groups,
     dead_letters,
     discard,
@@ -23,6 +23,7 @@ from stagepost.store.history import (
     prune_limit_keys,
     result_of,
 )
+from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench
@@ -70,7 +71,7 @@ def test_jobs_are_counted_by_state_live_and_ended(store: Bench) -> None:
     end(store, Completed(), Completed(), Abandoned("not needed"), exhausted("boom"), max_attempts=1)
     store.run(jobs.enqueue_many([new_job(), new_job(), new_job(), new_job(delay_us=1_000_000)]))
 
-    counts = store.run(counts_by_state())
+    counts = store.run(count_by_state())
 
     assert {state: number for state, number in counts.items() if number} == {
         JobState.COMPLETED: 2,
@@ -225,7 +226,7 @@ def test_limit_keys_without_live_jobs_are_pruned_part_by_part(store: Bench) -> N
     for key in ("a", "b", "c"):
         store.run(jobs.enqueue(new_job(limit_key=key, limit=1)))
     store.run(leases.unblock())
-    for job in store.run(jobs.list_jobs()):
+    for job in store.run(list_jobs()):
         if job.limit_key != "b":
             store.run(jobs.cancel(job.id, actor="olga"))
 
@@ -254,7 +255,7 @@ def test_pruners_at_once_delete_each_job_once_and_do_not_fail(blocking_store: Be
     for _ in range(4):
         removed += sum(blocking_store.race(*(prune(DAY, states=[JobState.COMPLETED], most=2) for _ in range(3))))
 
-    assert blocking_store.run(counts_by_state())[JobState.COMPLETED] == 0
+    assert blocking_store.run(count_by_state())[JobState.COMPLETED] == 0
     assert removed >= 12
 
 
@@ -298,6 +299,6 @@ def _fill(store: Bench, number: int) -> None:
         "stagepost_failure": [f"('{new_id()}', 1, 'failed', 'no', null, 'w', {n})" for n in range(number)],
     }
     for table, rows in tables.items():
-        store.rows(f"insert into {table} values {', '.join(rows)}")
+        store.edit(f"insert into {table} values {', '.join(rows)}")
     store.run(jobs.enqueue_many([new_job(limit_key=f"key-{n}", limit=1) for n in range(number)]))
     analyze(store, "stagepost_job", *(table.partition(" ")[0] for table in tables))

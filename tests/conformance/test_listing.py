@@ -8,7 +8,8 @@ from stagepost.errors import JobNotFound
 from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import FINAL, LIVE, JobState
 from stagepost.model.outcome import Completed, Refused
-from stagepost.store import jobs
+from stagepost.store import jobs, listing
+from stagepost.store.listing import list_jobs, page_of_jobs
 from tests.conformance.bench import Bench
 from tests.conformance.samples import TASK, enqueue, finish, running
 
@@ -19,7 +20,7 @@ def ended(store: Bench) -> str:
 
 
 def listed(store: Bench, **options: object) -> list[str]:
-    return [job.id for job in store.run(jobs.list_jobs(**options))]  # type: ignore[arg-type]
+    return [job.id for job in store.run(list_jobs(**options))]  # type: ignore[arg-type]
 
 
 def test_a_job_that_does_not_exist_is_not_found(store: Bench) -> None:
@@ -41,7 +42,7 @@ def test_a_listed_job_is_the_job_itself(store: Bench) -> None:
     live = running(store, unique_key="letter:1", limit_key=None)
     over = ended(store)
 
-    rows = store.run(jobs.list_jobs())
+    rows = store.run(list_jobs())
 
     assert rows == [store.run(jobs.get(over)), store.run(jobs.get(live.id))]
 
@@ -99,3 +100,64 @@ def test_failures_are_listed_oldest_first(store: Bench) -> None:
 
     assert [(failure.attempt, failure.error) for failure in failures] == [(1, "first"), (2, "second"), (3, "third")]
     assert failures == sorted(failures, key=lambda failure: failure.failed_at)
+
+
+def test_a_page_that_was_looked_for_in_vain_says_where_to_go_on(store: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "FEW", 2)
+    old = [enqueue(store, queue_name="print") for _ in range(4)]
+    for _ in range(6):
+        enqueue(store)
+    pages, before = [], None
+
+    while True:
+        page = store.run(page_of_jobs(queue_name="print", before=before, most=3, look=4))
+        pages.append([job.id for job in page.jobs])
+        if page.next_before is None:
+            break
+        before = page.next_before
+
+    assert [job_id for page in pages for job_id in page] == old[::-1]
+    assert pages[0] == []
+    assert len(pages) > 2
+
+
+def test_ended_jobs_are_looked_for_in_the_same_way(store: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "FEW", 0)
+    ids = [ended(store) for _ in range(5)]
+
+    first = store.run(page_of_jobs(states=[JobState.COMPLETED], look=2))
+    second = store.run(page_of_jobs(states=[JobState.COMPLETED], look=2, before=first.next_before))
+
+    assert [[job.id for job in page.jobs] for page in (first, second)] == [ids[:1:-1], ids[1::-1]]
+    assert second.next_before is None
+
+
+def test_jobs_of_a_rare_state_are_found_wherever_they_are(store: Bench) -> None:
+    rare = {
+        JobState.RUNNING: running(store).id,
+        JobState.SCHEDULED: enqueue(store, delay_us=5),
+        JobState.BLOCKED: enqueue(store, limit_key="printer", limit=1),
+        JobState.COMPLETED: ended(store),
+    }
+    queued = [enqueue(store) for _ in range(6)]
+
+    for state, job_id in rare.items():
+        page = store.run(page_of_jobs(states=[state], look=2))
+        assert ([job.id for job in page.jobs], page.next_before) == ([job_id], None)
+    assert [job.id for job in store.run(page_of_jobs(states=[JobState.QUEUED], look=2)).jobs] == queued[::-1]
+
+
+def test_what_is_found_by_its_state_waits_for_what_may_lie_in_between(
+    store: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "FEW", 2)
+    oldest = enqueue(store, delay_us=5)
+    queued = [enqueue(store) for _ in range(5)]
+    states = [JobState.QUEUED, JobState.SCHEDULED]
+
+    first = store.run(page_of_jobs(states=states, task_name=TASK, look=3))
+    second = store.run(page_of_jobs(states=states, task_name=TASK, look=3, before=first.next_before))
+
+    assert [job.id for job in first.jobs] == queued[:0:-1]
+    assert [job.id for page in (first, second) for job in page.jobs] == [*queued[::-1], oldest]
+    assert second.next_before is None

@@ -41,7 +41,7 @@ def released(store: Bench) -> str:
 def waiting(store: Bench) -> str:
     """Waiting for children, which no operation makes yet."""
     job_id = enqueue(store)
-    store.rows("update stagepost_job set state = 'waiting', attempts = 3 where id = :id", id=job_id)
+    store.edit("update stagepost_job set state = 'waiting', attempts = 3 where id = :id", id=job_id)
     return job_id
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stagepost.model.batch import id_range
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.store import jobs
@@ -84,7 +85,8 @@ CHANGES = as_json(
 )
 LEASES = as_json([{"id": job_id, "attempt": 1} for job_id in IDS])
 NOTHING_BEFORE = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-LISTING = {"queue_name": "", "task_name": "", "before": NOTHING_BEFORE, "most": 50}
+LISTING = {"before": NOTHING_BEFORE, "most": 50}
+ALL = {**LISTING, "until": "00000000-0000-0000-0000-000000000000"}
 
 HOT = [
     (
@@ -113,9 +115,30 @@ HOT = [
     (Statement("find_enqueued", {"jobs": CHANGES}), "stagepost_job_unique_key"),
     (Statement("live_job", {"id": IDS[0]}), "primary key"),
     (Statement("ended_job", {"id": IDS[0]}), "primary key"),
-    (Statement("list_live_jobs", {**LISTING, "states": '["queued"]'}), "primary key"),
-    (Statement("list_ended_jobs", {**LISTING, "states": '["completed"]'}), "primary key"),
+    (Statement("list_live_jobs", {**ALL, "queue_name": "fax", "states": '["queued"]'}), "primary key"),
+    (Statement("list_ended_jobs", {**ALL, "queue_name": "fax", "states": '["completed"]'}), "primary key"),
+    (Statement("list_few_live_jobs", {**LISTING, "state": "running", "running": 1}), "stagepost_job_(lease|claim)"),
+    (Statement("list_few_live_jobs", {**LISTING, "state": "retrying", "due": "retrying"}), "stagepost_job_(due|claim)"),
+    (Statement("list_few_live_jobs", {**LISTING, "state": "blocked", "blocked": 1}), "stagepost_job_(limit|claim)"),
+    (Statement("list_few_ended_jobs", {**LISTING, "state": "failed"}), "stagepost_job_history_ended"),
+    (Statement("look_until_live", {"before": NOTHING_BEFORE, "look": 100}), "primary key"),
+    (Statement("look_until_ended", {"before": NOTHING_BEFORE, "look": 100}), "primary key"),
+    (Statement("count_queues"), "stagepost_job_(lease|claim)"),
+    (Statement("oldest_queued", {"queue_name": "fax"}), "stagepost_job_claim"),
+    (Statement("oldest_queued", {"queue_name": "fax", "below": 3}), "stagepost_job_claim"),
+    (Statement("queued_tasks", {"queue_name": "fax", "older_us": 0, "most": 100}), "stagepost_job_claim"),
 ]
+BATCH = {"batch_id": IDS[0], "first_id": id_range(IDS[0])[0], "last_id": id_range(IDS[0])[1]}
+PAGE_OF_BATCH = {**BATCH, "after": BATCH["first_id"], "most": 100}
+HOT += [
+    (Statement("known_jobs", {"ids": as_json(IDS)}), "primary key"),
+    (Statement("lock_live_items", PAGE_OF_BATCH), "primary key"),
+    (Statement("stop_running_items", BATCH), "primary key|stagepost_job_lease"),
+    (Statement("failed_items", PAGE_OF_BATCH), "primary key|stagepost_job_history_ended"),
+    (Statement("group_failed_items", {**BATCH, "most": 100}), "primary key|stagepost_job_history_ended"),
+    (Statement("count_batch", {"scope": f"batch:{IDS[0]}", "id": IDS[0]}), "stagepost_job_(lease|claim)"),
+]
+NAMES = [statement.name for statement, _ in HOT]
 PRIMARY_KEYS = {
     "sqlite": r"sqlite_autoindex_stagepost_job(_history)?_1",
     "postgres": r"stagepost_job(_history)?_pkey",
@@ -124,12 +147,12 @@ PRIMARY_KEYS = {
 SORTS = {"sqlite": "TEMP B-TREE", "postgres": "Sort", "mysql": "filesort"}
 
 
-@pytest.mark.parametrize(("statement", "index"), HOT, ids=[statement.name for statement, _ in HOT])
+@pytest.mark.parametrize(("statement", "index"), HOT, ids=NAMES)
 def test_a_hot_statement_goes_through_its_index(store: Bench, statement: Statement, index: str) -> None:
     plan = plan_of(store, statement, small_tables=False)
 
     assert not plan.read_whole & {"stagepost_job", "stagepost_job_history", "job", "ended"}, plan.text
-    assert re.search(PRIMARY_KEYS[store.dialect.name] if index == "primary key" else index, plan.text), plan.text
+    assert re.search(index.replace("primary key", PRIMARY_KEYS[store.dialect.name]), plan.text), plan.text
 
 
 @pytest.mark.parametrize("name", ["claim_jobs", "lock_expired_leases", "list_live_jobs", "list_ended_jobs"])
@@ -142,20 +165,21 @@ def test_what_is_taken_in_order_is_not_sorted(store: Bench, name: str) -> None:
 
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True, scope="module")
-@pytest.mark.parametrize(("statement", "index"), HOT, ids=[statement.name for statement, _ in HOT])
+@pytest.mark.parametrize(("statement", "index"), HOT, ids=NAMES)
 def test_a_prepared_statement_goes_through_its_index_however_often_it_runs(
     store: Bench, statement: Statement, index: str
 ) -> None:
     """After five runs PostgreSQL may keep a plan that does not look at the parameters."""
-    [text] = POSTGRES.script(statement.name, ParameterStyle.DOLLAR, own_clock=True).texts
+    given_names = statement.parameters.keys()
+    [text] = POSTGRES.script(statement.name, ParameterStyle.DOLLAR, own_clock=True, given=given_names).texts
     given = {**statement.parameters, "now": store.now}
     values = ", ".join(f"'{given[name]}'" for name in text.names)
 
     with store.transaction() as connection:
         connection.execute(f"prepare kept as {text.sql}", None)
-        plans = [connection.execute(f"explain execute kept({values})", None) for _ in range(8)]
+        plans = [connection.execute(f"explain execute kept{values and f'({values})'}", None) for _ in range(8)]
         connection.execute("deallocate kept", None)
 
     plan = "\n".join(line for (line,) in plans[-1])
     assert not re.search(r"Seq Scan on stagepost_job", plan), plan
-    assert re.search(PRIMARY_KEYS["postgres"] if index == "primary key" else index, plan), plan
+    assert re.search(index.replace("primary key", PRIMARY_KEYS["postgres"]), plan), plan

@@ -141,6 +141,17 @@ def test_queues_are_listed_with_counts_lag_and_settings(store: Bench) -> None:
     assert letters.settings.max_running == 4
 
 
+def test_the_oldest_job_is_found_whatever_its_priority(store: Bench) -> None:
+    for priority in (0, 5, -3, 9, 4):
+        enqueue(store, 1, priority=priority)
+        store.clock.advance(1)
+    enqueue(store, 1, priority=-7)
+
+    [queue] = store.run(list_queues())
+
+    assert queue.lag_us == 5_000_000
+
+
 def test_a_queue_without_settings_is_claimed_from_as_usual(store: Bench) -> None:
     enqueue(store, 3)
 

@@ -16,6 +16,7 @@ from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Refused
 from stagepost.store import jobs, leases
+from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
@@ -89,13 +90,13 @@ def test_each_expired_lease_is_rescued_once(store: Bench) -> None:
 
 def test_a_limit_lets_no_more_through_than_it_says(store: Bench) -> None:
     for _ in range(ROUNDS):
-        store.rows("delete from stagepost_job")
+        store.edit("delete from stagepost_job")
         store.run(jobs.enqueue_many([new_job(limit_key="printer", limit=3) for _ in range(6)]))
 
         through = store.race(*(leases.unblock() for _ in range(RACERS)))
 
         assert sum(through) == 3
-        assert len(store.run(jobs.list_jobs(states=[JobState.QUEUED]))) == 3
+        assert len(store.run(list_jobs(states=[JobState.QUEUED]))) == 3
 
 
 def test_an_expired_attempt_is_either_settled_or_rescued(store: Bench, order: int) -> None:
@@ -132,7 +133,7 @@ def test_an_expired_lease_is_either_renewed_or_rescued(store: Bench, order: int)
         assert bool(renewed.held) is not bool(rescued.queued)
         state = store.run(jobs.get(job.id)).state
         assert state is (JobState.RUNNING if renewed.held else JobState.QUEUED)
-        store.rows("delete from stagepost_job")
+        store.edit("delete from stagepost_job")
 
 
 def test_two_settlements_of_one_attempt_write_one_end(store: Bench, order: int) -> None:

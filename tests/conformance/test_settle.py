@@ -58,6 +58,8 @@ def test_every_column_of_an_ended_job_is_kept(store: Bench) -> None:
         max_attempts=4,
         unique_key="letter:1",
         limit_key="printer",
+        batch_id=None,
+        item_key=None,
         payload=request.payload,
         context=request.context,
         available_at=created - 5,
@@ -330,7 +332,7 @@ def test_of_two_changes_for_one_attempt_the_first_counts(store: Bench) -> None:
 
 def test_an_operators_edit_makes_the_lease_worthless(store: Bench) -> None:
     job = running(store)
-    store.rows("delete from stagepost_job where id = :id", id=job.id)
+    store.edit("delete from stagepost_job where id = :id", id=job.id)
 
     assert settle(store, job, Completed()) is False
     assert store.run(jobs.find(job.id)) is None

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from stagepost.store import jobs
+import pytest
+
+from stagepost.store import jobs, workers
+from stagepost.store.listing import list_jobs
 from stagepost.store.workers import (
     UnservedTask,
     Worker,
@@ -96,7 +99,7 @@ def test_tasks_that_no_live_worker_lists_are_reported_and_their_jobs_kept(store:
     unserved = store.run(unknown_tasks(MINUTE))
 
     assert unserved == [UnservedTask("unheard_of", QUEUE, jobs=2, oldest_us=63_000_000)]
-    assert len(store.run(jobs.list_jobs(task_name="unheard_of"))) == 2
+    assert len(store.run(list_jobs(task_name="unheard_of"))) == 2
 
 
 def test_a_task_is_unserved_once_its_only_worker_falls_silent(store: Bench) -> None:
@@ -127,3 +130,14 @@ def test_jobs_queued_for_less_or_running_are_not_reported(store: Bench) -> None:
     store.clock.advance(30)
 
     assert store.run(unknown_tasks(MINUTE)) == []
+
+
+def test_only_the_next_jobs_of_a_queue_are_looked_at(store: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "MOST_LOOKED_AT", 3)
+    store.run(jobs.enqueue_many([new_job(task_name="unheard_of", priority=priority) for priority in (5, 4, 3, 2)]))
+    store.run(jobs.enqueue(new_job(task_name="behind_them", priority=1)))
+    store.clock.advance(MINUTE)
+
+    [task] = store.run(unknown_tasks(MINUTE))
+
+    assert (task.task_name, task.jobs) == ("unheard_of", 3)

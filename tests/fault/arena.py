@@ -27,6 +27,7 @@ from tests.fault.nursery import Nursery, WorkerProcess
 from tests.fault.oracle import verify
 from tests.fault.records import SINK, Evidence, JobRow, Journal, Note, Sample, Sampler, Sink, gather, sample_of
 from tests.fault.trapped import KILL_POINT, KillPoint
+from tests.fault.uploads import UPLOAD, Upload
 from tests.fault.worker_main import QUEUES, TASKS
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ SETTINGS = {
     "shutdown_timeout": 5.0,
 }
 SEED = "FAULT_SEED"
+PRODUCER = "tests.fault.uploads"
 
 
 class Arena:
@@ -94,6 +96,11 @@ class Arena:
         if kill_point is not None:
             variables[KILL_POINT] = msgspec.json.encode(kill_point).decode()
         return self._nursery.start(variables | (environment or {}))
+
+    def start_producer(self, upload: Upload) -> WorkerProcess:
+        """Start a process that adds a batch's items, or goes on adding them."""
+        variables = self.environment() | {UPLOAD: msgspec.json.encode(upload).decode()}
+        return self._nursery.start(variables, program=PRODUCER)
 
     def environment(self, **settings: Any) -> dict[str, str]:
         """The variables that tell a worker where and how to work."""
@@ -166,9 +173,9 @@ class Arena:
         return all(job.state in FINAL for job in self.jobs(ids).values())
 
     @contextlib.contextmanager
-    def sampling(self) -> Iterator[None]:
-        """Sample the database in the body, for the oracle."""
-        with Sampler(self.backend) as sampler:
+    def sampling(self, *, seconds: float = 0.5) -> Iterator[None]:
+        """Sample the database in the body, every so often, for the oracle."""
+        with Sampler(self.backend, seconds=seconds) as sampler:
             yield
         self.samples += sampler.samples
 

@@ -65,6 +65,13 @@ class Backend:
             with contextlib.suppress(pymysql.MySQLError):  # it may have ended by itself
                 self.rows(f"kill {int(session_id)}")
 
+    def reconnect(self) -> None:
+        """Look through a new connection: the server was down, and the old one went with it."""
+        with self._lock:
+            with contextlib.suppress(Exception):
+                self._connection.close()
+            self._connection = connect(self.url)
+
     def close(self) -> None:
         self._connection.close()
 

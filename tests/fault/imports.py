@@ -9,7 +9,9 @@ import stagepost.client
 import stagepost.config.logging
 import stagepost.worker
 import stagepost.worker.child
+import tests.fault.families
 import tests.fault.tasks
+import tests.fault.uploads
 import tests.fault.worker_main
 
 __all__ = ["aiosqlite", "asyncmy", "psycopg", "pymysql", "stagepost", "tests"]

@@ -12,6 +12,8 @@ SQL = "store/sql"
 FENCES = "test_fences.py::test_an_attempt_that_was_overtaken_can_write_nothing"
 OWNERS = "test_fences.py::test_another_owner_can_write_nothing_of_an_attempt"
 RACES = "test_fences.py::test_claims_that_race_never_share_a_job"
+COUNTS = "test_counts.py::test_counts_are_exact_at_every_moment_while_workers_are_killed"
+FOLDS = "test_counts.py::test_folders_that_race_lose_and_double_nothing"
 SWEEP = "test_sweep.py::test_a_job_survives_an_error_at_every_call_of_its_life"
 LOST = "test_lost_commits.py::test_an_operation_whose_commit_reply_is_lost_happens_once"
 
@@ -77,7 +79,7 @@ MUTANTS = [
         "mysql",
         "mariadb",
         {
-            "end_jobs": ("where job.attempts = change_.attempt and", "where", 2),
+            "end_jobs": ("where job.attempts = change_.attempt and", "where", 4),
             "reschedule_jobs": ("where job.attempts = change_.attempt and", "where", 2),
             "renew_leases": ("where job.attempts = lease.attempt and", "where", 1),
         },
@@ -118,6 +120,28 @@ MUTANTS = [
         f"{RACES}[mariadb]",
     ),
     Mutant(
+        "an end on PostgreSQL that is not counted",
+        f"{SQL}/postgres/end_jobs.sql",
+        "        case when id in (select id from kept) then state end, count(*)\n",
+        "        case when id in (select id from kept) then state end, 0\n",
+        f"{COUNTS}[postgres]",
+        times=2,
+    ),
+    Mutant(
+        "a retry that is not counted",
+        "store/leases.py",
+        "(queue_name, batch_id, JobState.RUNNING, became) for _, _, queue_name, batch_id, became in rows",
+        "()",
+        f"{COUNTS}[sqlite]",
+    ),
+    Mutant(
+        "a fold on MariaDB that does not lock what it folds",
+        f"{SQL}/mysql/fold_moves.sql",
+        "for update skip locked\n",
+        "",
+        f"{FOLDS}[mariadb]",
+    ),
+    Mutant(
         "a rescue that does not look at leases",
         f"{SQL}/common/lock_expired_leases.sql",
         "lease_until < :now - :grace_us",
@@ -132,11 +156,17 @@ MUTANTS = [
         "test_fences.py::test_a_job_is_parked_at_the_last_crash_it_may_have_and_not_before[sqlite]",
     ),
     Mutant(
+        "a limit that does not count what is running",
+        f"{SQL}/common/limit_usage.sql",
+        "state in ('queued', 'running')",
+        "state in ('queued')",
+        "test_kill_loop.py::test_no_limit_is_exceeded_while_workers_are_killed[sqlite-25]",
+    ),
+    Mutant(
         "a commit whose failure nobody hears of",
         "store/store.py",
-        "                connection.commit()\n                loan.is_sound = True\n            return result",
-        "                with contextlib.suppress(Exception):\n                    connection.commit()\n"
-        "                loan.is_sound = True\n            return result",
+        "                if is_begun:\n                    connection.commit()\n",
+        "                with contextlib.suppress(Exception):\n                    connection.commit()\n",
         f"{SWEEP}[sqlite-connection lost]",
     ),
     Mutant(
@@ -149,15 +179,29 @@ MUTANTS = [
     Mutant(
         "a handler's transaction that commits after an error",
         "store/store.py",
-        "                with self._in_time(connection):\n                    connection.rollback()\n",
-        "                with self._in_time(connection):\n                    connection.commit()\n",
+        "self._in_time(connection):\n                    connection.rollback()\n",
+        "self._in_time(connection):\n                    connection.commit()\n",
         "test_conflicts.py::test_a_lock_timeout_in_a_handlers_transaction_undoes_all_of_it[mariadb]",
+    ),
+    Mutant(
+        "a dead connection that is replaced by a dead neighbour",
+        "store/store.py",
+        "                    self.pool.close_idle()\n",
+        "",
+        "test_connections.py::test_connections_that_were_ended_while_idle_are_replaced_without_an_error[app-postgres]",
+    ),
+    Mutant(
+        "a failed rollback that hides what went wrong before it",
+        "store/store.py",
+        "                with contextlib.suppress(Exception), self._in_time(connection):\n",
+        "                with self._in_time(connection):\n",
+        "test_connections.py::test_the_error_of_a_body_is_raised_as_it_is_though_its_connection_died[mariadb]",
     ),
     Mutant(
         "a broken connection that is lent again",
         "store/pool.py",
-        "                self._discard(loan.connection)\n",
-        "                self._release(loan.connection)\n",
+        "            if is_sound and not self._closed:\n",
+        "            if not self._closed:\n",
         f"{SWEEP}[sqlite-connection lost]",
     ),
     Mutant(
@@ -169,8 +213,8 @@ MUTANTS = [
     ),
     Mutant(
         "an enqueue that is repeated after its job ended",
-        f"{SQL}/postgres/insert_jobs.sql",
-        "    where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)\n",
+        f"{SQL}/postgres/insert_job.sql",
+        "    where not exists (select 1 from stagepost_job_history where id = :id::uuid)\n",
         "",
         f"{LOST}[lose_enqueue_of_a_job_that_ended_meanwhile-postgres]",
     ),
@@ -184,9 +228,9 @@ MUTANTS = [
     Mutant(
         "unique keys taken in any order",
         "store/jobs.py",
-        'sorted(jobs, key=lambda job: job.unique_key or "")',
-        "jobs",
-        "test_conflicts.py::test_bulk_enqueues_of_the_same_keys_in_any_order_never_fail[postgres]",
+        'key=lambda job: job.unique_key or ""',
+        "key=lambda job: 0",
+        "test_conflicts.py::test_unique_keys_are_taken_in_one_order_whatever_the_order_they_are_given_in[postgres]",
     ),
     Mutant(
         "a lost lease that nobody is told of",
@@ -235,8 +279,8 @@ MUTANTS = [
     Mutant(
         "a slot that stays taken after its thread came back",
         "worker/threads.py",
-        "            self._on_freed()\n",
-        "            pass\n",
+        "                self._on_freed()\n",
+        "                pass\n",
         "test_bad_handlers.py::test_a_slot_that_was_stuck_is_used_again[sqlite]",
     ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import selectors
@@ -20,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+WORKER = "tests.fault.worker_main"
 
 
 @dataclass(eq=False)
@@ -34,6 +36,11 @@ class WorkerProcess:
     def status(self) -> int | None:
         """How it ended, negative by a signal; None while it lives."""
         return self._nursery.status_of(self.pid)
+
+    @property
+    def peak_bytes(self) -> int:
+        """How much memory it had at most; known when it has ended."""
+        return self._nursery.peak_of(self.pid)
 
     def signal(self, number: int) -> None:
         if self.status is None:
@@ -72,6 +79,7 @@ class Nursery:
         self._changed = threading.Condition()
         self._pids: dict[int, int] = {}
         self._statuses: dict[int, int] = {}
+        self._peaks: dict[int, int] = {}
         self._asked = 0
         self.workers: list[WorkerProcess] = []
         path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
@@ -85,14 +93,14 @@ class Nursery:
         self._listener = threading.Thread(target=self._listen, name="nursery-listener", daemon=True)
         self._listener.start()
 
-    def start(self, environment: Mapping[str, str]) -> WorkerProcess:
-        """Start a worker; returns once it has a process."""
+    def start(self, environment: Mapping[str, str], *, program: str = WORKER) -> WorkerProcess:
+        """Start a worker, or another program of these tests; returns once it has a process."""
         assert self._process.stdin is not None
         with self._changed:
             self._asked += 1
             number = self._asked
         log = self._folder / f"worker-{number}.log"
-        request = {"number": number, "environment": dict(environment), "log": str(log)}
+        request = {"number": number, "program": program, "environment": dict(environment), "log": str(log)}
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
         with self._changed:
@@ -105,6 +113,10 @@ class Nursery:
     def status_of(self, pid: int) -> int | None:
         with self._changed:
             return self._statuses.get(pid)
+
+    def peak_of(self, pid: int) -> int:
+        with self._changed:
+            return self._peaks[pid]
 
     def wait_for(self, pid: int, seconds: float) -> int:
         with self._changed:
@@ -139,6 +151,7 @@ class Nursery:
                     self._statuses.pop(news["pid"], None)  # the system may use a number again
                 else:
                     self._statuses[news["pid"]] = news["status"]
+                    self._peaks[news["pid"]] = news["peak_bytes"]
                 self._changed.notify_all()
 
 
@@ -180,9 +193,7 @@ def _fork(request: dict[str, Any], descriptors: list[int]) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _redirect(Path(request["log"]), descriptors)
         os.environ.update(request["environment"])
-        from tests.fault.worker_main import main
-
-        main()
+        importlib.import_module(request["program"]).main()
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
@@ -209,12 +220,12 @@ def _redirect(log: Path, descriptors: list[int]) -> None:
 def _report_dead() -> None:
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
             return
-        _say({"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+        _say({"pid": pid, "status": os.waitstatus_to_exitcode(status), "peak_bytes": usage.ru_maxrss * 1024})
 
 
 def _say(news: dict[str, Any]) -> None:

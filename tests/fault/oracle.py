@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from stagepost.model.lifecycle import FINAL
 from stagepost.model.outcome import CRASHES_ALLOWED
+from stagepost.store.queues import ALL_QUEUES
 from tests.fault.records import Evidence, JobRow
 
 EFFECT, START = "effect", "start"
@@ -14,6 +15,8 @@ TRANSACTIONAL = "transfer"
 """Tasks whose names begin so write the ledger in the transaction that ends their job."""
 NOTING = "note"
 """Tasks whose names begin so write to the sink, outside any transaction."""
+HOLDING_SLOTS = {"queued", "running"}
+"""States in which a job counts against the limit of its key."""
 MOST_SHOWN = 20
 
 Offences = Iterator[str]
@@ -151,6 +154,24 @@ def i15_schedules_fire_once(evidence: Evidence) -> Offences:
             yield f"schedule {name} fired for {due}, its job {job_id} is gone"
 
 
+def i17_limits_are_kept(evidence: Evidence) -> Offences:
+    """Never do more jobs of a limit key hold its slots, or more of a queue run, than is allowed."""
+    for number, sample in enumerate(evidence.samples):
+        holders: dict[str, list[JobRow]] = {}
+        for job in sample.jobs.values():
+            if job.limit_key is not None and job.state in HOLDING_SLOTS:
+                holders.setdefault(job.limit_key, []).append(job)
+        for key, jobs in holders.items():
+            allowed = max(job.limit or 1 for job in jobs)
+            if len(jobs) > allowed:
+                yield f"limit key {key} lets {len(jobs)} through, {allowed} are allowed (sample {number})"
+        running = Tally(job.queue for job in sample.jobs.values() if job.state == "running")
+        running[ALL_QUEUES] = running.total()
+        for queue, allowed in evidence.queue_limits.items():
+            if running[queue] > allowed:
+                yield f"queue {queue} runs {running[queue]} jobs, {allowed} are allowed (sample {number})"
+
+
 INVARIANTS: dict[str, Callable[[Evidence], Offences]] = {
     "I1": i1_accepted_jobs_ended,
     "I2": i2_effects_happened_once,
@@ -162,6 +183,7 @@ INVARIANTS: dict[str, Callable[[Evidence], Offences]] = {
     "I8": i8_exactly_what_was_asked,
     "I11": i11_budgets_are_kept,
     "I15": i15_schedules_fire_once,
+    "I17": i17_limits_are_kept,
 }
 
 

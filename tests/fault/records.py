@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stagepost.store import dialect
+from stagepost.store.counting import PARTS
 from tests.fault.backends import Backend
 
 SINK = "FAULT_SINK"
 """The variable that tells a worker's handlers where to write."""
+FACTS = (
+    "id, task_name, queue_name, state, attempts, failures, crashes, max_attempts, unique_key, limit_key, limit_slots"
+)
 JOBS = (
-    "select id, task_name, queue_name, state, attempts, failures, crashes, max_attempts, locked_by, unique_key, "
-    "case when lease_until is null then null else lease_until - :now end, :now - available_at, null, null "
-    "from stagepost_job"
+    f"select {FACTS}, locked_by, case when lease_until is null then null else lease_until - :now end, "
+    ":now - available_at, null, null from stagepost_job"
 )
-ENDED = (
-    "select id, task_name, queue_name, state, attempts, failures, crashes, max_attempts, processed_by, unique_key, "
-    "null, null, error, reason from stagepost_job_history"
-)
+ENDED = f"select {FACTS}, processed_by, null, null, error, reason from stagepost_job_history"
 
 
 class Journal:
@@ -93,24 +94,55 @@ class JobRow:
     failures: int
     crashes: int
     max_attempts: int
-    owner: str | None
     key: str | None
+    limit_key: str | None
+    limit: int | None
+    """How many of its limit key may be queued or running at once."""
+    owner: str | None
     lease_left_us: int | None
     waited_us: int | None
     error: str | None
     reason: str | None
 
 
+@dataclass(frozen=True)
+class Counter:
+    """A number that is kept, and the rows it counts."""
+
+    name: str
+    stored: int
+    counted: int
+
+
 class Sample(NamedTuple):
-    """All jobs at one moment."""
+    """All jobs at one moment, and perhaps what was counted right after it."""
 
     jobs: dict[str, JobRow]
+    counters: tuple[Counter, ...] = ()
 
 
 def sample_of(backend: Backend) -> Sample:
     """Read all jobs; in one statement, because between two a job could move from one table to the other."""
     rows = backend.rows(f"{JOBS} union all {ENDED}")
     return Sample({str(row[0]): JobRow(str(row[0]), *row[1:]) for row in rows})
+
+
+def counted_sample_of(backend: Backend) -> Sample:
+    """Read all jobs, and right after them what is counted."""
+    return sample_of(backend)._replace(counters=tuple(_counters(backend)))
+
+
+def _counters(backend: Backend) -> Iterator[Counter]:
+    """Every number that is kept, beside its rows; each pair is of one statement, and so of one moment."""
+    for part in PARTS:
+        statement = "find_live_drift" if part is None else "find_ended_drift"
+        sql = dialect._source(backend.dialect.name, statement)
+        sums: dict[tuple[str, str], tuple[int, int]] = {}
+        for *name, stored, counted in backend.rows(sql, **({} if part is None else {"state": str(part)})):
+            before = sums.get((name[0], name[1]), (0, 0))
+            sums[name[0], name[1]] = before[0] + int(stored), before[1] + int(counted)
+        for (queue_name, class_name), sum_ in sums.items():
+            yield Counter(f"{class_name} of queue {queue_name}", *sum_)
 
 
 class Sampler(threading.Thread):
@@ -127,7 +159,7 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         try:
             while not self._stopped.wait(self._seconds):
-                self.samples.append(sample_of(self._backend))
+                self.samples.append(counted_sample_of(self._backend))
         except Exception as error:  # noqa: BLE001 - raised in the test's thread
             self._error = error
 
@@ -140,15 +172,6 @@ class Sampler(threading.Thread):
         self.join()
         if self._error is not None:
             raise self._error
-
-
-@dataclass(frozen=True)
-class Counter:
-    """A number that is kept, and the rows it counts."""
-
-    name: str
-    stored: int
-    counted: int
 
 
 @dataclass
@@ -170,6 +193,8 @@ class Evidence:
     operated: set[str] = field(default_factory=set)
     """Ids that an operator's recorded action moved."""
     counters: list[Counter] = field(default_factory=list)
+    queue_limits: dict[str, int] = field(default_factory=dict)
+    """How many jobs of a queue may run at once; set before any did."""
     runs: Rows = field(default_factory=list)
     """(schedule, due time, job id) of every firing."""
     grace_us: int = 15_000_000
@@ -183,11 +208,13 @@ def gather(
     backend: Backend, *, seed: int, journal: Journal, sink: Sink, samples: Iterable[Sample] = (), **limits: Any
 ) -> Evidence:
     """Collect the evidence of a run that has come to rest."""
-    last = sample_of(backend)
+    last = counted_sample_of(backend)
+    every = [*samples, last]
     return Evidence(
         seed=seed,
         jobs=last.jobs,
-        samples=[*samples, last],
+        samples=every,
+        counters=[counter for sample in every for counter in sample.counters],
         accepted=journal.ids("ok"),
         asked=journal.ids("maybe") | journal.ids("ok"),
         ledger=[(str(job), attempt) for job, attempt in backend.rows("select job_id, attempt from ledger")],
@@ -201,6 +228,7 @@ def gather(
                 "select subject from stagepost_audit where action in ('restart', 'discard', 'cancel')"
             )
         },
+        queue_limits=dict(backend.rows("select name, max_running from stagepost_queue where max_running is not null")),
         runs=[
             (name, due, str(job))
             for name, due, job in backend.rows("select schedule_name, due_at, job_id from stagepost_schedule_run")

@@ -43,7 +43,8 @@ class PrivatePostgres(PostgresInstance):
         """SIGKILL one backend, upon which PostgreSQL restarts all of them; waits until it accepts again."""
         backend = self._backend(pid)
         backend.kill()
-        _wait_for_end([backend])
+        # Until its parent has taken notice, it accepts connections that it is about to end.
+        wait_until(lambda: not backend.is_running(), f"the postmaster to miss backend {pid}", seconds=STOP_SECONDS)
         wait_until(self.accepts_connections, f"recovery after the kill of backend {pid}", seconds=60)
 
     def terminate_backend(self, pid: int) -> None:

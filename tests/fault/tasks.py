@@ -9,25 +9,20 @@ import os
 import resource
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
-import aiosqlite
-import asyncmy
 import msgspec
-import psycopg
 
 from stagepost.client import JobContext
 from stagepost.config import Settings
-from stagepost.errors import LeaseLost, Retryable
+from stagepost.errors import LeaseLost, Permanent, Retryable
 from stagepost.model.retry import RetryPolicy
+from tests.fault.async_transactions import async_transaction, insert_effect
 from tests.fault.backends import execute
 from tests.fault.records import SINK, Sink
 from tests.fault.trapped import KILL_POINT, KillPoint, Suicide, TrappedApp
+from tests.property.dags import fails, value_of
 
 INSERT_EFFECT = "insert into ledger (job_id, attempt, effect, at) values (:id, :attempt, 'done', 0)"
 
@@ -83,7 +78,7 @@ async def transfer_async(ctx: JobContext) -> None:
     """The same on an asynchronous connection of the handler's own."""
     note(ctx, "start")
     async with async_transaction(app.settings.database_url) as (tx, style):
-        await run_async(tx, style, ctx)
+        await insert_effect(tx, style, ctx.id, ctx.attempt)
         await ctx.complete_async(tx)
 
 
@@ -131,6 +126,17 @@ def plain(ctx: JobContext) -> str:
     note(ctx, "start")
     note(ctx, "effect")
     return ctx.id
+
+
+@app.task(name="node", retry=soon)
+def node(ctx: JobContext, node: str, bad: int, given: list[int | list[int] | None], element: int | None = None) -> int:
+    """A step of a random pipeline; what it gives depends on all that it is given."""
+    note(ctx, "start")
+    arguments = {"node": node, "bad": bad, "given": given} | ({} if element is None else {"element": element})
+    if fails(arguments):
+        raise Permanent("on purpose")
+    time.sleep(0.05)
+    return value_of(arguments)
 
 
 @app.task(name="note_async", retry=soon)
@@ -213,6 +219,16 @@ def transfer_holding_gil(ctx: JobContext, seconds: int) -> None:
         raise
 
 
+@app.task(name="transfer_spinning", retry=soon)
+def transfer_spinning(ctx: JobContext, seconds: float) -> None:
+    """Computes without a pause, and lets other threads run only when the interpreter makes it."""
+    note(ctx, "start")
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        sum(range(1000))
+    commit_effect(ctx)
+
+
 @app.task(name="note_beside_full_executor", retry=soon)
 async def note_beside_full_executor(ctx: JobContext, threads: int, seconds: float) -> None:
     """Fills the loop's default executor with sleepers, and waits for the last of them."""
@@ -284,6 +300,21 @@ def ignore_timeout(ctx: JobContext, gate: str) -> None:
     note(ctx, "end")
 
 
+@app.task(name="transfer_too_late", timeout=timedelta(seconds=0.2), retry=soon)
+def transfer_too_late(ctx: JobContext, gate: str) -> None:
+    """Its first attempt commits when its time is up: after a file has appeared, or at once if none is named."""
+    note(ctx, "start")
+    if gate:
+        wait_at(ctx, gate)
+    while ctx.attempt == 1 and not ctx.is_cancelled:
+        time.sleep(0.001)
+    try:
+        commit_effect(ctx)
+    except LeaseLost:
+        note(ctx, "lease lost")
+        raise
+
+
 @app.task(name="ignore_timeout_async", timeout=timedelta(seconds=0.2), retry=soon)
 async def ignore_timeout_async(ctx: JobContext) -> None:
     note(ctx, "start")
@@ -330,46 +361,3 @@ async def die_on_loop(ctx: JobContext, how: str) -> None:
 def die_in_process(ctx: JobContext, how: str) -> None:
     note(ctx, "start")
     die(how)
-
-
-@asynccontextmanager
-async def async_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
-    """A transaction on an asynchronous driver's connection, and how that driver writes parameters."""
-    opening = {"sqlite": _sqlite_transaction, "postgresql": _postgres_transaction, "mysql": _mysql_transaction}
-    async with opening[urlsplit(url).scheme](url) as transaction:
-        yield transaction
-
-
-@asynccontextmanager
-async def _sqlite_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
-    async with aiosqlite.connect(url.partition(":///")[2], timeout=20) as connection:
-        await connection.execute("begin immediate")
-        yield connection, "?"
-        await connection.commit()
-
-
-@asynccontextmanager
-async def _postgres_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        yield connection, "%s"
-
-
-@asynccontextmanager
-async def _mysql_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
-    parts = urlsplit(url)
-    connection: Any = await asyncmy.connect(
-        host=parts.hostname, port=parts.port, user=parts.username, db=parts.path.strip("/")
-    )
-    try:
-        await connection.begin()
-        yield connection, "%s"
-        await connection.commit()
-    finally:
-        connection.close()
-
-
-async def run_async(tx: Any, style: str, ctx: JobContext) -> None:
-    text = f"insert into ledger (job_id, attempt, effect, at) values ({style}, {style}, 'done', 0)"
-    cursor = await tx.cursor() if style == "?" else tx.cursor()
-    async with cursor:
-        await cursor.execute(text, (ctx.id, ctx.attempt))

@@ -9,6 +9,7 @@ from tests.fault.tasks import RAISED
 
 on_sqlite = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 BLOCKED_SECONDS = 3 * LEASE
+LATE = 8
 
 
 @on_sqlite
@@ -84,6 +85,44 @@ def test_a_handler_that_will_not_stop_holds_its_own_slot_only(arena: Arena) -> N
     arena.verify()
     assert {arena.job(job_id).state for job_id in stubborn} == {"dead_letter"}
     assert all("timeout" in str(arena.job(job_id).error) for job_id in stubborn)
+
+
+def test_a_commit_after_the_attempts_time_was_up_is_refused(arena: Arena) -> None:
+    """F15: the timeout is on record and another attempt has its turn, or had it."""
+    gate = arena.folder / "gate"
+    jobs = arena.enqueue("transfer_too_late", LATE, gate=str(gate))
+    arena.start_worker(concurrency=2 * LATE)
+    arena.wait(lambda: {job.failures > 0 for job in arena.jobs(jobs).values()} == {True}, "all timeouts on record")
+
+    gate.touch()
+    arena.wait(lambda: late_ones(arena) == set(jobs), "all first attempts to be refused")
+    arena.wait_for_end(jobs)
+
+    evidence = arena.verify()
+    assert {job.state for job in evidence.jobs.values()} == {"completed"}
+    assert min(attempt for _, attempt in evidence.ledger) > 1
+
+
+def test_a_commit_at_the_moment_the_attempts_time_is_up_counts_in_full_or_not_at_all(arena: Arena) -> None:
+    """F15: the handler's transaction races with the record of its timeout; either may win."""
+    jobs = arena.enqueue("transfer_too_late", LATE, gate="")
+    arena.start_worker(concurrency=2 * LATE)
+    arena.wait_for_end(jobs)
+    arena.wait(lambda: late_ones(arena) | timely_ones(arena) == set(jobs), "all first attempts to commit or be refused")
+
+    evidence = arena.verify()
+    assert {job.state for job in evidence.jobs.values()} == {"completed"}
+    assert not late_ones(arena) & timely_ones(arena)
+
+
+def late_ones(arena: Arena) -> set[str]:
+    """Jobs whose first attempt was refused."""
+    return {note.job_id for note in arena.notes("lease lost") if note.attempt == 1}
+
+
+def timely_ones(arena: Arena) -> set[str]:
+    """Jobs whose first attempt has committed its effect."""
+    return {str(job_id) for (job_id,) in arena.backend.rows("select job_id from ledger where attempt = 1")}
 
 
 @on_sqlite

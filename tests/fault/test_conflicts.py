@@ -26,9 +26,11 @@ from stagepost.store.transaction import run_in
 from tests.fault.arena import LEASE, Arena
 from tests.fault.backends import Backend, connect, execute
 from tests.fault.injection import undo
+from tests.services.processes import wait_until
 
 THREADS = 6
 ROUNDS = 12
+WAITING = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 on_mariadb = pytest.mark.parametrize("backend", ["mariadb"], indirect=True)
 on_sqlite = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
@@ -51,27 +53,47 @@ def at_once(work: Callable[[int], None], threads: int = THREADS) -> None:
 
 
 def test_bulk_enqueues_of_the_same_keys_in_any_order_never_fail(backend: Backend) -> None:
-    """F29."""
-    keys = [f"key-{number}" for number in range(40)]
+    """F29: every round has keys that nobody holds yet, since only the first to come take locks that last."""
+    rounds = [[f"round-{number}-key-{key}" for key in range(40)] for number in range(3)]
     found: list[set[str]] = []
     conflicts: list[float] = []
+    next_round = threading.Barrier(THREADS)
 
     def enqueue_shuffled(number: int) -> None:
         chooser = random.Random(number)  # noqa: S311 - repeatable
         with contextlib.closing(Store.at(backend.url, pool_size=1, pause=conflicts.append)) as store:
-            for _ in range(ROUNDS):
-                chosen = chooser.sample(keys, 30)
-                enqueued = store.run(enqueue_many(keyed_jobs(chosen)))
+            for keys in rounds:
+                next_round.wait(20)
+                enqueued = store.run(enqueue_many(keyed_jobs(chooser.sample(keys, len(keys)))))
                 found.append({job.id for job in enqueued})
 
     at_once(enqueue_shuffled)
 
-    assert len(found) == THREADS * ROUNDS
+    assert len(found) == THREADS * len(rounds)
     if backend.name == "postgres":  # which locks nothing but the keys themselves
         assert conflicts == []
     rows = backend.rows("select unique_key, id from stagepost_job")
-    assert sorted(key for key, _ in rows) == sorted(keys)
+    assert sorted(key for key, _ in rows) == sorted(key for keys in rounds for key in keys)
     assert set().union(*found) == {str(job_id) for _, job_id in rows}
+
+
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+def test_unique_keys_are_taken_in_one_order_whatever_the_order_they_are_given_in(backend: Backend) -> None:
+    """F29: who waits for the first key has not taken the second, so that the other can go on."""
+    conflicts: list[float] = []
+    with (
+        contextlib.closing(Store.at(backend.url, pool_size=2, pause=conflicts.append)) as store,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with store.transaction() as connection:
+            store.drive(enqueue_many(keyed_jobs(["first"])), connection)
+            waiting = pool.submit(store.run, enqueue_many(keyed_jobs(["second", "first"])))
+            wait_until(lambda: bool(backend.rows(WAITING)), "the other to wait", seconds=10)
+            store.drive(enqueue_many(keyed_jobs(["second"])), connection)
+        found = waiting.result(20)
+
+    assert conflicts == []
+    assert [job.is_new for job in found] == [False, False]
 
 
 def test_settling_and_renewing_the_same_jobs_in_any_order_never_fails(backend: Backend) -> None:

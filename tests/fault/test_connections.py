@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pymysql
 import pytest
 
+from stagepost.client import App
 from stagepost.errors import StoreUnavailable
 from stagepost.store import Store
 from stagepost.store.health import ping
 from stagepost.store.store import CALL_SECONDS
 from tests.fault.arena import LEASE, Arena
-from tests.fault.backends import SERVERS, Backend
+from tests.fault.backends import SERVERS, Backend, execute
 from tests.fault.leaks import Footprint, no_bigger_than, no_open_transaction, pools_empty
 from tests.fault.proxy import FaultProxy
+from tests.services.processes import wait_until
 
 on_servers = pytest.mark.parametrize("backend", SERVERS, indirect=True)
 SESSIONS_ENDED = 150
+IDLE = 3
 NOTICED_SECONDS = 20.0
 
 
@@ -56,6 +59,62 @@ def end_sessions(arena: Arena, number: int) -> int:
             ended += 1
         time.sleep(0.01)
     return ended
+
+
+class Unlucky(Exception):
+    """What the body of a transaction raises for reasons of its own."""
+
+
+@pytest.fixture
+def app(backend: Backend) -> Iterator[App]:
+    with contextlib.closing(App(backend.url, auto_migrate=False)) as app:
+        yield app
+
+
+@on_servers
+@pytest.mark.parametrize("lender", ["app", "store"])
+def test_connections_that_were_ended_while_idle_are_replaced_without_an_error(
+    backend: Backend, app: App, lender: str
+) -> None:
+    """F20: all of a pool's at once, as a restart of the server or a firewall does it."""
+    transaction = app.transaction if lender == "app" else app.store.transaction
+    with contextlib.ExitStack() as all_at_once:
+        for _ in range(IDLE):
+            all_at_once.enter_context(transaction())
+    assert end_all_sessions(backend) == IDLE
+
+    with transaction() as first, transaction() as second:
+        answers = [execute(getattr(tx, "raw", tx), "select 7") for tx in (first, second)]
+
+    assert answers == [[(7,)], [(7,)]]
+
+
+@on_servers
+def test_the_error_of_a_body_is_raised_as_it_is_though_its_connection_died(backend: Backend, app: App) -> None:
+    unlucky = Unlucky()
+
+    def fail_without_a_connection() -> None:
+        with app.transaction() as tx:
+            execute(tx, "insert into ledger (job_id, attempt, effect, at) values ('lost', 1, 'done', 0)")
+            assert end_all_sessions(backend) == 1
+            raise unlucky
+
+    with pytest.raises(Unlucky) as caught:
+        fail_without_a_connection()
+
+    assert caught.value is unlucky
+    assert app.users_store.pool.in_use == 0
+    with app.transaction() as tx:
+        assert execute(tx, "select count(*) from ledger") == [(0,)]
+
+
+def end_all_sessions(backend: Backend) -> int:
+    """End every session but the tests' own, and wait until they are gone; returns how many there were."""
+    sessions = backend.open_sessions()
+    for session in sessions:
+        backend.end_session(session[0])
+    wait_until(lambda: not backend.open_sessions(), "the sessions to end", seconds=10)
+    return len(sessions)
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)

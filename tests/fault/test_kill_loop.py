@@ -1,26 +1,36 @@
-"""F5: workers are killed again and again while thousands of jobs run."""
+"""F5: workers are killed again and again while thousands of jobs run, with limits and without."""
 
 from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import msgspec
 import pytest
 
 from stagepost.store.jobs import restart
-from tests.fault.arena import Arena
+from stagepost.store.queues import set_limits
+from tests.fault.arena import Arena, jobs_of
 from tests.fault.nursery import WorkerProcess
+from tests.fault.oracle import HOLDING_SLOTS
+from tests.fault.records import JobRow, Sample
 
 WORKERS = 4
 LIFE_SECONDS = (0.1, 0.5)
 MIX = {"transfer": 6, "transfer_flaky": 2, "transfer_async": 1, "note": 4, "note_async": 4, "note_flaky": 2}
 BACKLOG = 300
+LASTING = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+KEYS = {"two at once": 2, "three at once": 3}
+LIMITED_QUEUE, MOST_RUNNING = "limited", 4
 
 
-@pytest.mark.parametrize("kills", [200, pytest.param(5000, marks=[pytest.mark.nightly, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("kills", [200, pytest.param(5000, marks=LASTING)])
 def test_kills_without_end_lose_nothing_and_double_nothing(arena: Arena, kills: int) -> None:
     with arena.sampling():
-        kill_workers(arena, kills)
+        kill_workers(arena, kills, keep_busy)
         arena.start_worker()
         arena.start_worker()
         arena.wait_for_end(seconds=60)
@@ -32,14 +42,49 @@ def test_kills_without_end_lose_nothing_and_double_nothing(arena: Arena, kills: 
     assert {job.state for job in arena.verify(grace_us=4_000_000).jobs.values()} == {"completed"}
 
 
-def kill_workers(arena: Arena, number: int) -> None:
+@pytest.mark.parametrize("kills", [25, pytest.param(1000, marks=LASTING)])
+def test_no_limit_is_exceeded_while_workers_are_killed(arena: Arena, kills: int) -> None:
+    """A dead worker's jobs count until they are rescued, and not for longer."""
+    queues = ["default", LIMITED_QUEUE]
+    arena.operate(set_limits(LIMITED_QUEUE, max_running=MOST_RUNNING, rate=None, actor="the test"))
+    with arena.sampling(seconds=0.02):
+        kill_workers(arena, kills, keep_limits_busy, queues=queues)
+        arena.start_worker(queues=queues)
+        arena.start_worker(queues=queues)
+        arena.wait_for_end(seconds=60)
+
+    evidence = arena.verify(grace_us=4_000_000)
+    assert sum(job.crashes for job in evidence.jobs.values()) > kills / 4
+    assert most_at_once(evidence.samples, lambda job: job.limit_key, HOLDING_SLOTS) == KEYS
+    assert most_at_once(evidence.samples, lambda job: job.queue, {"running"})[LIMITED_QUEUE] == MOST_RUNNING
+
+
+def keep_limits_busy(arena: Arena) -> None:
+    """More jobs than the limits let through, but not so many that they take long once the killing is over."""
+    [(live,)] = arena.backend.rows("select count(*) from stagepost_job")
+    if live < 40:
+        arena.enqueue("transfer", 10, queue=LIMITED_QUEUE, seconds=0.05)
+        for key, limit in KEYS.items():
+            jobs = jobs_of("transfer", 10, seconds=0.05)
+            arena.submit([msgspec.structs.replace(job, limit_key=key, limit=limit) for job in jobs])
+
+
+def most_at_once(samples: Iterable[Sample], group: Callable[[JobRow], str | None], states: set[str]) -> dict[str, int]:
+    """The largest number of jobs in these states that any sample has, by group."""
+    most: Counter[str] = Counter()
+    for sample in samples:
+        most |= Counter(name for job in sample.jobs.values() if job.state in states and (name := group(job)))
+    return dict(most)
+
+
+def kill_workers(arena: Arena, number: int, produce: Callable[[Arena], None], **options: Any) -> None:
     """Keep some workers alive and busy, kill each after a random time."""
     workers: dict[WorkerProcess, float] = {}
     kills = 0
     while kills < number:
-        keep_busy(arena)
+        produce(arena)
         while len(workers) < WORKERS:
-            workers[arena.start_worker()] = time.monotonic() + arena.random.uniform(*LIFE_SECONDS)
+            workers[arena.start_worker(**options)] = time.monotonic() + arena.random.uniform(*LIFE_SECONDS)
         time.sleep(max(0.0, min(workers.values()) - time.monotonic()))  # the moment is what is tried here
         for worker in [worker for worker, due in workers.items() if due <= time.monotonic()]:
             worker.kill()

@@ -22,14 +22,24 @@ SOUND = JobRow(
     failures=1,
     crashes=0,
     max_attempts=5,
-    owner="w2",
     key=None,
+    limit_key=None,
+    limit=None,
+    owner="w2",
     lease_left_us=None,
     waited_us=None,
     error=None,
     reason=None,
 )
 RUNNING = replace(SOUND, state="running", lease_left_us=500_000)
+LIMITED = replace(SOUND, limit_key="k", limit=1)
+TWO_RUNNING = Sample({"a": RUNNING, "b": replace(RUNNING, id="b")})
+TWO_OF_A_KEY = Sample(
+    {
+        "a": replace(LIMITED, state="running", lease_left_us=500_000),
+        "b": replace(LIMITED, id="b", state="queued"),
+    }
+)
 
 
 def evidence(*jobs: JobRow, **facts: Any) -> Evidence:
@@ -123,10 +133,35 @@ def test_a_sound_run_has_no_violation() -> None:
         ),
         pytest.param("I15", evidence(runs=[("s", 1, "a"), ("s", 1, "a")]), id="a schedule fired twice"),
         pytest.param("I15", evidence(runs=[("s", 1, "b")]), id="a firing has no job"),
+        pytest.param(
+            "I17",
+            evidence(LIMITED, replace(LIMITED, id="b"), failures=[], samples=[TWO_OF_A_KEY]),
+            id="a limit key let two through",
+        ),
+        pytest.param(
+            "I17",
+            evidence(SOUND, replace(SOUND, id="b"), samples=[TWO_RUNNING], queue_limits={"default": 1}),
+            id="too many of a queue ran",
+        ),
+        pytest.param(
+            "I17",
+            evidence(SOUND, replace(SOUND, id="b"), samples=[TWO_RUNNING], queue_limits={"*": 1}),
+            id="too many of all queues ran",
+        ),
     ],
 )
 def test_a_planted_violation_is_named(invariant: str, planted: Evidence) -> None:
     assert set(violations(planted)) == {invariant}
+
+
+def test_jobs_within_their_limits_are_no_violation() -> None:
+    pair = [replace(LIMITED, limit=2), replace(LIMITED, id="b", limit=2)]
+    running = Sample({job.id: replace(job, state="running", lease_left_us=500_000) for job in pair})
+    waiting = Sample({"a": running.jobs["a"], "b": replace(pair[1], state="blocked")})
+
+    within = evidence(*pair, samples=[running, waiting], queue_limits={"default": 2, "*": 2, "other": 1})
+
+    assert violations(within) == {}
 
 
 def test_an_operators_action_excuses_a_change_of_what_had_ended() -> None:

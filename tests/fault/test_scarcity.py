@@ -1,10 +1,11 @@
-"""F30, F35: too few connections, and no room on the disk."""
+"""F10, F30, F35: no processor to be had, too few connections, and no room on the disk."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from stagepost.errors import StoreUnavailable
 from stagepost.store import Store
 from stagepost.store.jobs import enqueue_many
 from tests.fault.arena import Arena, jobs_of
-from tests.fault.backends import Backend, opened, sqlite_url
+from tests.fault.backends import NAMES, Backend, opened, sqlite_url
 from tests.fault.nursery import Nursery
 from tests.fault.servers import PrivatePostgres
 from tests.services.fixtures import give_up_on
@@ -26,7 +27,50 @@ FEW = 12
 RESERVED = {"max_connections": str(FEW), "superuser_reserved_connections": "1", "fsync": "off"}
 DISK, FILLER = 12_000_000, 6_000_000
 """SQLite's journal alone grows to four million bytes before it is emptied."""
+HOG = """
+import contextlib, os, sys
+with contextlib.suppress(PermissionError):
+    os.nice(int(sys.argv[1]))
+while True:
+    pass
+"""
+LASTING = [pytest.mark.nightly, pytest.mark.timeout(600)]
+SPINNERS = 4
+"""Handlers in one worker that compute without a pause."""
 LONG = '{"trace_id": "' + "x" * 20_000 + '"}'
+
+
+@pytest.mark.parametrize(
+    ("backend", "lease", "niceness"),
+    [("postgres", 5, 0), *(pytest.param(name, 30, -5, marks=LASTING) for name in NAMES)],
+    indirect=["backend"],
+)
+def test_a_worker_without_a_processor_to_itself_keeps_its_leases(arena: Arena, lease: int, niceness: int) -> None:
+    """F10: other processes take every core, and handlers of its own the interpreter, for two leases."""
+    jobs = arena.enqueue("transfer_spinning", SPINNERS, seconds=2 * lease)
+    arena.start_worker(lease=lease, prefetch=0)
+    arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
+    arena.start_worker(lease=lease, tasks=["note"])  # it would rescue them
+
+    with arena.sampling(), busy_machine(niceness):
+        arena.wait_for_end(jobs, seconds=4 * lease)
+
+    evidence = arena.verify()
+    assert {(job.attempt, job.crashes, job.state) for job in evidence.jobs.values()} == {(1, 0, "completed")}
+
+
+@contextlib.contextmanager
+def busy_machine(niceness: int) -> Iterator[None]:
+    """Two processes per core that never pause; a negative niceness puts them before others, where that is allowed."""
+    command = [sys.executable, "-c", HOG, str(niceness)]
+    hogs = [subprocess.Popen(command) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        yield
+        assert [hog.poll() for hog in hogs] == [None] * len(hogs)
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
 
 
 @pytest.mark.parametrize("size", [1, 2])

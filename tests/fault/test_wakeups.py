@@ -1,6 +1,6 @@
 """Wake-ups bring jobs to idle workers at once, survive what happens to their connection, and are never needed (F39).
 
-The workers here look for jobs once a minute: what is run within a test was brought by a wake-up.
+The workers here look for jobs once a minute (`wakeups.py`): what is run within a test was brought by a wake-up.
 """
 
 from __future__ import annotations
@@ -8,125 +8,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from stagepost import App, Settings, Worker
-from stagepost.model.identity import new_id
-from stagepost.model.job import NewJob
+from stagepost import Worker
 from stagepost.store import Store
-from stagepost.store.migrate import migrate
-from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
+from stagepost.transport.postgres import PostgresWakeups
 from stagepost.worker.claimer import EMPTY_SECONDS
 from tests.fault.pgbouncer import PACKAGES, PgBouncer
 from tests.fault.proxy import FaultProxy
+from tests.fault.wakeups import (
+    MINUTE,
+    SOON,
+    Signal,
+    app_at,
+    enqueue_in_another_app,
+    enqueue_in_another_process,
+    greeting,
+    listening,
+    opened,
+    until,
+    working,
+)
 from tests.services import debian
 from tests.services.locate import missing_is_failure
 from tests.services.processes import wait_until
-
-MINUTE = 60.0
-SOON = 20.0
-"""A deadline, not an expectation: far less than a minute, and enough for a busy machine."""
 
 LISTENING = (
     "select pid from pg_stat_activity where datname = current_database() and query = 'listen stagepost' "
     "and state = 'idle'"
 )
-
-
-class Signal:
-    """Says that a handler ran, on any loop or thread."""
-
-    def __init__(self) -> None:
-        self._ran = threading.Event()
-
-    def set(self) -> None:
-        self._ran.set()
-
-    async def come(self) -> None:
-        assert await asyncio.to_thread(self._ran.wait, SOON), "no wake-up came"
-        self._ran.clear()
-
-
-class Ear:
-    """Counts wake-ups, and waits for the next."""
-
-    def __init__(self) -> None:
-        self._heard = threading.Semaphore(0)
-
-    def wake(self) -> None:
-        self._heard.release()
-
-    def hears(self) -> None:
-        assert self._heard.acquire(timeout=SOON), "no wake-up came"
-
-    @property
-    def is_quiet(self) -> bool:
-        return not self._heard.acquire(blocking=False)
-
-
-@contextlib.contextmanager
-def listening(wakeups: PostgresWakeups) -> Iterator[Ear]:
-    ear = Ear()
-    wakeups.start(ear.wake)
-    try:
-        ear.hears()  # of its own start
-        yield ear
-    finally:
-        wakeups.stop()
-
-
-def app_at(url: str, ran: Callable[[], None] = lambda: None, **settings: Any) -> App:
-    given = {"poll_shortest": MINUTE, "poll_longest": MINUTE, **settings}
-    app = App(settings=Settings(database_url=url, **given))
-
-    @app.task(name="greet", queue="mail")
-    async def greet(name: str) -> None:
-        ran()
-
-    return app
-
-
-def greeting(app: App, name: str = "Ann") -> NewJob:
-    return app.registry.get("greet").job(name)
-
-
-@contextlib.contextmanager
-def opened(*apps: App) -> Iterator[None]:
-    try:
-        migrate(apps[0].store)
-        yield
-    finally:
-        for app in apps:
-            app.close()
-
-
-@contextlib.asynccontextmanager
-async def working(app: App, **options: Any) -> AsyncIterator[Worker]:
-    """A worker that hears, has looked for jobs in vain, and would look again in a minute."""
-    worker = Worker(app, **options)
-    running = asyncio.create_task(worker.run())
-    try:
-        await until(lambda: worker.claimer.empty_passes > 0 and worker.wakeups.is_hearing)
-        passes = worker.claimer.empty_passes
-        worker.claimer.wake()  # so that the pass which the start of hearing brings is over, too
-        await until(lambda: worker.claimer.empty_passes > passes)
-        yield worker
-    finally:
-        worker.stop()
-        await running
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    await asyncio.to_thread(wait_until, condition, "the worker to be ready", seconds=SOON)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -148,27 +65,6 @@ def url_of(name: str, request: pytest.FixtureRequest, folder: Path) -> str:
             return f"sqlite:///{folder}/wakeups.db"
         case _:
             return str(request.getfixturevalue(f"{name}_database"))
-
-
-@pytest.fixture
-def heard(postgres_database: str) -> Iterator[Callable[[], list[str]]]:
-    """What was sent on the channel since the last question, in the order of the commits."""
-    with contextlib.closing(Store.at(postgres_database)) as store:
-        migrate(store)
-    with psycopg.connect(postgres_database, autocommit=True) as ear, psycopg.connect(postgres_database) as mouth:
-        ear.execute("listen stagepost")
-
-        def ask() -> list[str]:
-            mouth.execute("select pg_notify('stagepost', 'end')")
-            mouth.commit()
-            payloads: list[str] = []
-            for notification in ear.notifies(timeout=SOON):
-                if notification.payload == "end":
-                    return [payload for payload in payloads if not payload.startswith(PROBE_PREFIX)]
-                payloads.append(notification.payload)
-            raise AssertionError("nothing arrives")
-
-        yield ask
 
 
 async def test_an_idle_worker_runs_what_another_process_enqueues_at_once(shared_url: str) -> None:
@@ -254,94 +150,6 @@ async def test_a_storm_of_wake_ups_for_nothing_does_not_become_a_storm_of_claims
                 await asyncio.sleep(0)
 
             assert loop.time() - start > 9 * EMPTY_SECONDS
-
-
-def test_postgres_is_told_once_for_a_statement_with_many_jobs(
-    postgres_database: str, heard: Callable[[], list[str]]
-) -> None:
-    app = app_at(postgres_database)
-    digest = app.task(name="digest", queue="reports")(lambda: None)
-    with opened(app):
-        app.enqueue_many([*(greeting(app) for _ in range(100)), digest.job()])
-
-        assert heard() == ["mail,reports"]
-
-
-def test_postgres_is_told_of_nothing_that_cannot_be_claimed_yet(
-    postgres_database: str, heard: Callable[[], list[str]]
-) -> None:
-    app = app_at(postgres_database)
-    later = app.task(name="later")(lambda: None)
-    one_by_one = app.task(name="one_by_one", max_running=1)(lambda: None)
-    with opened(app):
-        later.using(delay=5).enqueue()
-        one_by_one.enqueue()
-        assert heard() == []
-
-        app.client.enqueue_many([later.using(delay=5).job(), greeting(app)])
-        assert heard() == ["mail"]
-
-
-def test_a_list_of_queues_too_long_for_a_notification_tells_everybody(
-    postgres_database: str, heard: Callable[[], list[str]]
-) -> None:
-    app = app_at(postgres_database)
-    wakeups = PostgresWakeups(app.store.database.connect, ["unrelated"])
-    names = [f"{number:0190}" for number in range(50)]
-    jobs = [NewJob(id=new_id(), task_name="greet", payload="{}", queue_name=name) for name in names]
-    with opened(app), listening(wakeups) as ear:
-        app.client.enqueue_many(jobs)
-
-        assert heard() == [""]
-        ear.hears()
-
-
-def test_postgres_is_told_of_a_callers_job_when_the_caller_commits(
-    postgres_database: str, heard: Callable[[], list[str]]
-) -> None:
-    app = app_at(postgres_database)
-    with opened(app), psycopg.connect(postgres_database) as tx:
-        app.client.enqueue(greeting(app), tx=tx)
-        app.client.enqueue(greeting(app), tx=tx)
-        assert heard() == []
-
-        tx.commit()
-        assert heard() == ["mail"]
-
-
-def test_postgres_is_told_nothing_of_a_caller_that_rolls_back(
-    postgres_database: str, heard: Callable[[], list[str]]
-) -> None:
-    app = app_at(postgres_database)
-    with opened(app), psycopg.connect(postgres_database) as tx:
-        app.client.enqueue(greeting(app), tx=tx)
-        tx.rollback()
-
-        assert heard() == []
-
-
-def test_postgres_is_told_nothing_where_wake_ups_are_off(
-    postgres_database: str, heard: Callable[[], list[str]]
-) -> None:
-    app = app_at(postgres_database, wakeups=False)
-    with opened(app):
-        app.client.enqueue(greeting(app))
-
-        assert heard() == []
-
-
-def test_a_transaction_does_not_tell_while_others_do_that_would_hold_up_its_commit(
-    postgres_database: str, heard: Callable[[], list[str]]
-) -> None:
-    app = app_at(postgres_database)
-    with opened(app), psycopg.connect(postgres_database) as others:
-        others.execute("select pg_try_advisory_xact_lock(736475017, number) from generate_series(0, 511) as number")
-        app.client.enqueue(greeting(app))
-        assert heard() == []
-
-        others.commit()
-        app.client.enqueue(greeting(app))
-        assert heard() == ["mail"]
 
 
 async def test_a_listener_whose_session_is_ended_listens_again_within_five_seconds(
@@ -437,14 +245,3 @@ async def test_behind_a_pooler_a_worker_warns_and_finds_jobs_by_polling(
         worker.stop()
         await running
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-
-
-def enqueue_in_another_app(url: str) -> None:
-    producer = app_at(url)
-    with contextlib.closing(producer):
-        producer.client.enqueue(greeting(producer))
-
-
-def enqueue_in_another_process(url: str) -> None:
-    program = f"from tests.fault.test_wakeups import enqueue_in_another_app; enqueue_in_another_app({url!r})"
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2], timeout=SOON)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
@@ -40,6 +40,8 @@ class Call(NamedTuple):
 
     step: Step
     statements: tuple[str, ...]
+    is_alone: bool = False
+    """A statement without a transaction around it: what it does, it also commits."""
 
 
 class Trap(Protocol):
@@ -83,23 +85,36 @@ class TrappedConnection:
         self._trap = trap
         self._dialect = dialect
         self._statements: tuple[str, ...] = ()
+        self._is_begun = False
+        self.is_pooled = connection.is_pooled
         self.raw = TrappedRaw(connection, self._around) if trap.sees_handlers else connection.raw
 
     def execute(self, sql: str, parameters: Any) -> Rows:
-        self._statements += (name_of(sql, self._dialect),)
+        self._remember(sql)
         with self._around(Step.EXECUTE):
             return self._connection.execute(sql, parameters)
 
+    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        self._remember(sql)
+        with self._around(Step.EXECUTE):
+            return self._connection.load(sql, rows)
+
+    def _remember(self, sql: str) -> None:
+        before = self._statements if self._is_begun else ()
+        self._statements = (*before, name_of(sql, self._dialect))
+
     def begin(self, **options: Any) -> None:
-        self._statements = ()
+        self._statements, self._is_begun = (), True
         with self._around(Step.BEGIN):
             self._connection.begin(**options)
 
     def commit(self) -> None:
+        self._is_begun = False
         with self._around(Step.COMMIT):
             self._connection.commit()
 
     def rollback(self) -> None:
+        self._is_begun = False
         with self._around(Step.ROLLBACK):
             self._connection.rollback()
 
@@ -111,7 +126,8 @@ class TrappedConnection:
 
     def _around(self, step: Step) -> contextlib.AbstractContextManager[None]:
         statements = self._statements if self._statements or step is not Step.COMMIT else (HANDLER,)
-        return self._trap.around(Call(step, statements), self._connection)
+        is_alone = step is Step.EXECUTE and not self._is_begun
+        return self._trap.around(Call(step, statements, is_alone), self._connection)
 
 
 class TrappedRaw:
@@ -194,7 +210,8 @@ class Suicide:
     @contextlib.contextmanager
     def around(self, call: Call, _connection: Any) -> Iterator[None]:
         due = False
-        if call.step is self.point.step and self.point.statement in call.statements:
+        step = Step.COMMIT if call.is_alone else call.step
+        if step is self.point.step and self.point.statement in call.statements:
             self.seen += 1
             due = self.seen == self.point.nth
         if due and self.point.moment is Moment.BEFORE:

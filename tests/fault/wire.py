@@ -48,7 +48,8 @@ class RawConversation:
 class PostgresConversation:
     """PostgreSQL, simple and extended protocol: an answer ends with ReadyForQuery.
 
-    Sees the text in Query, in Parse, and where a prepared statement that was parsed under a name is bound.
+    Sees the text in Query, in Parse, and where a prepared statement that was parsed under a name is bound. One that
+    writes and has no transaction around it is a commit as well, and is called so.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,7 @@ class PostgresConversation:
         self._is_encrypted = False
         self._encryption_answers = 0
         self._prepared: dict[bytes, bytes] = {}
+        self._is_begun = False
         self._from_client = bytearray()
         self._from_server = bytearray()
 
@@ -84,17 +86,23 @@ class PostgresConversation:
             if kind in b"QSF":  # Query, Sync, FunctionCall
                 self._asked += 1
             if kind == b"Q":
-                yield Statement(body.rstrip(b"\0"), self._asked)
+                yield Statement(self._seen(body.rstrip(b"\0")), self._asked)
             elif kind == b"P":
                 name, text, *_ = body.split(b"\0")
                 if name:
                     self._prepared[name] = text
                 else:
-                    yield Statement(text, self._asked + 1)  # at the Sync that follows
+                    yield Statement(self._seen(text), self._asked + 1)  # at the Sync that follows
             elif kind == b"B":
                 _portal, name, *_ = body.split(b"\0")
                 if name in self._prepared:
-                    yield Statement(self._prepared[name], self._asked + 1)
+                    yield Statement(self._seen(self._prepared[name]), self._asked + 1)
+
+    def _seen(self, text: bytes) -> bytes:
+        word = text.split(maxsplit=1)[0].lower() if text.strip() else b""
+        if word in {b"begin", b"commit", b"rollback"}:
+            self._is_begun = word == b"begin"
+        return b"commit of " + text if word == b"with" and not self._is_begun else text
 
 
 class MysqlConversation:

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from stagepost.client import App
 from stagepost.config.logging import configure_logging
+from stagepost.upkeep.batch_keeper import BatchKeeper
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.worker import Worker
 
@@ -31,12 +32,16 @@ class QuickWorker(Worker):
             if isinstance(service, Rescuer):
                 service.interval = 0.2
                 service._margin = timedelta(seconds=0.2)
+            if isinstance(service, BatchKeeper):
+                service.interval = 0.3
 
 
 def main() -> None:
     """Run until told to stop."""
     configure_logging()
     faulthandler.register(signal.SIGUSR2, chain=False)  # for whoever looks into a hang
+    import tests.fault.families
+    import tests.fault.uploads  # noqa: F401 - both register tasks
     from tests.fault.tasks import app, configure
 
     configure()

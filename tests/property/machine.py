@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stagepost.errors import JobError
 from stagepost.model.job import LeasedJob, NewJob, microseconds
 from stagepost.model.outcome import Completed, Outcome
-from stagepost.store import history, jobs, leases, queues
+from stagepost.store import counting, history, jobs, leases, queues
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from tests.property.model import ALL_QUEUES, CRASHES_ALLOWED, Model
@@ -274,6 +274,10 @@ class JobMachine(RuleBasedStateMachine):
     def unblock(self) -> None:
         self.same(lambda: self.world.run(leases.unblock()), self.model.unblock)
 
+    @rule(most=st.sampled_from([1, 3, MANY]))
+    def fold(self, most: int) -> None:
+        self.world.run(counting.fold(most=most))
+
     @rule(older=st.sampled_from([0, 60]), limit_keys_too=st.booleans())
     def prune(self, older: int, limit_keys_too: bool) -> None:
         there = set(self.model.ended)
@@ -327,6 +331,9 @@ class JobMachine(RuleBasedStateMachine):
         rows, expected = self.world.rows(), expected_rows(self.model)
         for table, held in rows.tables.items():
             assert held == expected.tables[table], f"{table} is not as the model says"
+        counts = self.world.run(counting.count_by_queue())
+        numbers = {(queue, state): jobs for queue, states in counts.items() for state, jobs in states.items() if jobs}
+        assert numbers == self.model.counts(), "the counts are not as the model says"
         self.check_invariants_of_rows(rows)
         self.removed_ever = (self.removed_ever | self.removed) - set(rows.attempts())
         self.before, self.removed, self.is_sound = rows, set(), True

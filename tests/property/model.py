@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -86,6 +87,10 @@ class Model:
     """Every job that was stored, as often as it was: one that was pruned may be asked for again."""
     ends: list[str] = field(default_factory=list)
     """Every job that ended, as often as it did."""
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many jobs there are, by queue and state."""
+        return dict(Counter((job.queue_name, job.state) for job in (*self.live.values(), *self.ended.values())))
 
     # ---- asking for jobs
 

@@ -103,7 +103,7 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
         "",
     ),
     "a renewal is not fenced by its owner": ("renew_leases", " and locked_by = :owner", ""),
-    "a crash is not counted": ("reschedule_jobs", "crashes + (change.value ->> 'crashes')", "crashes"),
+    "a crash is not counted": ("reschedule_jobs", "crashes + coalesce(change.value ->> 'crashes', 0)", "crashes"),
     "a request to stop is forgotten": ("reschedule_jobs", "and cancel_requested_at is null", ""),
     "a due job passes its limit": ("promote_due_jobs", "else 'blocked'", "else 'queued'"),
     "a paused queue goes on": ("claim_jobs", "and paused_at is not null", "and paused_at < 0"),
@@ -113,7 +113,16 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
         "where not exists",
         "where 1 or not exists",
     ),
-    "a restart is recorded wrongly": ("restart_jobs", "select id, state\n", "select id, 'lost'\n"),
+    "a restart is recorded wrongly": ("restart_jobs", "select id, state, ", "select id, 'lost', "),
+    "a job is enqueued and not counted": ("insert_job", "else state end, 1", "else state end, 0"),
+    "an end is not counted": ("end_jobs", "ended.state, count(*)", "ended.state, 0"),
+    "a move is dropped": ("record_moves", "from json_each(:moves)", "from json_each(:moves) where 0"),
+    "a fold loses what went away": ("fold_moves", "having sum(jobs) <> 0", "having sum(jobs) > 0"),
+    "a move is folded again": (
+        "fold_moves",
+        "delete from stagepost_move\nwhere id",
+        "delete from stagepost_move\nwhere -id",
+    ),
 }
 """Planted by name: the statement, what is replaced in it, and by what."""
 

@@ -12,6 +12,7 @@ from tests.services import debian
 from tests.services.locate import (
     SERVICES,
     Location,
+    Programs,
     Service,
     ServiceUnusable,
     Source,
@@ -25,7 +26,7 @@ BY_NAME = {service.name: service for service in SERVICES}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: a missing service is a failure in CI, an unusable address always."""
     parser = argparse.ArgumentParser(prog="python -m tests.services", description=__doc__)
-    parser.add_argument("--no-install", action="store_true", help="never install server packages")
+    parser.add_argument("--no-install", action="store_true", help="never install packages")
     parser.add_argument("names", nargs="*", metavar="service", help=f"one of {', '.join(BY_NAME)}; all if none")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in BY_NAME]:
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(results) else 1
 
 
-def report(service: Service[Any], *, may_install: bool) -> bool:
+def report(service: Service[Any] | Programs, *, may_install: bool) -> bool:
     """Say where the service comes from; False if the run should fail for lack of it."""
     try:
         location = _provide(service, may_install=may_install)
@@ -50,7 +51,7 @@ def report(service: Service[Any], *, may_install: bool) -> bool:
     return not missing_is_failure()
 
 
-def _provide(service: Service[Any], *, may_install: bool) -> Location:
+def _provide(service: Service[Any] | Programs, *, may_install: bool) -> Location:
     location = locate(service)
     if location.source is not Source.MISSING or not (may_install and debian.can_install()):
         return location

@@ -12,7 +12,9 @@ from tests.services.locate import (
     POSTGRES,
     RABBITMQ,
     REDIS,
+    SPIN,
     AnyServer,
+    Programs,
     Service,
     Source,
     locate,
@@ -61,6 +63,15 @@ def mariadb_database(mariadb_server: MariadbServer) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def spin(pytestconfig: pytest.Config) -> None:
+    """Demand the model checker and the compiler that it needs."""
+    location = locate(SPIN)
+    if location.source is Source.MISSING:
+        give_up_on(SPIN, location.detail, pytestconfig)
+    pytestconfig.stash[USED][SPIN.name] = location.detail
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[USED] = {}
 
@@ -72,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.line(f"{name}: {detail}")
 
 
-def give_up_on(service: Service[Any], reason: str, config: pytest.Config) -> NoReturn:
+def give_up_on(service: Service[Any] | Programs, reason: str, config: pytest.Config) -> NoReturn:
     """Skip the test with the command that would help; in continuous integration, fail it."""
     message = f"{reason}. To fix it: {service.remedy}"
     config.stash[USED][service.name] = f"NOT TESTED: {message}"

@@ -1,4 +1,4 @@
-"""Where each service comes from: environment, standard port, private instance, or nowhere."""
+"""Where each service comes from: environment, standard port, private instance, installed programs, or nowhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from tests.services import debian, mariadb, postgres, rabbitmq, redis
-from tests.services.processes import PrivateServer
+from tests.services.processes import PrivateServer, find_program
 from tests.services.server import Server
 
 AnyServer = TypeVar("AnyServer", bound=Server)
@@ -19,6 +19,7 @@ class Source(Enum):
     ENVIRONMENT = "environment"
     RUNNING = "running"
     PRIVATE = "private"
+    INSTALLED = "installed"
     MISSING = "missing"
 
 
@@ -44,6 +45,19 @@ class Service(Generic[AnyServer]):
     @property
     def remedy(self) -> str:
         return f"`{debian.install_command(self.packages)}`, or set {self.variable}"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Programs that tests run and that are no server; `packages` has them all."""
+
+    name: str
+    programs: tuple[str, ...]
+    packages: tuple[str, ...]
+
+    @property
+    def remedy(self) -> str:
+        return f"`{debian.install_command(self.packages)}`"
 
 
 @dataclass(frozen=True)
@@ -87,11 +101,27 @@ RABBITMQ = Service(
     refusal=rabbitmq.refusal,
     packages=("rabbitmq-server",),
 )
-SERVICES: tuple[Service[Any], ...] = (POSTGRES, MARIADB, REDIS, RABBITMQ)
+SPIN = Programs(
+    name="spin",
+    programs=("spin", "gcc"),
+    packages=("spin", "gcc", "libc6-dev"),
+)
+SERVICES: tuple[Service[Any] | Programs, ...] = (POSTGRES, MARIADB, REDIS, RABBITMQ, SPIN)
 
 
-def locate(service: Service[AnyServer]) -> Location:
-    """Find a usable server, or say that a private one can be started, or why there is none."""
+def locate(service: Service[Any] | Programs) -> Location:
+    """Find a usable server or the programs, or say that a private one can be started, or why there is none."""
+    return _locate_programs(service) if isinstance(service, Programs) else _locate_server(service)
+
+
+def _locate_programs(wanted: Programs) -> Location:
+    found = {name: find_program(name) for name in wanted.programs}
+    if missing := [name for name, path in found.items() if path is None]:
+        return Location(Source.MISSING, f"{' and '.join(missing)} not installed")
+    return Location(Source.INSTALLED, " and ".join(map(str, found.values())))
+
+
+def _locate_server(service: Service[Any]) -> Location:
     if url := os.environ.get(service.variable):
         if reason := service.refusal(url):
             raise ServiceUnusable(f"{service.name}: {service.variable} is set but unusable: {reason}")

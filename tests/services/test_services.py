@@ -14,7 +14,7 @@ import pytest
 from tests.services import debian, mariadb, redis
 from tests.services.__main__ import main, report
 from tests.services.fixtures import USED, give_up_on
-from tests.services.locate import Service, ServiceUnusable, Source, locate, open_server
+from tests.services.locate import Programs, Service, ServiceUnusable, Source, locate, open_server
 from tests.services.mariadb import MariadbServer
 from tests.services.names import fresh_name, is_stale
 from tests.services.postgres import PostgresServer
@@ -121,6 +121,24 @@ def test_a_missing_service_is_a_failure_in_ci(monkeypatch: pytest.MonkeyPatch, p
     assert not report(redis_with(NotInstalled), may_install=False)
     with pytest.raises(pytest.fail.Exception, match="CI=true"):
         give_up_on(redis_with(NotInstalled), "not there", pytestconfig)
+
+
+def test_missing_programs_are_a_loud_skip_and_installed_like_servers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[tuple[str, ...]] = []
+    monkeypatch.setattr(debian, "can_install", lambda: True)
+    monkeypatch.setattr(debian, "install", installed.append)
+    nowhere = Programs("checker", ("sh", "no-such-checker"), ("checker", "compiler"))
+
+    assert report(nowhere, may_install=False)
+    assert installed == []
+    assert report(nowhere, may_install=True)
+    assert installed == [("checker", "compiler")]
+    said = capsys.readouterr().err
+    assert "SKIPPED: no-such-checker not installed" in said
+    assert "apt-get install --no-install-recommends -y checker compiler" in said
+    assert locate(Programs("shell", ("sh",), ())).source is Source.INSTALLED
 
 
 def test_packages_are_installed_only_where_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

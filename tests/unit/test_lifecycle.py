@@ -7,7 +7,18 @@ from itertools import product
 
 import pytest
 
-from stagepost.model.lifecycle import FINAL, LIVE, TRANSITIONS, WHEN_LIMITED, Cause, JobState, is_allowed, next_state
+from stagepost.model.lifecycle import (
+    ACTIVE,
+    FINAL,
+    LIVE,
+    TRANSITIONS,
+    WHEN_LIMITED,
+    Cause,
+    JobState,
+    class_of,
+    is_allowed,
+    next_state,
+)
 from stagepost.model.outcome import (
     CRASHES_ALLOWED,
     Abandoned,
@@ -24,12 +35,15 @@ from stagepost.model.outcome import (
 EXPECTED = """
 blocked                unblock               queued
 blocked                defer                 scheduled
+blocked                wait                  waiting
 blocked                cancel                cancelled
 scheduled              promote               queued
 scheduled              defer                 scheduled
+scheduled              wait                  waiting
 scheduled              cancel                cancelled
 queued                 claim                 running
 queued                 defer                 scheduled
+queued                 wait                  waiting
 queued                 cancel                cancelled
 running                complete              completed
 running                retry                 retrying
@@ -41,17 +55,22 @@ running                wait                  waiting
 running                cancel                cancelled
 retrying               promote               queued
 retrying               defer                 scheduled
+retrying               wait                  waiting
 retrying               cancel                cancelled
 waiting                resume                queued
 waiting                complete              completed
 waiting                complete_with_errors  completed_with_errors
 waiting                refuse                failed
+waiting                exhaust               dead_letter
 waiting                cancel                cancelled
 completed              restart               queued
 completed_with_errors  restart               queued
 failed                 restart               queued
+failed                 waive                 waived
 dead_letter            restart               queued
+dead_letter            waive                 waived
 cancelled              restart               queued
+waived                 restart               queued
 """
 LEGAL = {
     (JobState(state), Cause(cause)): JobState(after)
@@ -83,7 +102,7 @@ def test_every_state_is_either_live_or_final() -> None:
 
 
 def test_only_an_operator_leaves_a_final_state() -> None:
-    assert {cause for state, cause in TRANSITIONS if state in FINAL} == {Cause.RESTART}
+    assert {cause for state, cause in TRANSITIONS if state in FINAL} == {Cause.RESTART, Cause.WAIVE}
 
 
 def test_every_state_and_every_cause_is_used() -> None:
@@ -125,3 +144,11 @@ def test_a_limited_job_enters_the_queue_only_by_being_unblocked() -> None:
     entries = {pair for pair, after in LEGAL.items() if after is JobState.QUEUED}
     assert set(WHEN_LIMITED) == entries - {(JobState.BLOCKED, Cause.UNBLOCK)}
     assert set(WHEN_LIMITED.values()) == {JobState.BLOCKED}
+
+
+def test_queued_and_running_jobs_are_one_class_and_every_other_state_is_its_own() -> None:
+    assert class_of(JobState.QUEUED) == class_of(JobState.RUNNING) == ACTIVE
+    assert {state: class_of(state) for state in set(JobState) - {JobState.QUEUED, JobState.RUNNING}} == {
+        state: state for state in set(JobState) - {JobState.QUEUED, JobState.RUNNING}
+    }
+    assert class_of(None) is None

@@ -7,7 +7,7 @@ import msgspec
 from stagepost.model.job import LeasedJob
 from stagepost.worker.marks import COST_SHARE, COST_SHARE_WHEN_SHORT, Marks
 
-JOB = LeasedJob("id", "task", "queue", 1, 0, 0, 5, 0, 100, 200, "{}", None, None, "owner")
+JOB = LeasedJob("id", "task", "queue", 1, 0, 0, 5, 0, 100, 200, "{}", None, None, None, "owner")
 
 
 def job(priority: int, available_at: int) -> LeasedJob:

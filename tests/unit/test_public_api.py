@@ -5,18 +5,30 @@ from __future__ import annotations
 import ast
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stagepost
-from stagepost import App, AppTask, AsyncClient, Client, JobContext, JobHandle, Worker, errors
+from stagepost import App, AppTask, AsyncClient, BatchHandle, Client, Gate, JobContext, JobHandle, Worker, errors
 from stagepost.model.outcome import Outcome
 
-MACHINERY = {"AsyncStore", "Clock", "LeasedJob", "Request", "Store", "Task", "TaskDecorator"} | {
-    outcome.__name__ for outcome in typing.get_args(Outcome)
+MACHINERY = {
+    *(
+        "AsyncStore",
+        "Clock",
+        "Hints",
+        "LeasedJob",
+        "NewChild",
+        "Request",
+        "Store",
+        "Submission",
+        "Task",
+        "TaskDecorator",
+    ),
+    *(outcome.__name__ for outcome in typing.get_args(Outcome)),
 }
 """Types that public objects show to the worker; applications need not name them."""
 
@@ -45,6 +57,11 @@ def function_of(member: object) -> Callable[..., Any] | None:
     return member if inspect.isfunction(member) else None
 
 
+def iterates(member: Callable[..., Any]) -> bool:
+    """Whether it is used with `async for` instead of `await`."""
+    return typing.get_origin(typing.get_type_hints(member).get("return")) is AsyncIterator
+
+
 def types_in(annotation: Any) -> Iterator[type]:
     """Every class of ours that an annotation names."""
     if inspect.isclass(annotation) and annotation.__module__.startswith("stagepost"):
@@ -71,7 +88,11 @@ def test_every_error_can_be_imported_from_the_top() -> None:
     assert set(errors.__all__) <= set(stagepost.__all__)
 
 
-@pytest.mark.parametrize("kind", [App, AppTask, Client, JobContext, JobHandle, Worker], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [App, AppTask, BatchHandle, Client, Gate, JobContext, JobHandle, Worker],
+    ids=lambda kind: kind.__name__,
+)
 def test_what_public_methods_take_and_give_can_be_imported_from_the_top(kind: type) -> None:
     named = {
         found.__name__
@@ -118,9 +139,9 @@ def test_both_clients_methods_take_give_and_say_the_same(name: str) -> None:
     ("kind", "name"),
     [
         (kind, name)
-        for kind in (App, AppTask, JobContext, JobHandle)
+        for kind in (App, AppTask, Gate, JobContext, JobHandle)
         for name in public_members(kind)
-        if name.endswith("_async")
+        if name.endswith("_async") and not iterates(public_members(kind)[name])
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
@@ -129,3 +150,27 @@ def test_an_async_method_takes_and_gives_what_its_plain_twin_does(kind: type, na
 
     assert inspect.iscoroutinefunction(awaited)
     assert inspect.signature(plain) == inspect.signature(awaited)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in public_members(BatchHandle) if name.endswith("_async")))
+def test_a_batchs_async_methods_are_called_as_their_plain_twins_are(name: str) -> None:
+    """Types may differ: what is async takes async iterables, too."""
+    members = public_members(BatchHandle)
+    awaited, plain = members[name], members[name.removesuffix("_async")]
+
+    assert inspect.iscoroutinefunction(awaited) or inspect.isasyncgenfunction(awaited)
+    calls = [
+        [
+            (parameter.name, parameter.kind, parameter.default)
+            for parameter in inspect.signature(one).parameters.values()
+        ]
+        for one in (plain, awaited)
+    ]
+    assert calls[0] == calls[1]
+
+
+def test_what_a_batch_can_do_it_can_do_in_both_colours() -> None:
+    members = {name for name in public_members(BatchHandle) if name not in {"__init__", "key"}}
+    plain = {name for name in members if not name.endswith("_async")}
+
+    assert members == plain | {f"{name}_async" for name in plain}

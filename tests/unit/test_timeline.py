@@ -10,7 +10,8 @@ from stagepost.model.timeline import Action, timeline_of
 def job(state: JobState, **facts: object) -> Job:
     given: dict[str, object] = {
         "id": "j", "task_name": "t", "queue_name": "q", "state": state, "priority": 0, "attempt": 2, "failures": 1,
-        "crashes": 0, "max_attempts": 5, "unique_key": None, "limit_key": None, "payload": "{}", "context": None,
+        "crashes": 0, "max_attempts": 5, "unique_key": None, "limit_key": None, "batch_id": None, "item_key": None,
+        "payload": "{}", "context": None,
         "available_at": 900, "lease_until": None, "locked_by": "w2", "cancel_requested_at": None, "created_at": 100,
         "updated_at": 700, "started_at": 600, "finished_at": None, "result": None, "error": None,
     }  # fmt: skip

@@ -25,6 +25,7 @@ from stagepost.client.dead_letters import (
     require_dead,
     retry_each,
 )
+from stagepost.store.counting import count_by_state
 from stagepost.store.health import ping
 from stagepost.store.history import DEAD, DeadLetterGroup, dead_letter_groups, dead_letters
 from stagepost.store.store import Store
@@ -122,7 +123,8 @@ def _choose(store: Store, identifiers: tuple[str, ...], group: str | None, *, ev
         found = _find_group(store, group)
         pages = pages_matching(store, task_name=found.task_name, reason=found.reason)
         return Chosen(pages, found.jobs, f"{_letters(found.jobs)} of task {found.task_name} ({found.reason})")
-    number = sum(group.jobs for group in store.run(dead_letter_groups(most=MOST_GROUPS)))
+    counts = store.run(count_by_state())
+    number = sum(counts[state] for state in DEAD)
     return Chosen(pages_matching(store), number, f"all {_letters(number)}")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from stagepost.model.batch import Batch, Progress
 from stagepost.model.job import FailureRecord, Job, to_datetime
 from stagepost.model.timeline import Moment
 from stagepost.store.queues import Queue
@@ -13,12 +14,14 @@ from stagepost.store.schedules import NEVER, Schedule
 from stagepost.store.workers import Worker
 
 __all__ = [
+    "batch_document",
     "failure_document",
     "instant",
     "job_document",
     "moment_document",
     "queue_document",
     "schedule_document",
+    "value_of",
     "worker_document",
 ]
 
@@ -52,6 +55,8 @@ def job_document(job: Job) -> dict[str, Any]:
         "max_attempts": job.max_attempts,
         "unique_key": job.unique_key,
         "limit_key": job.limit_key,
+        "batch_id": job.batch_id,
+        "item_key": job.item_key,
         "arguments": value_of(job.payload),
         "context": value_of(job.context),
         "result": value_of(job.result),
@@ -95,6 +100,31 @@ def queue_document(queue: Queue) -> dict[str, Any]:
         "max_running": queue.settings.max_running,
         "rate": None if rate is None else rate.rate,
         "burst": None if rate is None else rate.burst,
+    }
+
+
+def batch_document(batch: Batch, progress: Progress) -> dict[str, Any]:
+    """Describe a batch and how far it is."""
+    counts = progress.counts
+    return {
+        "key": batch.key,
+        "id": batch.id,
+        "state": str(batch.state),
+        "outcome": batch.outcome and str(batch.outcome),
+        "gate": batch.gate,
+        "on_failed": str(batch.on_failed),
+        "items": {name: getattr(counts, name) for name in counts.__struct_fields__},
+        "total": counts.total,
+        "ended": counts.ended,
+        "fraction": round(progress.fraction, 6),
+        "per_second": round(progress.per_second, 3),
+        "eta_seconds": None if progress.eta is None else round(progress.eta.total_seconds(), 3),
+        "position": batch.position,
+        "cursor_key": batch.cursor_key,
+        "created_at": instant(batch.created_at),
+        "sealed_at": instant(batch.sealed_at),
+        "done_at": instant(batch.done_at),
+        "cancelled_at": instant(batch.cancelled_at),
     }
 
 

@@ -16,11 +16,13 @@ from stagepost.cli.render import Output, Section, duration_text, time_text
 from stagepost.client.client import default_actor
 from stagepost.client.dead_letters import pages_of, retry_each
 from stagepost.errors import IllegalTransition, JobNotFound
+from stagepost.model.batch import Counts
 from stagepost.model.job import FailureRecord, Job
 from stagepost.model.lifecycle import JobState
 from stagepost.model.timeline import Moment, timeline_of
 from stagepost.store.activity import actions_on
 from stagepost.store.health import ping
+from stagepost.store.listing import page_of_jobs
 
 __all__ = ["job_rows", "jobs", "show_job"]
 
@@ -36,6 +38,7 @@ def jobs() -> None:
 )
 @click.option("--queue", help="Only of this queue.")
 @click.option("--task", help="Only of this task.")
+@click.option("--parent", type=job_id, metavar="JOB_ID", help="Only the children of this job.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
 @click.option("--before", type=job_id, metavar="JOB_ID", help="Go on after the last job of the page before.")
 @click.pass_obj
@@ -45,23 +48,33 @@ def list_jobs(
     states: tuple[str, ...],
     queue: str | None,
     task: str | None,
+    parent: str | None,
     limit: int,
     before: str | None,
 ) -> None:
-    """List jobs, newest first."""
-    found = invocation.client.jobs(
-        states=[JobState(state) for state in states], queue_name=queue, task_name=task, before=before, most=limit
+    """List jobs, newest first.
+
+    With millions of jobs, those that are rare are looked for among the newest; a remark says how to go on.
+    """
+    page = invocation.store.run(
+        page_of_jobs(
+            states=[JobState(state) for state in states],
+            queue_name=queue,
+            task_name=task,
+            batch_id=parent,
+            before=before,
+            most=limit,
+        )
     )
-    following = found[-1].id if len(found) == limit else None
     now = invocation.store.run(ping())
     output = invocation.output
 
     def show() -> None:
-        output.table(job_rows(found, now=now))
-        if following is not None:
-            output.remark(f"There may be more. Go on with --before {following}")
+        output.table(job_rows(page.jobs, now=now))
+        if page.next_before is not None:
+            output.remark(f"There may be more. Go on with --before {page.next_before}")
 
-    output.result({"jobs": [job_document(job) for job in found], "next_before": following}, show)
+    output.result({"jobs": [job_document(job) for job in page.jobs], "next_before": page.next_before}, show)
 
 
 @jobs.command("show")
@@ -89,7 +102,7 @@ def retry(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
 @click.argument("identifiers", metavar="JOB_ID...", type=job_id, nargs=-1, required=True)
 @click.pass_obj
 def cancel(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
-    """End jobs that are not running; ask the workers of running ones to stop them."""
+    """End jobs that are not running; ask the workers of running ones to stop them. Their children go with them."""
     answers: list[Answer] = []
     for job in identifiers:
         try:
@@ -97,9 +110,14 @@ def cancel(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
         except (JobNotFound, IllegalTransition) as error:
             answers.append(Answer(job, False, str(error)))
         else:
-            running = f"Job {job} is running; its worker is asked to stop it."
-            answers.append(Answer(job, True, running if state is JobState.RUNNING else f"Job {job} is cancelled."))
+            answers.append(Answer(job, True, CANCELLED.get(state, "Job {} is cancelled.").format(job)))
     _finish(invocation, answers)
+
+
+CANCELLED = {
+    JobState.RUNNING: "Job {} is running; its worker is asked to stop it.",
+    JobState.WAITING: "Job {} is being cancelled; it ends after its children.",
+}
 
 
 def show_job(invocation: Invocation, job: Job) -> None:
@@ -108,6 +126,7 @@ def show_job(invocation: Invocation, job: Job) -> None:
     actions = invocation.store.run(actions_on(job.id))
     timeline = timeline_of(job, failures, actions)
     document = job_document(job) | {
+        "children": _nonzero(invocation.client.children_of(job.id)),
         "failure_log": [failure_document(failure) for failure in failures],
         "timeline": [moment_document(moment) for moment in timeline],
     }
@@ -148,6 +167,11 @@ def _show(output: Output, document: dict[str, Any], failures: list[FailureRecord
     for failure in failures:
         output.heading(f"Attempt {failure.attempt} {failure.kind}: {failure.error.splitlines()[0][:200]}")
         output.say(failure.traceback or failure.error)
+
+
+def _nonzero(counts: Counts) -> dict[str, int] | None:
+    found = {str(state): number for state in JobState if (number := getattr(counts, state))}
+    return found or None
 
 
 def _text(value: Any) -> str | None:

@@ -6,16 +6,19 @@ from importlib.metadata import version
 
 import click
 
+from stagepost.cli.batches import batches
 from stagepost.cli.bench import bench
 from stagepost.cli.dead import dead
 from stagepost.cli.demo.command import demo
 from stagepost.cli.dev import dev
 from stagepost.cli.enqueue import enqueue
+from stagepost.cli.gates import gates
 from stagepost.cli.health import health
 from stagepost.cli.jobs import jobs
 from stagepost.cli.migrate import migrate
 from stagepost.cli.options import RootGroup
 from stagepost.cli.queues import queues
+from stagepost.cli.runs import runs
 from stagepost.cli.schedules import schedules
 from stagepost.cli.top import top
 from stagepost.cli.worker import worker
@@ -48,7 +51,8 @@ def cli() -> None:
 
 
 for command in (
-    worker, dev, enqueue, jobs, dead, queues, schedules, workers, top, health, migrate, bench, demo
+    worker, dev, enqueue, jobs, dead, queues, schedules, batches, gates, runs, workers, top, health, migrate,
+    bench, demo,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -13,6 +13,8 @@ from stagepost.cli.options import Group
 from stagepost.cli.render import Section, duration_text
 from stagepost.client.client import default_actor
 from stagepost.model.lifecycle import JobState
+from stagepost.store.counting import PARTS, Drift, find_drift, repair
+from stagepost.store.migrate import check_schema
 from stagepost.store.queues import (
     ALL_QUEUES,
     Queue,
@@ -28,6 +30,7 @@ __all__ = ["queue_rows", "queues"]
 
 STATES = (JobState.QUEUED, JobState.RUNNING, JobState.RETRYING, JobState.SCHEDULED, JobState.BLOCKED, JobState.WAITING)
 OFF = "off"
+RECOUNT_SECONDS = 3600.0
 
 
 @click.group(cls=Group)
@@ -102,6 +105,34 @@ def limit(
     invocation.store.run(set_limits(name, **limits, actor=default_actor()))
     changed = invocation.store.run(queue_settings([name]))[name]
     _answer(invocation, name, f"{_title(name)} limited: {_limits_text(changed) or 'no limits'}.")
+
+
+@queues.command("recount")
+@click.pass_obj
+def recount(invocation: Invocation) -> None:
+    """Compare the counts with the rows they count, and correct them.
+
+    Workers do the same all the time, a part every ten minutes, unless there are more than ten million rows of a kind.
+    """
+    output, store = invocation.output, invocation.open_store()
+    store.call_seconds = RECOUNT_SECONDS
+    drifts: list[Drift] = []
+    try:
+        check_schema(store)
+        with output.progress("Counting", len(PARTS)) as bar:
+            for done, part in enumerate(PARTS, start=1):
+                if store.run(find_drift(part)):  # without a lock, which is needed only to repair something
+                    drifts += store.run(repair(part))
+                bar.move_to(done)
+    finally:
+        store.close()
+    section = Section(
+        columns=("queue", "counted as", "counted", "found"),
+        rows=[(drift.scope.removeprefix("queue:"), drift.class_name, drift.counted, drift.found) for drift in drifts],
+        numbers=frozenset({"counted", "found"}),
+        empty="All counts are right.",
+    )
+    output.result({"corrected": drifts}, lambda: output.table(section))
 
 
 def queue_rows(found: list[Queue]) -> Section:

@@ -17,7 +17,17 @@ import msgspec
 
 from stagepost.model.job import to_datetime
 
-__all__ = ["Bar", "Output", "Section", "cell_text", "duration_text", "printable", "table_lines", "time_text"]
+__all__ = [
+    "Bar",
+    "Output",
+    "Section",
+    "bar_text",
+    "cell_text",
+    "duration_text",
+    "printable",
+    "table_lines",
+    "time_text",
+]
 
 Row = Sequence[object]
 
@@ -225,6 +235,12 @@ def duration_text(microseconds: int) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def bar_text(fraction: float, *, cells: int = 20) -> str:
+    """Draw how much of something is done, from 0.0 to 1.0; full only when all is."""
+    full = cells if fraction >= 1 else min(cells - 1, int(fraction * cells))
+    return "█" * full + "░" * (cells - full)
 
 
 def time_text(instant: int | None) -> str | None:

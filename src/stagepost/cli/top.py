@@ -38,10 +38,7 @@ WINDOW = timedelta(seconds=10)
 )  # fmt: skip
 @click.pass_obj
 def top(invocation: Invocation, *, once: bool, interval: float) -> None:
-    """Watch queues, workers and rates. Ctrl-C ends it.
-
-    It counts all live jobs each time it looks: with millions of them, look less often.
-    """
+    """Watch queues, workers and rates. Ctrl-C ends it."""
     store, output = invocation.store, invocation.output
     before: Snapshot | None = None
     with output.screen() as show, contextlib.suppress(KeyboardInterrupt):

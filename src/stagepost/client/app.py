@@ -9,15 +9,19 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints, overload
 
+from stagepost.client.batches import BatchHandle
 from stagepost.client.client import AsyncClient, Client
 from stagepost.client.context import JobContext
+from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
 from stagepost.client.hints import Hints
 from stagepost.client.limiter import RateLimiter
+from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
 from stagepost.errors import ConfigurationError
+from stagepost.model.batch import Counts, OnFailed
 from stagepost.model.job import NewJob
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
@@ -31,7 +35,7 @@ __all__ = ["App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OPENED = ("client", "async_client", "_hints", "async_store", "users_store", "store")
+OPENED = ("client", "async_client", "hints", "async_store", "users_store", "store")
 """What an app makes at first use and gives up when it is closed, in the order in which to do that."""
 
 
@@ -82,15 +86,16 @@ class App:
     @cached_property
     def client(self) -> Client:
         """Asks for jobs and looks after them."""
-        return Client(self.store, self.registry, hints=self._hints)
+        return Client(self.store, self.registry, hints=self.hints)
 
     @cached_property
     def async_client(self) -> AsyncClient:
         """The same for async code."""
-        return AsyncClient(self.async_store, self.registry, hints=self._hints)
+        return AsyncClient(self.async_store, self.registry, hints=self.hints)
 
     @cached_property
-    def _hints(self) -> Hints:
+    def hints(self) -> Hints:
+        """What enqueues say to workers that are waiting."""
         return Hints(self.store.doorbell, to_others=self.settings.wakeups)
 
     @overload
@@ -128,6 +133,30 @@ class App:
             raise ConfigurationError(f"schedule {name!r} is declared twice, for two tasks. Give one another name.")
         self.schedules[name] = ScheduleSpec(name, text, time_zone, CatchUp(catch_up), job)
 
+    def pipeline(self, name: str, *, on_complete: AppTask[..., Any] | None = None) -> Pipeline:
+        """Declare a pipeline; `on_complete` is a task that is told, once, of the end of every run."""
+        return Pipeline(self, name, on_complete=on_complete)
+
+    def batch(
+        self,
+        key: str,
+        *,
+        gate: str | Gate | None = None,
+        on_failed: OnFailed | Literal["finish", "hold"] = "finish",
+        on_complete: NewJob | None = None,
+    ) -> BatchHandle:
+        """Name a batch: jobs that are counted together, by its key. Nothing is stored until items are added.
+
+        While it is unfinished its `gate` is closed. Failed items let it `finish`, with errors, or `hold` it until they
+        are retried or waived. `on_complete`, made by `task.job(...)`, is enqueued once when it is done.
+        """
+        named = Gate(self, gate) if isinstance(gate, str) else gate
+        return BatchHandle(self, key, gate=named, on_failed=on_failed, on_complete=on_complete)
+
+    def gate(self, name: str, *, on_open: NewJob | None = None) -> Gate:
+        """Name a gate: open while no batch under it is unfinished; `on_open` is enqueued once whenever it opens."""
+        return Gate(self, name, on_open=on_open)
+
     def rate_limiter(self, limit: RateLimit, *, shared: bool = True) -> RateLimiter:
         """Wait for a provider's rate limit inside handlers; `shared` counts over all processes, through the store."""
         if shared:
@@ -145,6 +174,14 @@ class App:
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait for a job's result without blocking the loop."""
         return await self.async_client.result(job_id, timeout=timeout)
+
+    def children_of(self, job_id: str) -> Counts:
+        """Count a job's children by state."""
+        return self.client.children_of(job_id)
+
+    async def children_of_async(self, job_id: str) -> Counts:
+        """Count a job's children by state without blocking the loop."""
+        return await self.async_client.children_of(job_id)
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:

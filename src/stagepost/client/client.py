@@ -11,13 +11,18 @@ from functools import cache
 from typing import Any, TypeVar
 
 from stagepost.client.hints import Hints
-from stagepost.clock import monotonic, sleep
-from stagepost.errors import JobFailed, UnknownTask, WaitTimeout
-from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob
+from stagepost.client.waiting import pauses
+from stagepost.clock import sleep
+from stagepost.errors import JobFailed, UnknownTask
+from stagepost.model.batch import Counts
+from stagepost.model.children import NewChild
+from stagepost.model.job import Enqueued, FailureRecord, Job, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.payload import decode_result
-from stagepost.store import jobs
+from stagepost.store import batches, jobs
 from stagepost.store.async_store import AsyncStore
+from stagepost.store.children import submit_children
+from stagepost.store.listing import list_jobs
 from stagepost.store.statement import Operation
 from stagepost.store.store import Store
 from stagepost.store.transaction import run_in, run_in_async
@@ -26,9 +31,6 @@ from stagepost.task import Registry
 __all__ = ["AsyncClient", "Client"]
 
 T = TypeVar("T")
-
-FIRST_POLL_SECONDS = 0.02
-LONGEST_POLL_SECONDS = 1.0
 
 
 class Client:
@@ -52,6 +54,16 @@ class Client:
         self._hints.ring(new_jobs, tx)
         return enqueued
 
+    def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
+        """Store children of a running job, which handlers submit through their context."""
+        made = self._run(submit_children(parent, children, tell=self._hints.to_others), tx)
+        self._hints.ring([child.job for child in children], tx)
+        return made
+
+    def children_of(self, job_id: str) -> Counts:
+        """Count a job's children by state."""
+        return self._run(batches.count(job_id), None)
+
     def job(self, job_id: str, *, tx: Any = None) -> Job:
         """Look a job up, live or ended; raises JobNotFound."""
         return self._run(jobs.get(job_id), tx)
@@ -62,11 +74,12 @@ class Client:
         states: Iterable[JobState] = (),
         queue_name: str | None = None,
         task_name: str | None = None,
+        parent_id: str | None = None,
         before: str | None = None,
         most: int = 50,
     ) -> list[Job]:
         """List a page of jobs, newest first; `before` is the last id of the page before."""
-        return self._run(_page(states, queue_name, task_name, before, most), None)
+        return self._run(_page(states, queue_name, task_name, parent_id, before, most), None)
 
     def failures(self, job_id: str) -> list[FailureRecord]:
         """List the attempts that did not complete a job, oldest first."""
@@ -116,6 +129,16 @@ class AsyncClient:
         self._hints.ring(new_jobs, tx)
         return enqueued
 
+    async def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
+        """Store children of a running job, which handlers submit through their context."""
+        made = await self._run(submit_children(parent, children, tell=self._hints.to_others), tx)
+        self._hints.ring([child.job for child in children], tx)
+        return made
+
+    async def children_of(self, job_id: str) -> Counts:
+        """Count a job's children by state."""
+        return await self._run(batches.count(job_id), None)
+
     async def job(self, job_id: str, *, tx: Any = None) -> Job:
         """Look a job up, live or ended; raises JobNotFound."""
         return await self._run(jobs.get(job_id), tx)
@@ -126,11 +149,12 @@ class AsyncClient:
         states: Iterable[JobState] = (),
         queue_name: str | None = None,
         task_name: str | None = None,
+        parent_id: str | None = None,
         before: str | None = None,
         most: int = 50,
     ) -> list[Job]:
         """List a page of jobs, newest first; `before` is the last id of the page before."""
-        return await self._run(_page(states, queue_name, task_name, before, most), None)
+        return await self._run(_page(states, queue_name, task_name, parent_id, before, most), None)
 
     async def failures(self, job_id: str) -> list[FailureRecord]:
         """List the attempts that did not complete a job, oldest first."""
@@ -163,6 +187,11 @@ def result_of(job: Job, registry: Registry) -> Any:
     """Decode an ended job's result, or raise what it ended with."""
     if job.state not in {JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS}:
         raise JobFailed(job.id, job.state, job.error)
+    return typed_result(job, registry)
+
+
+def typed_result(job: Job, registry: Registry) -> Any:
+    """Decode what a job left as its task's return type; a task that this process does not know has none."""
     try:
         annotation = registry.get(job.task_name).signature.result_annotation
     except UnknownTask:
@@ -181,25 +210,22 @@ def default_actor() -> str:
 
 
 def _page(
-    states: Iterable[JobState], queue_name: str | None, task_name: str | None, before: str | None, most: int
+    states: Iterable[JobState],
+    queue_name: str | None,
+    task_name: str | None,
+    parent_id: str | None,
+    before: str | None,
+    most: int,
 ) -> Operation[list[Job]]:
-    return jobs.list_jobs(
+    return list_jobs(
         states=[JobState(state) for state in states],
         queue_name=queue_name,
         task_name=task_name,
+        batch_id=parent_id,
         before=before,
         most=max(1, min(most, 1000)),
     )
 
 
 def _pauses(job_id: str, timeout: timedelta | float | None) -> Iterator[float]:
-    """Yield longer and longer pauses until the timeout, then raise."""
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    give_up_at = None if seconds is None else monotonic() + seconds
-    pause = FIRST_POLL_SECONDS
-    while True:
-        left = LONGEST_POLL_SECONDS if give_up_at is None else give_up_at - monotonic()
-        yield max(0.0, min(pause, left))
-        if left <= 0:
-            raise WaitTimeout(f"job {job_id} did not end within {seconds:g} s; it goes on. Wait again for its result.")
-        pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
+    return pauses(timeout, what=f"job {job_id} did not end", advice="Wait again for its result.")

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from itertools import count
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
+from stagepost.client.children import (
+    Child,
+    Submission,
+    read_children,
+    read_children_async,
+    submit_all,
+    submit_all_async,
+)
+from stagepost.client.handle import JobHandle
+from stagepost.client.tasks import AppTask
 from stagepost.clock import Clock
 from stagepost.errors import Cancelled, LeaseLost, Snooze, TaskError
-from stagepost.model.context import TraceContext
-from stagepost.model.job import LeasedJob
+from stagepost.model.batch import Item
+from stagepost.model.children import Ending, OnChildFailed
+from stagepost.model.context import JobIdentity, TraceContext, identify
+from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
 from stagepost.model.payload import encode_result
 from stagepost.model.retry import describe_error
@@ -23,7 +35,10 @@ from stagepost.store.statement import Operation
 from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import Task
 
-__all__ = ["JobContext", "current_job", "entered", "outcome_of"]
+__all__ = ["JobContext", "current_job", "enter", "outcome_of"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _random = random.Random()  # noqa: S311 - spreads retries
 _current: ContextVar[JobContext | None] = ContextVar("stagepost_job", default=None)
@@ -36,6 +51,10 @@ class JobContext:
     that transaction commits, and all of it is rolled back by LeaseLost if another attempt has taken over, or if this
     one has ended the job already.
     `ack` and `nack` are other names of `complete` and `fail`.
+
+    `submit` makes children: the job ends after them, and takes no slot while it waits. A child is one of a kind by
+    its key or, without one, by its number in the order of submission, so that an attempt which submits the same
+    children as the one before gets the same jobs.
     """
 
     def __init__(self, job: LeasedJob, task: Task[..., Any], clock: Clock) -> None:
@@ -43,6 +62,9 @@ class JobContext:
         self.task = task
         self.trace = TraceContext.decode(job.context)
         self.settled_in_transaction = False
+        self.numbers = count()
+        """What numbers the children that this attempt submits without keys."""
+        self._then: NewJob | None = None
         self._clock = clock
         self._stop_reason: str | None = None
 
@@ -74,6 +96,55 @@ class JobContext:
     def request_stop(self, reason: str) -> None:
         """Ask the handler to stop; called by the worker."""
         self._stop_reason = self._stop_reason or reason
+
+    def submit(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Submit a child, in a transaction of its own; LeaseLost if another attempt has taken over."""
+        return self.using().submit(task, *args, **kwargs)
+
+    async def submit_async(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Submit a child without blocking the loop."""
+        return await self.using().submit_async(task, *args, **kwargs)
+
+    def using(self, tx: Any = None, /, *, key: str | None = None, **options: Any) -> Submission:
+        """Say in which transaction, with which key and which options of `JobOptions` the next child is submitted."""
+        return Submission(self, tx, key, options)
+
+    def submit_many(self, jobs: Iterable[NewJob | Item], *, tx: Any = None) -> list[JobHandle[Any]]:
+        """Submit many children, made by `task.job(...)` or `task.item(key, ...)`, in transactions of 1,000 each."""
+        return submit_all(self, jobs, tx)
+
+    async def submit_many_async(self, jobs: Iterable[NewJob | Item], *, tx: Any = None) -> list[JobHandle[Any]]:
+        """Submit many children without blocking the loop."""
+        return await submit_all_async(self, jobs, tx)
+
+    def then(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Go on with this task, as the same job, when all children have ended; its result is the job's.
+
+        It counts if this attempt completes; of several calls the last. Return what it gives: that is None, but of the
+        type that the continuation will give.
+        """
+        self._then = task.job(*args, **kwargs)
+        return cast("R", None)
+
+    @overload
+    def children(self, task: AppTask[..., R], /) -> Iterator[Child[R]]: ...
+
+    @overload
+    def children(self, task: None = None, /) -> Iterator[Child[Any]]: ...
+
+    def children(self, task: AppTask[..., Any] | None = None, /) -> Iterator[Child[Any]]:
+        """Read the job's children, those of a task if one is given, page by page; in no particular order."""
+        return read_children(self, task)
+
+    @overload
+    def children_async(self, task: AppTask[..., R], /) -> AsyncIterator[Child[R]]: ...
+
+    @overload
+    def children_async(self, task: None = None, /) -> AsyncIterator[Child[Any]]: ...
+
+    def children_async(self, task: AppTask[..., Any] | None = None, /) -> AsyncIterator[Child[Any]]:
+        """Read the job's children without blocking the loop."""
+        return read_children_async(self, task)
 
     def complete(self, tx: Any, result: Any = None) -> None:
         """Complete the job in the caller's transaction."""
@@ -108,8 +179,11 @@ class JobContext:
 
     def completed(self, result: Any) -> Completed:
         """Encode a result as the task's return type."""
-        limits = self.task.options.limits
-        return Completed(encode_result(result, annotation=self.task.signature.result_annotation, limits=limits))
+        options = self.task.options
+        encoded = encode_result(result, annotation=self.task.signature.result_annotation, limits=options.limits)
+        if self._then is None and options.on_child_failed == OnChildFailed.FINISH:
+            return Completed(encoded)
+        return Completed(encoded, Ending(on_child_failed=OnChildFailed(options.on_child_failed), then=self._then))
 
     def failed(
         self, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
@@ -157,14 +231,11 @@ def current_job() -> JobContext:
     return context
 
 
-@contextmanager
-def entered(context: JobContext) -> Iterator[None]:
-    """Make `current_job()` find this attempt in the body."""
-    token = _current.set(context)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+def enter(context: JobContext) -> None:
+    """Make the current context this attempt's: `current_job()` finds it, and its ids go where they belong."""
+    job = context.job
+    _current.set(context)
+    identify(JobIdentity(job.id, job.task_name, job.attempt), context.trace)
 
 
 def outcome_of(error: BaseException, job: LeasedJob, task: Task[..., Any]) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
+from stagepost.model.batch import Counts
 from stagepost.model.job import Enqueued
 
 __all__ = ["JobHandle", "ResultReader"]
@@ -18,6 +19,10 @@ class ResultReader(Protocol):
     def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any: ...
 
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any: ...
+
+    def children_of(self, job_id: str) -> Counts: ...
+
+    async def children_of_async(self, job_id: str) -> Counts: ...
 
 
 class JobHandle(Generic[R]):
@@ -39,6 +44,14 @@ class JobHandle(Generic[R]):
         """Wait as `result` does, without blocking the loop."""
         result: R = await self._reader.result_async(self.id, timeout=timeout)
         return result
+
+    def children(self) -> Counts:
+        """Count the job's children by state."""
+        return self._reader.children_of(self.id)
+
+    async def children_async(self) -> Counts:
+        """Count the job's children by state without blocking the loop."""
+        return await self._reader.children_of_async(self.id)
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r}, is_new={self.is_new})"

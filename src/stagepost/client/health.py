@@ -97,8 +97,8 @@ def _unserved(store: Store) -> Iterator[Check]:
         yield Check(
             "tasks",
             "failed",
-            f"{task.jobs:,} jobs of task {task.task_name!r} wait in queue {task.queue_name!r}, and no running worker "
-            f"of that queue knows the task. Start one that does.",
+            f"At least {task.jobs:,} jobs of task {task.task_name!r} wait in queue {task.queue_name!r}, and no running "
+            f"worker of that queue knows the task. Start one that does.",
         )
     if not unserved:
         yield Check("tasks", "ok", "Every task with waiting jobs has a worker that knows it.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from stagepost.client.handle import JobHandle
+from stagepost.errors import TaskError
+from stagepost.model.batch import Item, new_item
 from stagepost.model.job import NewJob
-from stagepost.task import JobOptions, Task, with_changes
+from stagepost.task import NO_OPTIONS, JobOptions, Task, with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -14,10 +16,13 @@ if TYPE_CHECKING:
     from stagepost.client.app import App
     from stagepost.task import TaskOptions
 
-__all__ = ["AppTask", "AsyncAppTask", "Request"]
+__all__ = ["AppTask", "AsyncAppTask", "Request", "app_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+NO_ID = "00000000-0000-0000-0000-000000000000"
+"""Of an item's job, until it is in its batch."""
 
 
 class AppTask(Task[P, R]):
@@ -43,9 +48,20 @@ class AppTask(Task[P, R]):
         """Ask for a job without blocking the loop."""
         return await self.using().enqueue_async(*args, **kwargs)
 
+    def item(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> Item:
+        """Make an item of a batch: a job with these arguments, of which there is one for this key."""
+        return new_item(key, self.build(NO_OPTIONS, args, kwargs, job_id=NO_ID))
+
     def using(self, tx: Any = None, /, **options: Any) -> Request[P, R]:
         """Say in which transaction, and with which options of `JobOptions`, the next job is asked for."""
-        return Request(self._app, self, tx, with_changes(JobOptions(), options))
+        return Request(self._app, self, tx, with_changes(NO_OPTIONS, options) if options else NO_OPTIONS)
+
+
+def app_of(task: Task[..., Any]) -> App:
+    """Find the app that a task is registered in."""
+    if not isinstance(task, AppTask):
+        raise TaskError(f"task {task.name!r} belongs to no app, so its jobs have no children.")
+    return task._app  # noqa: SLF001 - of this module
 
 
 class AsyncAppTask(AppTask[P, R]):
@@ -66,6 +82,10 @@ class Request(Generic[P, R]):
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Check and encode without enqueueing."""
         return self._task.build(self._options, args, kwargs)
+
+    def item(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> Item:
+        """Make an item of a batch: a job of which there is one for this key."""
+        return new_item(key, self._task.build(self._options, args, kwargs, job_id=NO_ID))
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for the job."""

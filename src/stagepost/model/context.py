@@ -8,10 +8,10 @@ from contextvars import ContextVar
 
 import msgspec
 
-__all__ = ["JobIdentity", "TraceContext", "current_identity", "current_trace", "identified", "traced"]
+__all__ = ["JobIdentity", "TraceContext", "current_identity", "current_trace", "identify", "traced"]
 
 
-class TraceContext(msgspec.Struct, frozen=True, omit_defaults=True):
+class TraceContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Who asked, and as part of what; stored with every job as JSON."""
 
     trace_id: str | None = None
@@ -22,16 +22,18 @@ class TraceContext(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def encode(self) -> str | None:
         """Turn it into JSON, or None if there is nothing in it."""
-        text = msgspec.json.encode(self).decode()
-        return None if text == "{}" else text
+        return None if self == NOTHING else msgspec.json.encode(self).decode()
 
     @classmethod
     def decode(cls, text: str | None) -> TraceContext:
         """Read what `encode` wrote."""
-        return cls() if text is None else msgspec.json.decode(text, type=cls)
+        return NOTHING if text is None else msgspec.json.decode(text, type=cls)
 
 
-class JobIdentity(msgspec.Struct, frozen=True):
+NOTHING = TraceContext()
+
+
+class JobIdentity(msgspec.Struct, frozen=True, gc=False):
     """Which attempt of which job this code runs for."""
 
     job_id: str
@@ -39,7 +41,7 @@ class JobIdentity(msgspec.Struct, frozen=True):
     attempt: int
 
 
-current_trace: ContextVar[TraceContext] = ContextVar("stagepost_trace", default=TraceContext())  # noqa: B039 - frozen
+current_trace: ContextVar[TraceContext] = ContextVar("stagepost_trace", default=NOTHING)
 current_identity: ContextVar[JobIdentity | None] = ContextVar("stagepost_identity", default=None)
 
 
@@ -62,13 +64,7 @@ def traced(
         current_trace.reset(token)
 
 
-@contextmanager
-def identified(identity: JobIdentity, trace: TraceContext) -> Iterator[None]:
-    """Run the body as an attempt: logs show its ids, and jobs it enqueues carry them on."""
-    onwards = msgspec.structs.replace(trace, parent_id=identity.job_id)
-    identity_token, trace_token = current_identity.set(identity), current_trace.set(onwards)
-    try:
-        yield
-    finally:
-        current_identity.reset(identity_token)
-        current_trace.reset(trace_token)
+def identify(identity: JobIdentity, trace: TraceContext) -> None:
+    """Make the current context an attempt's: logs show its ids, and jobs it enqueues carry them on."""
+    current_identity.set(identity)
+    current_trace.set(msgspec.structs.replace(trace, parent_id=identity.job_id))

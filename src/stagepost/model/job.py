@@ -37,7 +37,7 @@ class OnConflict(StrEnum):
     """As `replace`, and start its delay anew."""
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request to run a task, checked and encoded, not stored yet."""
 
     id: str
@@ -56,18 +56,21 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     limit_key: str | None = None
     limit: int | None = None
     """How many jobs of one `limit_key` may be queued or running at once."""
+    batch_id: str | None = None
+    item_key: str | None = None
+    """What makes it one of a kind in its batch."""
     context: str | None = None
     """JSON: trace, correlation and user ids, and whatever the caller attaches."""
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """What became of a request: the job's id, and whether this request made it."""
 
     id: str
     is_new: bool
 
 
-class LeasedJob(msgspec.Struct, frozen=True):
+class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     """A job this owner may run once; `id`, `attempt` and `owner` fence every later write."""
 
     id: str
@@ -83,6 +86,7 @@ class LeasedJob(msgspec.Struct, frozen=True):
     payload: str
     context: str | None
     limit_key: str | None
+    batch_id: str | None
     owner: str
 
 
@@ -100,6 +104,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     unique_key: str | None
     limit_key: str | None
+    batch_id: str | None
+    item_key: str | None
     payload: str
     context: str | None
     available_at: int

@@ -16,10 +16,12 @@ from stagepost.errors import ConfigurationError
 
 __all__ = [
     "ENCODER",
+    "SIMPLE",
     "Limits",
     "broken_limit",
     "difference",
     "from_json",
+    "is_within_limits",
     "may_break_limits",
     "name_of",
     "to_json",
@@ -121,6 +123,19 @@ def why_not_encodable(value: Any, limits: Limits) -> str | None:
     except (TypeError, ValueError) as error:
         return f"of type {type(value).__name__} cannot be stored as JSON: {error}; {_INSTEAD}"
     return broken_limit(value, limits)
+
+
+SIMPLE = (str, int, bool, float)
+"""Types whose values come back from JSON just as they were, within the limits of `is_within_limits`."""
+
+
+def is_within_limits(value: Any, kind: type) -> bool:
+    """Tell of a value of one of the simple types whether it can be stored."""
+    if kind is str:
+        return "\0" not in value
+    if kind is int:
+        return SMALLEST_INTEGER <= int(value) <= LARGEST_INTEGER
+    return kind is bool or math.isfinite(value)
 
 
 def may_break_limits(encoded: bytes, limits: Limits, *, wrapper_depth: int) -> bool:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["FINAL", "LIVE", "TRANSITIONS", "WHEN_LIMITED", "Cause", "JobState", "is_allowed", "next_state"]
+__all__ = [
+    "ACTIVE",
+    "FINAL",
+    "LIVE",
+    "TRANSITIONS",
+    "WHEN_LIMITED",
+    "Cause",
+    "JobState",
+    "class_of",
+    "is_allowed",
+    "next_state",
+]
 
 
 class JobState(StrEnum):
@@ -21,6 +32,7 @@ class JobState(StrEnum):
     FAILED = "failed"
     DEAD_LETTER = "dead_letter"
     CANCELLED = "cancelled"
+    WAIVED = "waived"
 
 
 class Cause(StrEnum):
@@ -41,11 +53,14 @@ class Cause(StrEnum):
     RESUME = "resume"
     CANCEL = "cancel"
     RESTART = "restart"
+    WAIVE = "waive"
 
 
 S, C = JobState, Cause
 
-FINAL: frozenset[JobState] = frozenset({S.COMPLETED, S.COMPLETED_WITH_ERRORS, S.FAILED, S.DEAD_LETTER, S.CANCELLED})
+FINAL: frozenset[JobState] = frozenset(
+    {S.COMPLETED, S.COMPLETED_WITH_ERRORS, S.FAILED, S.DEAD_LETTER, S.CANCELLED, S.WAIVED}
+)
 LIVE: frozenset[JobState] = frozenset(S) - FINAL
 
 TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
@@ -60,12 +75,14 @@ TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
     (S.RUNNING, C.REFUSE): S.FAILED,  # a permanent error
     (S.RUNNING, C.EXHAUST): S.DEAD_LETTER,  # the last failure or crash that is allowed
     (S.RUNNING, C.RELEASE): S.QUEUED,  # shutdown or rescue
-    (S.RUNNING, C.WAIT): S.WAITING,  # for its children
+    **{(state, C.WAIT): S.WAITING for state in S if state not in FINAL | {S.WAITING}},  # for its children
     (S.WAITING, C.RESUME): S.QUEUED,
     (S.WAITING, C.COMPLETE): S.COMPLETED,
     (S.WAITING, C.COMPLETE_WITH_ERRORS): S.COMPLETED_WITH_ERRORS,
     (S.WAITING, C.REFUSE): S.FAILED,
+    (S.WAITING, C.EXHAUST): S.DEAD_LETTER,
     **{(state, C.CANCEL): S.CANCELLED for state in S if state not in FINAL},
+    **{(state, C.WAIVE): S.WAIVED for state in (S.FAILED, S.DEAD_LETTER)},  # its batch goes on without it; recorded
     **{(state, C.RESTART): S.QUEUED for state in S if state in FINAL},  # an operator's action, recorded
 }
 
@@ -83,3 +100,12 @@ def is_allowed(state: JobState, cause: Cause) -> bool:
 def next_state(state: JobState, cause: Cause) -> JobState:
     """Look the change up; asking for one that does not exist is a bug in the caller."""
     return TRANSITIONS[state, cause]
+
+
+ACTIVE = "active"
+"""The class of jobs that are queued or running: by far the most frequent change, a claim, is none of class."""
+
+
+def class_of(state: str | None) -> str | None:
+    """Name the class in which jobs of a state are counted; None, for no job, is none."""
+    return ACTIVE if state in {S.QUEUED, S.RUNNING} else state

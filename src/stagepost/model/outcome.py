@@ -7,6 +7,7 @@ from typing import assert_never
 
 import msgspec
 
+from stagepost.model.children import Ending
 from stagepost.model.lifecycle import Cause
 
 __all__ = [
@@ -26,13 +27,15 @@ CRASHES_ALLOWED = 3
 """A job that kills its worker this often is parked as a dead letter."""
 
 
-class Completed(msgspec.Struct, frozen=True, tag=True):
+class Completed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The handler returned; `result` is JSON."""
 
     result: str | None = None
+    ending: Ending | None = None
+    """What is to become of the job when its children have ended, if that is not the usual."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class Failed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The handler raised something that may pass; `delay` until the next attempt, if there is one."""
 
     error: str
@@ -40,30 +43,30 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     traceback: str | None = None
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
+class Refused(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The handler raised something no later attempt can mend."""
 
     error: str
     traceback: str | None = None
 
 
-class Snoozed(msgspec.Struct, frozen=True, tag=True):
+class Snoozed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The handler asked to be run again later."""
 
     delay: timedelta
 
 
-class Abandoned(msgspec.Struct, frozen=True, tag=True):
+class Abandoned(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The handler, or the one who asked it to stop, ended the job as cancelled."""
 
     reason: str
 
 
-class Released(msgspec.Struct, frozen=True, tag=True):
+class Released(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The worker gave the job back unfinished: it is shutting down."""
 
 
-class Crashed(msgspec.Struct, frozen=True, tag=True):
+class Crashed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The worker died, or lost its lease, while it ran this attempt."""
 
     error: str

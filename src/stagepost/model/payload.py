@@ -59,6 +59,7 @@ class Signature:
         "_positional",
         "_positional_only",
         "_required",
+        "_simple",
         "function_name",
         "result_annotation",
     )
@@ -78,6 +79,7 @@ class Signature:
         self._is_plain = not (self._positional_only or self._extra_positions or self._extra_keywords)
         self._parameters = {p.name: self._read(function, p) for p in parameters}
         self._names = frozenset(self._parameters) - {self._extra_positions, self._extra_keywords}
+        self._simple = {p.name: p.annotation for p in self._parameters.values() if p.annotation in json_values.SIMPLE}
         self._required = frozenset(p.name for p in self._parameters.values() if p.is_required)
         self._arguments = _struct_of(self._parameters.values())
         self._decoder = msgspec.json.Decoder(self._arguments, dec_hook=json_values.from_json)
@@ -100,13 +102,20 @@ class Signature:
         """The annotation of every parameter by name, in order; `typing.Any` where there is none."""
         return {name: parameter.annotation for name, parameter in self._parameters.items()}
 
-    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limits: Limits) -> str:
+    @property
+    def required(self) -> frozenset[str]:
+        """The parameters that have no default."""
+        return self._required
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limits: Limits) -> str:
         """Bind like a call would and encode what was given."""
         values = self._bind(args, kwargs)
         try:
             encoded = json_values.ENCODER.encode(self._arguments(**values))
             if len(encoded) > limits.max_bytes:
                 raise PayloadTooLarge(f"arguments of {self.function_name}", len(encoded), limits.max_bytes)
+            if self._are_simple(values):
+                return encoded.decode()
             if json_values.may_break_limits(encoded, limits, wrapper_depth=1):
                 self._refuse_broken_limits(values, limits)
             decoded = self._decoder.decode(encoded)
@@ -117,6 +126,15 @@ class Signature:
             if given is not received and given != received:
                 self._refuse_difference(name, given, received, limits)
         return encoded.decode()
+
+    def _are_simple(self, values: dict[str, Any]) -> bool:
+        """Tell quickly that values come back as they are, or that it takes a closer look."""
+        simple = self._simple
+        for name, value in values.items():
+            kind = type(value)
+            if kind is not simple.get(name) or not json_values.is_within_limits(value, kind):
+                return False
+        return True
 
     def decode(self, payload: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Turn a payload back into typed arguments, to be called as `function(*args, **kwargs)`."""
@@ -151,7 +169,7 @@ class Signature:
             )
         return _Parameter(parameter.name, annotation, is_required, parameter.default, trouble)
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._positional) and not self._extra_positions:
             raise PayloadError(
                 f"{self.function_name} takes {len(self._positional)} positional arguments, "
@@ -169,7 +187,7 @@ class Signature:
             )
         return values
 
-    def _bind_keywords(self, values: dict[str, Any], kwargs: dict[str, Any]) -> None:
+    def _bind_keywords(self, values: dict[str, Any], kwargs: Mapping[str, Any]) -> None:
         extra = {}
         for name, value in kwargs.items():
             if name not in self._names or name in self._positional_only:

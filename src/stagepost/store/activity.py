@@ -8,6 +8,7 @@ from datetime import timedelta
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.timeline import Action
+from stagepost.store.counting import record_moves
 from stagepost.store.statement import Statement, Steps, operation, query
 
 __all__ = ["actions_on", "ended_within", "purge_queue"]
@@ -36,4 +37,9 @@ def purge_queue(queue_name: str, *, first_id: str, last_id: str) -> Steps[None]:
 
     Only for one who made the queue and all its jobs: a worker that runs one of them loses its lease.
     """
-    yield Statement("purge_queue", {"queue_name": queue_name, "first_id": first_id, "last_id": last_id})
+    which = {"queue_name": queue_name, "first_id": first_id, "last_id": last_id}
+    # The live ones first: locked, they cannot end and be missed among those that have.
+    live = yield Statement("lock_purged_jobs", which)
+    ended = yield Statement("lock_purged_history", which)
+    yield Statement("purge_queue", which)
+    yield from record_moves((name, batch_id, state, None) for name, batch_id, state in live + ended)

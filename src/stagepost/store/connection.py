@@ -6,7 +6,7 @@ import contextlib
 import socket
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
@@ -35,9 +35,14 @@ class Connection(Protocol):
 
     raw: Any
     """What the driver calls a connection; callers' own statements go through it."""
+    is_pooled: bool
+    """Every transaction may be in another session: its limits must be set in each, so there must be one."""
 
     def execute(self, sql: str, parameters: Any) -> Rows:
         """Run one statement and fetch all it returns."""
+
+    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Put many rows at once, all or none; returns how many."""
 
     def begin(self, *, read_only: bool = False) -> None:
         """Open a transaction; one that writes takes its locks early rather than failing late."""
@@ -122,9 +127,13 @@ class SqliteConnection:
     """SQLite in autocommit mode, so that transactions begin where we say."""
 
     raw: sqlite3.Connection
+    is_pooled: bool = False
 
     def execute(self, sql: str, parameters: Any) -> Rows:
         return self.raw.execute(sql, parameters).fetchall()
+
+    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        return self.raw.executemany(sql, rows).rowcount
 
     def begin(self, *, read_only: bool = False) -> None:
         # Immediate: a transaction that reads first and writes later fails instead of waiting.
@@ -180,6 +189,7 @@ class PostgresDatabase:
                     raw.prepare_threshold = None
                 else:
                     raw.execute(POSTGRES_LIMITS.format(scope="session"))
+                    raw.execute("set session characteristics as transaction isolation level read committed")
         except psycopg.Error as error:
             raise StoreUnavailable(f"PostgreSQL at {masked(self.url)} cannot be reached: {error}") from error
         text = _driver("psycopg.types.string", extra="postgres").TextLoader
@@ -195,9 +205,20 @@ class PostgresConnection:
     raw: Any
     is_pooled: bool = False
 
+    def __post_init__(self) -> None:
+        self._cursor = self.raw.cursor()
+
     def execute(self, sql: str, parameters: Any) -> Rows:
-        cursor = self.raw.execute(sql, parameters)
-        return cursor.fetchall() if cursor.description else []
+        cursor = self._cursor.execute(sql, parameters)
+        rows: Rows = cursor.fetchall() if cursor.pgresult.nfields else []
+        return rows
+
+    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        with self.raw.cursor() as cursor:
+            with cursor.copy(sql) as copy:
+                for row in rows:
+                    copy.write_row(row)
+            return int(cursor.rowcount)
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
         limits = POSTGRES_LIMITS.format(scope="local") if self.is_pooled else ""
@@ -267,11 +288,16 @@ class MysqlConnection:
     """PyMySQL in autocommit mode, so that transactions begin where we say."""
 
     raw: Any
+    is_pooled: bool = False
 
     def execute(self, sql: str, parameters: Any) -> Rows:
         with self.raw.cursor() as cursor:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
+
+    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        with self.raw.cursor() as cursor:
+            return int(cursor.executemany(sql, rows) or 0)
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
         self.raw.query("begin")

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from stagepost.clock import monotonic
 from stagepost.store.forks import renew_after_fork
 
-__all__ = ["Deadlines"]
+__all__ = ["Deadlines", "Limit"]
+
+
+class Limit:
+    """A body whose time is limited; a class because every call of ours is in one, and a generator costs thrice."""
+
+    __slots__ = ("_abort", "_deadlines", "_seconds", "_token")
+
+    def __init__(self, deadlines: Deadlines, seconds: float, abort: Callable[[], None]) -> None:
+        self._deadlines, self._seconds, self._abort = deadlines, seconds, abort
+
+    def __enter__(self) -> None:
+        self._token = self._deadlines.enter(self._seconds, self._abort)
+
+    def __exit__(self, *error: object) -> None:
+        self._deadlines.leave(self._token)
 
 
 class Deadlines:
@@ -30,22 +44,25 @@ class Deadlines:
         self._calls = {}
         self._thread = None
 
-    @contextlib.contextmanager
-    def limit(self, seconds: float, abort: Callable[[], None]) -> Iterator[None]:
+    def limit(self, seconds: float, abort: Callable[[], None]) -> Limit:
         """Call `abort` from another thread if the body is not done after `seconds`."""
+        return Limit(self, seconds, abort)
+
+    def enter(self, seconds: float, abort: Callable[[], None]) -> int:
+        """Watch a call from now on; returns what `leave` takes."""
         with self._changed:
             self._next += 1
-            token = self._next
-            self._calls[token] = (monotonic() + seconds, abort)
+            self._calls[self._next] = (monotonic() + seconds, abort)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="stagepost-deadlines", daemon=True)
                 self._thread.start()
-        try:
-            yield
-        finally:
-            # Under the lock: once the body is left, its connection may serve another call and must not be aborted.
-            with self._changed:
-                self._calls.pop(token, None)
+            return self._next
+
+    def leave(self, token: int) -> None:
+        """Watch it no longer."""
+        # Under the lock: once the body is left, its connection may serve another call and must not be aborted.
+        with self._changed:
+            self._calls.pop(token, None)
 
     def _watch(self) -> None:
         idle_since = monotonic()

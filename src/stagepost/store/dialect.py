@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import msgspec
@@ -37,6 +38,8 @@ class Dialect:
     trouble: Callable[[BaseException], Trouble]
     has_row_locks: bool = True
     """A database with one writer at a time has none: the common files' `for update` lines are left out."""
+    reads_by_statement: bool = True
+    """Every statement sees the newest commits, in a transaction or not: one that only reads gains nothing by it."""
     _scripts: dict[tuple[str, ParameterStyle, bool, frozenset[str]], Script] = field(default_factory=dict, repr=False)
 
     def script(self, name: str, style: ParameterStyle, *, own_clock: bool, given: Set[str] = frozenset()) -> Script:
@@ -54,6 +57,13 @@ class Dialect:
             texts = _split(source, row_locks=self.has_row_locks)
             script = self._scripts[key] = Script(name, tuple(_compile(text, style, now) for text in texts))
         return script
+
+    def load_text(self, name: str) -> str | None:
+        """Fetch the text that many rows follow; None where this dialect has no quicker way than a statement."""
+        if not _path(self.name, name).is_file():
+            return None
+        [text] = _split(_source(self.name, name), row_locks=self.has_row_locks)
+        return text
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,7 @@ class SqlCall:
 
     sql: str
     parameters: Any
+    needs_transaction: bool = True
 
 
 def calls_of(
@@ -95,13 +106,14 @@ def calls_of(
     parameters: dict[str, Any] = dict(statement.parameters)
     if instant is not None:
         parameters["now"] = instant
+    needs_transaction = not statement.is_enough or len(script.texts) > 1
     result: Rows = []
     for position, text in enumerate(script.texts):
         if position and "selected" in text.names:
             if not result:
                 continue
             parameters["selected"] = msgspec.json.encode([row[0] for row in result]).decode()
-        rows = yield SqlCall(text.sql, _arranged(text, parameters, style))
+        rows = yield SqlCall(text.sql, _arranged(text, parameters, style), needs_transaction=needs_transaction)
         result = rows or result
     return result
 
@@ -129,14 +141,18 @@ SQLITE = Dialect(
     now="(cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)",
     trouble=sqlite_trouble,
     has_row_locks=False,
+    reads_by_statement=False,
 )
+
+
+def _path(folder: str, name: str) -> Traversable:
+    return files("stagepost.store") / "sql" / folder / f"{name}.sql"
 
 
 @cache
 def _source(dialect: str, name: str) -> str:
-    root = files("stagepost.store") / "sql"
     for folder in (dialect, "common"):
-        path = root / folder / f"{name}.sql"
+        path = _path(folder, name)
         if path.is_file():
             return path.read_text(encoding="utf-8")
     raise LookupError(f"no statement {name}.sql for {dialect}")

@@ -1,4 +1,4 @@
-"""Operations on ended jobs: results, dead letters, counts, and removing what is old."""
+"""Operations on ended jobs: results, dead letters, and removing what is old."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from stagepost.errors import JobNotFound
 from stagepost.model.job import Job, microseconds
 from stagepost.model.lifecycle import FINAL, JobState
+from stagepost.store.counting import Change, record_moves
 from stagepost.store.jobs import audit, job_of
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
@@ -17,7 +18,6 @@ __all__ = [
     "DEAD",
     "DeadLetterGroup",
     "JobResult",
-    "counts_by_state",
     "dead_letter_groups",
     "dead_letters",
     "discard",
@@ -56,13 +56,6 @@ def result_of(job_id: str) -> Steps[JobResult]:
 
 
 @query
-def counts_by_state() -> Steps[dict[JobState, int]]:
-    """Count all jobs by state, live and ended."""
-    rows = yield Statement("count_by_state")
-    return dict.fromkeys(JobState, 0) | {JobState(state): number for state, number in rows}
-
-
-@query
 def dead_letters(
     *,
     task_name: str | None = None,
@@ -73,17 +66,12 @@ def dead_letters(
 ) -> Steps[list[Job]]:
     """List jobs that failed for good, last ended first; `before` is (finished_at, id) of the page's last job."""
     before_at, before_id = before or (LAST_INSTANT, LAST_ID)
-    filters = {
-        "task_name": task_name or "",
-        "queue_name": queue_name or "",
-        "reason": reason or "",
-        "before_at": before_at,
-        "before_id": before_id,
-        "most": most,
-    }
+    filters = {"task_name": task_name, "queue_name": queue_name, "reason": reason}
+    page = {"before_at": before_at, "before_id": before_id, "most": most}
+    page |= {name: value for name, value in filters.items() if value is not None}
     found: list[Job] = []
     for state in DEAD:  # one state at a time: then an index gives the order, and only a page is read
-        rows = yield Statement("list_dead_letters", {**filters, "state": state})
+        rows = yield Statement("list_dead_letters", {**page, "state": state})
         found += [job_of(row) for row in rows]
     return sorted(found, key=lambda job: (job.finished_at or 0, job.id), reverse=True)[:most]
 
@@ -110,7 +98,8 @@ def discard(job_ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
     """Delete ended jobs for good; returns the ids of those that there were."""
     rows = yield Statement("lock_ended_jobs", {"ids": as_json(sorted(set(job_ids)))})
     yield from _delete(rows)
-    for job_id, state, task_name in rows:
+    yield from record_moves((queue_name, batch_id, state, None) for _, state, _, queue_name, batch_id in rows)
+    for job_id, state, task_name, *_ in rows:
         yield from audit(actor, "discard", str(job_id), detail=f"{task_name}, {state}").start()
     return [str(row[0]) for row in rows]
 
@@ -122,11 +111,14 @@ def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: in
     Jobs in `states` go with their failure log; so do runs of schedules that old, and unique keys held no more.
     """
     older_us, removed = microseconds(older_than), 0
+    gone: list[Change] = []
     for state in sorted(states):
         if (room := most - removed) > 0:
             rows = yield Statement("lock_prunable_jobs", {"state": state, "older_us": older_us, "most": room})
             yield from _delete(rows)
+            gone += [(queue_name, batch_id, state, None) for _, queue_name, batch_id in rows]
             removed += len(rows)
+    yield from record_moves(gone)
     removed += yield from _prune_until("prunable_runs", "prune_runs", older_us=older_us, most=most)
     removed += yield from _prune_until("prunable_unique_keys", "prune_unique_keys", older_us=KEPT_US, most=most)
     return removed

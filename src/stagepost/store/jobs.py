@@ -2,57 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stagepost.errors import ConfigurationError, IllegalTransition, JobNotFound, StoreError, UniqueKeyTaken
+from stagepost.errors import (
+    ConfigurationError,
+    IllegalTransition,
+    JobNotFound,
+    StoreError,
+    StoreUnavailable,
+    UniqueKeyTaken,
+)
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
-from stagepost.model.lifecycle import FINAL, Cause, JobState
+from stagepost.model.lifecycle import Cause, JobState
+from stagepost.store.counting import record_moves
 from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement, Steps, as_json, operation, query
+from stagepost.store.statement import Load, Statement, Steps, as_json, operation, query
 
-__all__ = ["cancel", "enqueue", "enqueue_many", "failures_of", "find", "get", "list_jobs", "restart"]
+__all__ = ["cancel", "enqueue", "enqueue_many", "failures_of", "find", "get", "restart"]
 
 ENQUEUE_TRIES = 5
 MOST_AT_ONCE = 100_000
+LOAD_FROM = 100
+"""From how many jobs on it pays to load them instead of inserting them."""
 ROWS_PER_STATEMENT = 5_000
 BYTES_PER_STATEMENT = 4_000_000
 """MariaDB refuses statements over its max_allowed_packet, 16 MiB unless set otherwise."""
 
 
 @operation
-def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False) -> Steps[list[Enqueued]]:
+def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, are_new: bool = False) -> Steps[list[Enqueued]]:
     """Store jobs in one transaction; where a live job holds a unique key, return that job instead.
 
     A request may be repeated at any time, after a lost reply for instance: its job is made once, even if it has ended.
 
     With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
     of the one that can: it takes no statement of its own and follows the state that the insert chose, and the others
-    need not know of it.
+    need not know of it. With `are_new` the caller has made sure that none of them is there.
     """
     if len(jobs) > MOST_AT_ONCE:
         raise ConfigurationError(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
         )
+    loaded: dict[str, Enqueued] = {}
+    if len(jobs) >= LOAD_FROM:
+        loaded = yield from _load([job for job in jobs if job.unique_key is None], are_new=are_new)
     held: dict[str, str] = {}
     open_: list[NewJob] = []
     # Sorted: two transactions that take the same unique keys in opposite order would deadlock.
-    for job in sorted(jobs, key=lambda job: job.unique_key or ""):
+    rest = {job.id: job for job in jobs if job.id not in loaded}
+    for job in sorted(rest.values(), key=lambda job: job.unique_key or ""):
         holder = (yield from _hold_unique_key(job)) if job.unique_for_us is not None else job.id
         if holder == job.id:
             open_.append(job)
         else:
             held[job.id] = holder
-    results = {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
+    results = loaded | {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
     for _ in range(ENQUEUE_TRIES):
         if not open_:
             break
         made: set[str] = set()
         for chunk in _chunks(open_):
-            rows = as_json([_row(job) for job in chunk])
-            inserted = yield Statement("insert_jobs", {"jobs": rows, "tell": int(tell)})
+            inserted = yield _insert(chunk, tell=tell, is_enough=len(jobs) == 1)
             made |= {str(row[0]) for row in inserted}
         results |= {job_id: Enqueued(job_id, is_new=True) for job_id in made}
         open_ = [job for job in open_ if job.id not in made]
@@ -73,8 +86,39 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False) -> Steps[list[En
 @operation
 def enqueue(job: NewJob, *, tell: bool = False) -> Steps[Enqueued]:
     """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
+    if job.unique_for_us is None and (yield _insert([job], tell=tell, is_enough=True)):
+        return Enqueued(job.id, is_new=True)
     [enqueued] = yield from enqueue_many([job], tell=tell).start()
     return enqueued
+
+
+def _load(jobs: Sequence[NewJob], *, are_new: bool) -> Steps[dict[str, Enqueued]]:
+    """Put many jobs without unique keys into their table the quick way, or none if any is there already.
+
+    Left to the ordinary way is one claimable job of each queue: its insert also tells listeners.
+    """
+    if not are_new and (yield Statement("known_jobs", {"ids": as_json([job.id for job in jobs])})):
+        return {}
+    [(now,)] = yield Statement("read_clock")
+    rows: dict[str, tuple[Any, ...]] = {}
+    told: set[str] = set()
+    for job in jobs:
+        available_at = now + job.delay_us if job.available_at is None else job.available_at
+        state = JobState.SCHEDULED if available_at > now else JobState.BLOCKED if job.limit_key else JobState.QUEUED
+        if state is JobState.QUEUED and job.queue_name not in told:
+            told.add(job.queue_name)
+            continue
+        rows[job.id] = (
+            *(job.id, job.queue_name, job.task_name, str(state), job.priority, available_at, 0, 0, 0),
+            *(job.max_attempts, job.limit_key, job.limit, job.batch_id, job.item_key),
+            *(job.payload, job.context, now, now),
+        )
+    [(put,)] = (yield Load("load_jobs", list(rows.values()))) or [(0,)]
+    if put not in {0, len(rows)}:
+        raise StoreUnavailable(f"{len(rows) - put} of {len(rows)} jobs were enqueued by another request meanwhile")
+    if put:
+        yield from record_moves((row[1], row[12], None, row[3]) for row in rows.values())
+    return {job_id: Enqueued(job_id, is_new=True) for job_id in rows} if put else {}
 
 
 @query
@@ -98,31 +142,6 @@ def get(job_id: str) -> Steps[Job]:
 
 
 @query
-def list_jobs(
-    *,
-    states: Iterable[JobState] = (),
-    queue_name: str | None = None,
-    task_name: str | None = None,
-    before: str | None = None,
-    most: int = 50,
-) -> Steps[list[Job]]:
-    """List jobs newest first; `before` is the last id of the page before this one."""
-    wanted = set(states) or set(JobState)
-    filters = {
-        "queue_name": queue_name or "",
-        "task_name": task_name or "",
-        "before": before or "ffffffff-ffff-ffff-ffff-ffffffffffff",
-        "most": most,
-    }
-    rows: list[tuple[Any, ...]] = []
-    if live := wanted - FINAL:
-        rows += yield Statement("list_live_jobs", {**filters, "states": as_json(sorted(live))})
-    if ended := wanted & FINAL:
-        rows += yield Statement("list_ended_jobs", {**filters, "states": as_json(sorted(ended))})
-    return sorted((job_of(row) for row in rows), key=lambda job: job.id, reverse=True)[:most]
-
-
-@query
 def failures_of(job_id: str) -> Steps[list[FailureRecord]]:
     """List the attempts that did not complete a job, oldest first."""
     rows = yield Statement("failures_of_job", {"id": job_id})
@@ -131,7 +150,10 @@ def failures_of(job_id: str) -> Steps[list[FailureRecord]]:
 
 @operation
 def cancel(job_id: str, *, actor: str) -> Steps[JobState]:
-    """End a job that is not running; ask a running one to stop. Returns the state it is in now."""
+    """End a job that is not running; ask a running one to stop. Returns the state it is in now.
+
+    Its children are cancelled with it, and it ends after them.
+    """
     rows = yield Statement("lock_job", {"id": job_id})
     if not rows:
         job = yield from get(job_id).start()
@@ -142,10 +164,24 @@ def cancel(job_id: str, *, actor: str) -> Steps[JobState]:
     yield from audit(actor, "cancel", job_id, detail=state).start()
     if state == JobState.RUNNING:
         yield Statement("request_cancel", {"id": job_id})
+        yield Statement("cancel_batch", {"id": job_id})
         return JobState.RUNNING
-    change = Settlement.of_state(job_id, attempt, owner, JobState.CANCELLED, error=f"cancelled by {actor}")
-    yield from settle([change]).start()
-    return JobState.CANCELLED
+    if state == JobState.WAITING and (yield Statement("batch_of_id", {"id": job_id})):
+        yield Statement("cancel_batch", {"id": job_id})
+    else:
+        change = Settlement.of_state(job_id, attempt, owner, JobState.CANCELLED, error=f"cancelled by {actor}")
+        yield from settle([change]).start()
+    return (yield from _cancel_children(job_id))
+
+
+def _cancel_children(job_id: str) -> Steps[JobState]:
+    """Begin to end the children that keep a cancelled job waiting; upkeep goes on with those that are left."""
+    from stagepost.store.batches import cancel_items  # noqa: PLC0415 - the two know each other
+
+    if not (yield Statement("lock_job", {"id": job_id})):
+        return JobState.CANCELLED
+    yield from cancel_items(job_id).start()
+    return JobState.WAITING if (yield Statement("lock_job", {"id": job_id})) else JobState.CANCELLED
 
 
 @operation
@@ -155,12 +191,15 @@ def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> St
     rows = yield Statement("restart_jobs", ids)
     # Asked afterwards: a key that was free before may be taken by the time the job is restarted.
     taken = yield Statement("taken_unique_keys", ids)
-    if taken:
-        unique_key, holder = taken[0]
-        raise UniqueKeyTaken(unique_key, str(holder))
-    for job_id, state in rows:
+    stuck = {job_id for _, _, job_id in taken}
+    rows = [row for row in rows if row[0] not in stuck]
+    yield from record_moves((queue_name, batch_id, was, became) for _, was, queue_name, batch_id, became in rows)
+    for job_id, state, *_ in rows:
         yield from audit(actor, Cause.RESTART, str(job_id), detail=state).start()
-    restarted = [str(job_id) for job_id, _ in rows]
+    if taken:
+        unique_key, holder, _ = taken[0]
+        raise UniqueKeyTaken(unique_key, str(holder))
+    restarted = [str(row[0]) for row in rows]
     if repeated:
         for job_id in set(job_ids) - set(restarted):
             restarted += [job_id for _ in (yield Statement("live_job", {"id": job_id}))]
@@ -180,6 +219,7 @@ def job_of(row: tuple[Any, ...]) -> Job:
     """Build a job from the columns that the `*_job` and `list_*_jobs` statements share."""
     values = dict(zip(Job.__struct_fields__, row, strict=True))
     values["id"], values["state"] = str(values["id"]), JobState(values["state"])
+    values["batch_id"] = values["batch_id"] and str(values["batch_id"])
     return Job(**values)
 
 
@@ -195,9 +235,17 @@ def _row(job: NewJob) -> dict[str, Any]:
         "unique_key": _live_key(job),
         "limit_key": job.limit_key,
         "limit_slots": job.limit,
+        "batch_id": job.batch_id,
+        "item_key": job.item_key,
         "payload": job.payload,
         "context": job.context,
     }
+
+
+def _insert(jobs: Sequence[NewJob], *, tell: bool, is_enough: bool) -> Statement:
+    if len(jobs) == 1 and jobs[0].batch_id is None:  # either made by this statement, or it changed nothing
+        return Statement("insert_job", {**_row(jobs[0]), "tell": int(tell)}, is_enough=is_enough)
+    return Statement("insert_jobs", {"jobs": as_json([_row(job) for job in jobs]), "tell": int(tell)})
 
 
 def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
@@ -231,7 +279,9 @@ def _update_existing(jobs: Sequence[NewJob], existing: dict[str, str]) -> Steps[
         if holder is None or holder == job.id or job.on_conflict is OnConflict.KEEP:
             continue
         delay_us = job.delay_us if job.on_conflict is OnConflict.DEBOUNCE else 0
-        yield Statement(
+        rows = yield Statement(
             "replace_arguments",
             {"id": holder, "payload": job.payload, "context": job.context, "delay_us": delay_us},
         )
+        if delay_us > 0:
+            yield from record_moves((*row, JobState.SCHEDULED) for row in rows)

@@ -10,6 +10,7 @@ from typing import Any
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import Crashed, cause_of
+from stagepost.store.counting import Change, record_moves
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
@@ -54,13 +55,15 @@ def claim(
     }
     rows: Rows = []
     if marks is None:
-        rows = yield Statement("claim_jobs", {**facts, "slots": slots})
+        rows = yield Statement("claim_jobs", {**facts, "slots": slots}, is_enough=True)
     for priority in sorted(marks or (), reverse=True):
         if (left := slots - len(rows)) > 0:
-            rows += yield Statement(
-                "claim_jobs", {**facts, "slots": left, "priority": priority, "after": (marks or {})[priority]}
-            )
-    jobs = [LeasedJob(str(row[0]), *row[1:]) for row in rows]
+            at = {"slots": left, "priority": priority, "after": (marks or {})[priority]}
+            rows += yield Statement("claim_jobs", {**facts, **at}, is_enough=len(marks or ()) == 1)
+    jobs = [
+        LeasedJob(*(str(job_id), *facts, batch_id and str(batch_id), owned_by))
+        for job_id, *facts, batch_id, owned_by in rows
+    ]
     return sorted(jobs, key=lambda job: (-job.priority, job.available_at, job.id))
 
 
@@ -71,23 +74,34 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps
     An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose
     reply was lost) counts as held, unless `ended_counts` is False: then what is written beside it would be written
     twice. Of two changes for one attempt the first counts. A job that was asked to stop is not run again: instead of
-    being put off it ends as cancelled.
+    being put off it ends as cancelled. A job that has children waits for them before it ends.
     """
+    from stagepost.store.children import wait_for_children  # noqa: PLC0415 - the two know each other
+
     by_fence: dict[Fence, Settlement] = {}
     for change in changes:
         by_fence.setdefault(change.fence, change)
     # Sorted: two workers that settle the same jobs in opposite order would deadlock.
     ordered = [by_fence[fence] for fence in sorted(by_fence)]
-    ends = [change for change in ordered if change.is_final]
+    ends = [change for change in ordered if change.is_final and not change.goes_on]
     delays = [change for change in ordered if not change.is_final]
     accepted: set[Fence] = set()
     if delays:
         rows = yield Statement("reschedule_jobs", {"changes": as_json(delays)})
-        accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
+        accepted |= {(str(row[0]), row[1]) for row in rows}
+        yield from record_moves(
+            (queue_name, batch_id, JobState.RUNNING, became) for _, _, queue_name, batch_id, became in rows
+        )
         ends += [change.cancelled() for change in delays if change.fence not in accepted]
     if ends:
-        rows = yield Statement("end_jobs", {"changes": as_json(ends)})
+        is_enough = not delays and all(change.kind is None for change in ends)
+        rows = yield Statement("end_jobs", {"changes": as_json(ends)}, is_enough=is_enough)
         accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
+    parents = [change for change in ordered if change.goes_on] + [
+        change for change in ends if change.fence not in accepted
+    ]
+    if parents:
+        accepted |= yield from wait_for_children(parents)
     failures = [change for change in ordered if change.kind is not None and change.fence in accepted]
     if failures:
         yield Statement("record_failures", {"failures": as_json(failures)})
@@ -133,16 +147,19 @@ class Rescued:
     queued: tuple[str, ...]
     buried: tuple[str, ...]
     cancelled: tuple[str, ...]
+    batches: frozenset[str] = frozenset()
+    """Those of all of them."""
 
 
 @operation
 def rescue_expired(*, grace: timedelta, most: int = 500) -> Steps[Rescued]:
     """Take back jobs whose lease ended more than `grace` ago; those that crashed too often become dead letters."""
     rows = yield Statement("lock_expired_leases", {"grace_us": microseconds(grace), "most": most})
-    changes = [_rescue(*row) for row in rows]
+    changes = [_rescue(*row[:5]) for row in rows]
     if changes:
         yield from settle(changes).start()
     return Rescued(
+        batches=frozenset(str(row[5]) for row in rows if row[5] is not None),
         queued=tuple(change.id for change in changes if not change.is_final),
         buried=tuple(change.id for change in changes if change.state is JobState.DEAD_LETTER),
         cancelled=tuple(change.id for change in changes if change.state is JobState.CANCELLED),
@@ -166,6 +183,7 @@ def release_strays(*, owner: str, held: Sequence[Fence]) -> Steps[list[str]]:
 def promote_due(*, most: int = 1000) -> Steps[int]:
     """Queue scheduled and retrying jobs whose time has come; returns how many."""
     rows = yield Statement("promote_due_jobs", {"most": most})
+    yield from record_moves(row[1:] for row in rows)
     return len(rows)
 
 
@@ -180,7 +198,7 @@ def next_due() -> Steps[timedelta | None]:
 def unblock(*, most_keys: int = 100) -> Steps[int]:
     """Let blocked jobs through, as many per limit key as its limit leaves room for."""
     keys = yield Statement("blocked_keys", {"most": most_keys})
-    through = 0
+    through: list[Change] = []
     for (limit_key,) in keys:
         yield Statement("add_limit_key", {"limit_key": limit_key})
         # Locked before counting: two that count at once would both see the same room.
@@ -191,8 +209,9 @@ def unblock(*, most_keys: int = 100) -> Steps[int]:
         room = _let_through(waiting, usage=usage)
         if room:
             rows = yield Statement("unblock_jobs", {"ids": as_json(room)})
-            through += len(rows)
-    return through
+            through += [(queue_name, batch_id, JobState.BLOCKED, JobState.QUEUED) for _, queue_name, batch_id in rows]
+    yield from record_moves(through)
+    return len(through)
 
 
 def _let_through(waiting: Sequence[tuple[Any, ...]], *, usage: int) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Self
 
 from stagepost.clock import monotonic
 from stagepost.errors import StoreUnavailable
@@ -15,12 +14,23 @@ from stagepost.store.forks import renew_after_fork
 __all__ = ["Loan", "Pool"]
 
 
-@dataclass
 class Loan:
     """A connection on loan, and whether it came back with no transaction open and nothing in doubt."""
 
+    __slots__ = ("_pool", "connection", "is_sound")
+
     connection: Connection
-    is_sound: bool = False
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.is_sound = False
+
+    def __enter__(self) -> Self:
+        self.connection = self._pool.acquire()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.give_back(self.connection, is_sound=self.is_sound)
 
 
 class Pool:
@@ -43,29 +53,28 @@ class Pool:
         with self._changed:
             return self._open - len(self._idle)
 
-    @contextlib.contextmanager
-    def connection(self) -> Iterator[Loan]:
+    def connection(self) -> Loan:
         """Lend a connection; it is kept for reuse only if the borrower said that it is sound."""
-        loan = Loan(self._acquire())
-        try:
-            yield loan
-        finally:
-            if loan.is_sound:
-                self._release(loan.connection)
-            else:
-                self._discard(loan.connection)
+        return Loan(self)
 
     def close(self) -> None:
         """Close what is idle now and what is out once it comes back."""
         with self._changed:
             self._closed = True
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close what nobody uses at the moment; new connections are opened when needed."""
+        with self._changed:
             idle, self._idle = self._idle, []
             self._open -= len(idle)
             self._changed.notify_all()
         for connection in idle:
-            connection.close()
+            with contextlib.suppress(Exception):
+                connection.close()
 
-    def _acquire(self) -> Connection:
+    def acquire(self) -> Connection:
+        """Take a connection; `give_back` must follow."""
         deadline = monotonic() + self.wait_seconds
         with self._changed:
             while not self._idle and self._open >= self.size:
@@ -85,15 +94,13 @@ class Pool:
             self._count_down()
             raise
 
-    def _release(self, connection: Connection) -> None:
+    def give_back(self, connection: Connection, *, is_sound: bool) -> None:
+        """Keep a sound connection for the next borrower, close any other."""
         with self._changed:
-            if not self._closed:
+            if is_sound and not self._closed:
                 self._idle.append(connection)
                 self._changed.notify()
                 return
-        self._discard(connection)
-
-    def _discard(self, connection: Connection) -> None:
         with contextlib.suppress(Exception):
             connection.close()
         self._count_down()

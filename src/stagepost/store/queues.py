@@ -13,6 +13,7 @@ from stagepost.errors import ConfigurationError
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import LIVE, JobState
 from stagepost.model.rate import RateLimit, take
+from stagepost.store.counting import count_by_queue
 from stagepost.store.jobs import audit
 from stagepost.store.leases import claim
 from stagepost.store.statement import Statement, Steps, as_json, operation, query
@@ -100,24 +101,22 @@ class Queue(msgspec.Struct, frozen=True):
 
 @query
 def list_queues() -> Steps[list[Queue]]:
-    """List the queues that have live jobs or settings, by name. Counts every live job."""
+    """List the queues that have live jobs or settings, by name."""
     rows = yield Statement("list_queue_settings")
     settings = {row[0]: _settings(*row) for row in rows}
-    counts: dict[str, dict[JobState, int]] = {}
-    lags: dict[str, int] = {}
-    rows = yield Statement("count_live_jobs")
-    for queue_name, state, number, waited_us in rows:
-        counts.setdefault(queue_name, dict.fromkeys(sorted(LIVE), 0))[JobState(state)] = number
-        if state == JobState.QUEUED:
-            lags[queue_name] = max(0, waited_us)
+    counted = yield from count_by_queue().start()
+    live = {name: {state: counts[state] for state in sorted(LIVE)} for name, counts in counted.items()}
+    lags: dict[str, int | None] = {}
+    for name in [name for name, counts in live.items() if counts[JobState.QUEUED]]:
+        lags[name] = yield from _lag(name)
     return [
         Queue(
             name=name,
-            counts=counts.get(name, dict.fromkeys(sorted(LIVE), 0)),
+            counts=live.get(name) or dict.fromkeys(sorted(LIVE), 0),
             lag_us=lags.get(name),
             settings=settings.get(name, QueueSettings(name)),
         )
-        for name in sorted({*settings, *counts})
+        for name in sorted({*settings, *(name for name, counts in live.items() if any(counts.values()))})
     ]
 
 
@@ -151,6 +150,21 @@ def claim_limited(
             taken = take(full_at, full_at - until_full, len(jobs), settings.rate)
             yield Statement("fill_queue", {"name": settings.name, "full_at": taken.full_at})
     return jobs
+
+
+def _lag(queue_name: str) -> Steps[int | None]:
+    """Say for how long the oldest queued job waits: a look at the beginning of each of the queue's priorities."""
+    waited: int | None = None
+    facts: dict[str, Any] = {"queue_name": queue_name}
+    while True:
+        rows = yield Statement("oldest_queued", facts)
+        if not rows:
+            return waited
+        priority, waited_us, lowest = rows[0]
+        waited = max(waited or 0, waited_us)
+        if priority == lowest:
+            return waited
+        facts = {"queue_name": queue_name, "below": priority}
 
 
 def _room(limits: Sequence[QueueSettings], running: Mapping[str, int], global_name: str) -> int:

@@ -7,33 +7,46 @@ from typing import Any, TypeVar
 
 from stagepost.clock import Clock
 from stagepost.store.dialect import Dialect, ParameterStyle, SqlCall, calls_of
-from stagepost.store.statement import Operation, Rows
+from stagepost.store.statement import Load, Operation, Rows
 
-__all__ = ["Calls", "calls_for", "drive", "drive_async"]
+__all__ = ["Calls", "Loader", "calls_for", "drive", "drive_async"]
 
 T = TypeVar("T")
 
 Calls = Generator[SqlCall, Rows, T]
+Loader = Callable[[Load], Rows]
 
 
-def calls_for(operation: Operation[T], *, dialect: Dialect, style: ParameterStyle, clock: Clock) -> Calls[T]:
-    """Turn an operation into the driver calls it needs; sending their rows leads to its result."""
+def calls_for(
+    operation: Operation[T], *, dialect: Dialect, style: ParameterStyle, clock: Clock, load: Loader | None = None
+) -> Calls[T]:
+    """Turn an operation into the driver calls it needs; sending their rows leads to its result.
+
+    `load` puts many rows at once where a connection can; an operation asks for it after its first statement only,
+    when its transaction is open.
+    """
     steps = operation.start()
     try:
-        statement = next(steps)
+        step = next(steps)
         while True:
-            rows = yield from calls_of(statement, dialect=dialect, style=style, clock=clock)
-            statement = steps.send(rows)
+            if isinstance(step, Load):
+                rows = load(step) if load else []
+            else:
+                rows = yield from calls_of(step, dialect=dialect, style=style, clock=clock)
+            step = steps.send(rows)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-def drive(calls: Calls[T], execute: Callable[[str, Any], Rows]) -> T:
-    """Make the calls, inside whatever transaction `execute` is in."""
+def drive(calls: Calls[T], execute: Callable[[str, Any], Rows], *, begin: Callable[[], None] | None = None) -> T:
+    """Make the calls, inside whatever transaction `execute` is in; `begin` opens one where the first needs it."""
     try:
         call = next(calls)
         while True:
+            if begin is not None and call.needs_transaction:
+                begin()
+                begin = None
             call = calls.send(execute(call.sql, call.parameters))
     except StopIteration as end:
         result: T = end.value

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from stagepost.model.children import Ending
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
 from stagepost.model.outcome import (
@@ -23,10 +24,14 @@ from stagepost.model.reason import reason_of
 __all__ = ["Settlement"]
 
 ERROR_CHARACTERS = 8_000
+WITH_REASON = (JobState.FAILED, JobState.DEAD_LETTER)
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
-    """One job's change after an attempt, guarded by `id`, `attempt` and `owner`."""
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One job's change after an attempt, guarded by `id`, `attempt` and `owner`.
+
+    What is as it usually is stays out of the JSON that statements take: there may be hundreds in one.
+    """
 
     id: str
     attempt: int
@@ -46,9 +51,11 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     limit_key: str | None = None
     reason: str | None = None
     """Made of `error` for jobs that end failed or as dead letters, so that alike ones group."""
+    ending: Ending | None = None
+    """What is to become of a job that completed when its children have ended, if that is not the usual."""
 
     def __post_init__(self) -> None:
-        if self.state in {JobState.FAILED, JobState.DEAD_LETTER}:
+        if self.state in WITH_REASON:
             msgspec.structs.force_setattr(self, "reason", reason_of(self.error))
 
     @property
@@ -60,6 +67,11 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     def is_final(self) -> bool:
         """Whether the job moves to history."""
         return self.state in FINAL
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the job has a continuation, to run when its children have ended."""
+        return self.ending is not None and self.ending.then is not None
 
     def cancelled(self) -> Settlement:
         """The same for a job that was asked to stop meanwhile."""
@@ -97,8 +109,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 
 def _facts(outcome: Outcome) -> dict[str, Any]:
     match outcome:
-        case Completed(result):
-            return {"result": result}
+        case Completed(result, ending):
+            return {"result": result, "ending": ending}
         case Failed(error, delay, traceback):
             return {
                 "error": error[:ERROR_CHARACTERS],

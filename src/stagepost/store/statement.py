@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-__all__ = ["NO_PARAMETERS", "Operation", "Rows", "Statement", "Steps", "as_json", "operation", "query"]
+__all__ = ["NO_PARAMETERS", "Load", "Operation", "Rows", "Statement", "Steps", "as_json", "operation", "query"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -30,9 +30,22 @@ class Statement(NamedTuple):
 
     name: str
     parameters: Mapping[str, Any] = NO_PARAMETERS
+    is_enough: bool = False
+    """What follows it in its operation needs no transaction in common with it: alone it may commit by itself."""
 
 
-Steps = Generator[Statement, Rows, T]
+class Load(NamedTuple):
+    """Rows for a named `.sql` file, put into their table by the quickest way the driver has, all or none.
+
+    Where there is no quicker way than a statement it is answered with no rows and nothing has happened; otherwise
+    with one row, how many were put. A row that is there already may be left out or be an error.
+    """
+
+    name: str
+    rows: Sequence[tuple[Any, ...]]
+
+
+Steps = Generator[Statement | Load, Rows, T]
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class Operation(Generic[T_co]):
     is_read_only: bool = False
     """It changes nothing, so it need not wait for those who do."""
 
-    def __iter__(self) -> Iterator[Statement]:
+    def __iter__(self) -> Iterator[Statement | Load]:
         """Start it from the beginning; `yield from` makes it part of another operation."""
         return self.start()
 

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
 from stagepost.errors import StagepostError, StoreUnavailable
 from stagepost.store.connection import Connection, Database, database_at, masked
-from stagepost.store.deadline import Deadlines
+from stagepost.store.deadline import Deadlines, Limit
 from stagepost.store.dialect import Dialect
 from stagepost.store.doorbell import Doorbell
-from stagepost.store.pool import Pool
-from stagepost.store.runner import calls_for, drive
-from stagepost.store.statement import Operation
+from stagepost.store.pool import Loan, Pool
+from stagepost.store.runner import Calls, calls_for, drive
+from stagepost.store.statement import Load, Operation, Rows
 from stagepost.store.trouble import Trouble, schema_error
 
 __all__ = ["Store"]
@@ -89,17 +89,15 @@ class Store:
     @contextlib.contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Connection]:
         """Lend a connection inside a transaction that commits if the body returns."""
-        with self.pool.connection() as loan:
+        with self._begun(read_only=read_only) as loan:
             connection = loan.connection
-            with self._in_time(connection):
-                connection.begin(read_only=read_only)
             try:
                 yield connection
             except BaseException:
-                with self._in_time(connection):
+                with contextlib.suppress(Exception), self._in_time(connection):
                     connection.rollback()
-                loan.is_sound = True
-                raise
+                    loan.is_sound = True
+                raise  # what went wrong in the body, not what went wrong in clearing up after it
             with self._in_time(connection):
                 connection.commit()
             loan.is_sound = True
@@ -111,27 +109,61 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({masked(getattr(self.database, 'url', getattr(self.database, 'path', '')))!r})"
 
+    @contextlib.contextmanager
+    def _begun(self, *, read_only: bool) -> Iterator[Loan]:
+        """Lend a connection in a new transaction; one that died in the pool is replaced, and so are its neighbours."""
+        for is_last_try in (False, True):
+            with self.pool.connection() as loan:
+                try:
+                    with self._in_time(loan.connection):
+                        loan.connection.begin(read_only=read_only)
+                except Exception as error:
+                    if is_last_try or self.dialect.trouble(error) is not Trouble.CONNECTION:
+                        raise
+                    self.pool.close_idle()
+                    continue
+                yield loan
+                return
+
     def _run_once(self, operation: Operation[T]) -> T:
         with self.pool.connection() as loan:
             connection = loan.connection
-            with self._in_time(connection):
+            is_begun = False
+
+            def begin() -> None:
+                nonlocal is_begun
                 connection.begin(read_only=operation.is_read_only)
+                is_begun = True
+
+            with self._in_time(connection):
                 try:
-                    result = self.drive(operation, connection)
+                    if connection.is_pooled:
+                        begin()
+                    goes_without = is_begun or (operation.is_read_only and self.dialect.reads_by_statement)
+                    calls = self._calls(operation, connection)
+                    result = drive(calls, connection.execute, begin=None if goes_without else begin)
                 except Exception as error:
                     if self.dialect.trouble(error) is not Trouble.CONNECTION:
                         connection.rollback()
                         loan.is_sound = True
                     raise
-                connection.commit()
+                if is_begun:
+                    connection.commit()
                 loan.is_sound = True
             return result
 
-    def _in_time(self, connection: Connection) -> contextlib.AbstractContextManager[None]:
+    def _in_time(self, connection: Connection) -> Limit:
         return self._deadlines.limit(self.call_seconds, connection.abort)
 
     def drive(self, operation: Operation[T], connection: Connection) -> T:
         """Run an operation inside the transaction that `connection` is in."""
+        return drive(self._calls(operation, connection), connection.execute)
+
+    def _calls(self, operation: Operation[T], connection: Connection) -> Calls[T]:
         database = self.database
-        calls = calls_for(operation, dialect=database.dialect, style=database.style, clock=self.clock)
-        return drive(calls, connection.execute)
+
+        def load(step: Load) -> Rows:
+            sql = database.dialect.load_text(step.name)
+            return [] if sql is None else [(connection.load(sql, step.rows),)]
+
+        return calls_for(operation, dialect=database.dialect, style=database.style, clock=self.clock, load=load)

@@ -44,6 +44,8 @@ def postgres_trouble(error: BaseException) -> Trouble:
         return Trouble.CONNECTION
     if state in {"42P01", "42703", "3F000"}:
         return Trouble.SCHEMA
+    if state == "23505" and getattr(getattr(error, "diag", None), "constraint_name", None) == "stagepost_job_pkey":
+        return Trouble.CONFLICT  # two requests for the same jobs at once: once more, and they are known
     return Trouble.OTHER
 
 

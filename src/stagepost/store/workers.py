@@ -8,6 +8,8 @@ from datetime import timedelta
 import msgspec
 
 from stagepost.model.job import microseconds
+from stagepost.model.lifecycle import JobState
+from stagepost.store.counting import count_by_queue
 from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
 
 ALIVE_WITHIN = timedelta(seconds=60)
 """A worker that said nothing for longer counts as gone."""
+MOST_LOOKED_AT = 1000
+"""How many jobs of a queue are looked at for tasks that nobody knows."""
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -95,6 +99,7 @@ class UnservedTask(msgspec.Struct, frozen=True):
     task_name: str
     queue_name: str
     jobs: int
+    """There may be more, behind those that were looked at."""
     oldest_us: int
     """For how long the oldest could have been run."""
 
@@ -103,16 +108,21 @@ class UnservedTask(msgspec.Struct, frozen=True):
 def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITHIN) -> Steps[list[UnservedTask]]:
     """Find tasks with jobs queued for longer than `older_than` that no live worker of their queue lists.
 
-    Reads every queued job, so it is for the upkeep's slow round and for people, not for a worker's loop.
+    Looks at the next jobs of each queue only: what no worker claims is left there sooner or later.
     """
     workers = yield from list_workers().start()
     served = set(_served(worker for worker in workers if worker.silent_us <= microseconds(alive_within)))
-    rows = yield Statement("queued_tasks", {"older_us": microseconds(older_than)})
-    return [
-        UnservedTask(task_name, queue_name, jobs, oldest_us)
-        for task_name, queue_name, jobs, oldest_us in rows
-        if (queue_name, task_name) not in served
-    ]
+    counted = yield from count_by_queue().start()
+    unserved: list[UnservedTask] = []
+    for queue_name in [name for name, counts in counted.items() if counts[JobState.QUEUED]]:
+        which = {"queue_name": queue_name, "older_us": microseconds(older_than), "most": MOST_LOOKED_AT}
+        rows = yield Statement("queued_tasks", which)
+        unserved += [
+            UnservedTask(task_name, queue_name, jobs, oldest_us)
+            for task_name, jobs, oldest_us in rows
+            if (queue_name, task_name) not in served
+        ]
+    return unserved
 
 
 def _served(workers: Iterable[Worker]) -> Iterable[tuple[str, str]]:

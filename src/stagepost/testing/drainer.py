@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from stagepost.client import App, JobContext
-from stagepost.client.context import entered
 from stagepost.clock import ManualClock
 from stagepost.errors import StagepostError, WaitTimeout
 from stagepost.model.identity import new_id
@@ -17,11 +16,14 @@ from stagepost.model.job import LeasedJob, to_datetime
 from stagepost.model.lifecycle import LIVE, JobState
 from stagepost.model.outcome import Abandoned, Crashed, Failed, Outcome, Refused, Released
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.history import counts_by_state
-from stagepost.store.jobs import get, list_jobs
+from stagepost.store.counting import count_by_state
+from stagepost.store.jobs import get
 from stagepost.store.leases import next_due
+from stagepost.store.listing import list_jobs
 from stagepost.store.schedules import fire_due, next_schedule_due
 from stagepost.task import Task
+from stagepost.upkeep.batch_keeper import BatchKeeper
+from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.scheduler import declare
 from stagepost.worker.child import perform
@@ -108,6 +110,7 @@ class Drainer:
         )
         self._executor.children = SameProcess(clock)
         self._promoter = Promoter(self._store)
+        self._batch_keeper = BatchKeeper(self._store, Alone(self._store, owner=self._owner, clock=clock))
 
     async def run(self, until: timedelta | datetime | None) -> Drained:
         """Run what is due; with `until`, move the clock from due time to due time up to there."""
@@ -124,7 +127,7 @@ class Drainer:
             self._executor.close()
         if target is not None:
             self._clock.advance(timedelta(microseconds=max(0, target - self._now())))
-        counts = await self._store.run(counts_by_state())
+        counts = await self._store.run(count_by_state())
         return Drained(
             tuple(self._runs), {state: number for state, number in counts.items() if number and state in LIVE}
         )
@@ -162,7 +165,9 @@ class Drainer:
         )
 
     async def _find_more(self) -> bool:
-        """Fire schedules that are due, and find jobs in queues that no task names."""
+        """Look after batches, fire schedules that are due, and find jobs in queues that no task names."""
+        if await self._batch_keeper.run_once():
+            return True
         fired = await self._store.run(fire_due())
         if fired.errors:
             raise StagepostError(f"schedules cannot fire: {dict(fired.errors)}")
@@ -205,6 +210,15 @@ class Drainer:
         return self._clock.instant() or 0
 
 
+class Alone(Leader):
+    """The only process there is."""
+
+    @property
+    def is_leading(self) -> bool:
+        """It leads without asking."""
+        return True
+
+
 class SameProcess(ChildPool):
     """Runs tasks that ask for a process in this one: a child would not see the test's database and patches."""
 
@@ -215,9 +229,7 @@ class SameProcess(ChildPool):
     def run(self, job: LeasedJob, task: Task[..., Any], running: list[Child]) -> Reply:  # noqa: ARG002 - there is none
         """Run an attempt in the thread that would wait for the child."""
         context = JobContext(job, task, self._clock)
-        with entered(context):
-            outcome = perform(context, task)
-        return Reply(outcome, context.settled_in_transaction)
+        return Reply(perform(context, task), context.settled_in_transaction)
 
 
 class Recorder(Finisher):
@@ -227,11 +239,11 @@ class Recorder(Finisher):
         super().__init__(store, flights)
         self._outcomes: list[tuple[LeasedJob, Outcome]] = []
 
-    def put(self, flight: Flight, outcome: Outcome, *, may_be_settled: bool = False) -> None:
+    def put(self, flight: Flight, outcome: Outcome) -> None:
         """Take an outcome; one given back unrun is none."""
         if not isinstance(outcome, Released):
             self._outcomes.append((flight.job, outcome))
-        super().put(flight, outcome, may_be_settled=may_be_settled)
+        super().put(flight, outcome)
 
     def taken(self) -> list[tuple[LeasedJob, Outcome]]:
         """Hand over what was kept."""

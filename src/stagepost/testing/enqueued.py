@@ -12,7 +12,7 @@ import msgspec
 from stagepost.errors import PayloadError, UnknownTask
 from stagepost.model.job import Job
 from stagepost.model.lifecycle import JobState
-from stagepost.store.jobs import list_jobs
+from stagepost.store.listing import list_jobs
 from stagepost.store.statement import Steps, query
 from stagepost.task import Registry, Task
 

@@ -7,21 +7,25 @@ import contextvars
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from stagepost.client import App, AsyncClient, Client, JobContext
-from stagepost.client.context import entered, outcome_of
-from stagepost.model.context import JobIdentity, identified
+from stagepost.client.context import enter, outcome_of
+from stagepost.model.children import NewChild
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, LeasedJob, NewJob
-from stagepost.model.outcome import Abandoned, Outcome, Released, Snoozed
+from stagepost.model.outcome import Abandoned, Completed, Outcome, Released, Snoozed
 from stagepost.store import jobs
+from stagepost.store.batches import conclude, follow_up
+from stagepost.store.children import submit_children
 from stagepost.store.leases import claim, settle
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Steps, query
 from stagepost.store.transaction import run_in, run_in_async
+from stagepost.worker.own_context import in_own_context
 
 __all__ = ["AsyncInlineClient", "InlineClient"]
 
@@ -45,13 +49,25 @@ class InlineClient(Client):
         if tx is not None:
             run_in(tx, _nothing(), clock=self._store.clock)
         enqueued, leased = self._attempts.take(job)
-        if leased is not None:
-            self._run_here(leased)
+        self._run_here(leased)
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
         """Store and run one job after the other; the first that raises is the last."""
         return [self.enqueue(job, tx=tx) for job in new_jobs]
+
+    def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
+        """Store and run one child after the other; what it raises comes out here, in its parent's handler."""
+        if tx is not None and self._store.doorbell.has_lent(tx):
+            return super().submit(parent, [_child_at_once(child) for child in children], tx=tx)
+        if tx is not None:
+            run_in(tx, _nothing(), clock=self._store.clock)
+        submitted: list[Enqueued] = []
+        for child in children:
+            enqueued, leased = self._attempts.take_child(parent, child)
+            self._run_here(leased)
+            submitted.append(enqueued)
+        return submitted
 
     def run_committed(self, queues: Collection[str]) -> None:
         """Run what was enqueued in a transaction of the app's, now that it is committed."""
@@ -59,9 +75,10 @@ class InlineClient(Client):
             for leased in self._attempts.lease(queue, [task.name for task in self._registry]):
                 self._run_here(leased)
 
-    def _run_here(self, job: LeasedJob) -> None:
-        run = _on_a_loop if self._registry.get(job.task_name).is_async else _without_a_loop
-        run(lambda: self._attempts.run(job))
+    def _run_here(self, job: LeasedJob | None) -> None:
+        while job is not None:
+            run = _on_a_loop if self._registry.get(job.task_name).is_async else _without_a_loop
+            job = run(partial(self._attempts.run, job))
 
 
 class AsyncInlineClient(AsyncClient):
@@ -76,13 +93,27 @@ class AsyncInlineClient(AsyncClient):
         if tx is not None:
             await run_in_async(tx, _nothing(), clock=self._store.store.clock)
         enqueued, leased = self._attempts.take(job)
-        if leased is not None:
-            await self._attempts.run(leased)
+        await self._run_here(leased)
         return enqueued
 
     async def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
         """Store and run one job after the other; the first that raises is the last."""
         return [await self.enqueue(job, tx=tx) for job in new_jobs]
+
+    async def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
+        """Store and run one child after the other; what it raises comes out here, in its parent's handler."""
+        if tx is not None:
+            await run_in_async(tx, _nothing(), clock=self._store.store.clock)
+        submitted: list[Enqueued] = []
+        for child in children:
+            enqueued, leased = self._attempts.take_child(parent, child)
+            await self._run_here(leased)
+            submitted.append(enqueued)
+        return submitted
+
+    async def _run_here(self, job: LeasedJob | None) -> None:
+        while job is not None:
+            job = await self._attempts.run(job)
 
 
 class Attempts:
@@ -97,12 +128,22 @@ class Attempts:
         """Store a job, and lease it if this made it and its queue is not paused."""
         with self._taking:
             enqueued = self._app.store.run(jobs.enqueue(_at_once(job)))
-            leased = self.lease(job.queue_name, [job.task_name]) if enqueued.is_new else []
-            # Such as jobs that the test restarted: they wait for drain().
-            others = [Settlement.of(other, Released()) for other in leased if other.id != job.id]
-            if others:
-                self._app.store.run(settle(others))
-        return enqueued, next((mine for mine in leased if mine.id == job.id), None)
+            leased = self._lease_one(job.id, job) if enqueued.is_new else None
+        return enqueued, leased
+
+    def take_child(self, parent: LeasedJob, child: NewChild) -> tuple[Enqueued, LeasedJob | None]:
+        """Store a child of a running job, and lease it if it can be claimed."""
+        with self._taking:
+            [enqueued] = self._app.store.run(submit_children(parent, [_child_at_once(child)]))
+            return enqueued, self._lease_one(enqueued.id, child.job)
+
+    def _lease_one(self, job_id: str, job: NewJob) -> LeasedJob | None:
+        leased = self.lease(job.queue_name, [job.task_name])
+        # Such as jobs that the test restarted: they wait for drain().
+        others = [Settlement.of(other, Released()) for other in leased if other.id != job_id]
+        if others:
+            self._app.store.run(settle(others))
+        return next((mine for mine in leased if mine.id == job_id), None)
 
     def lease(self, queue: str, task_names: Sequence[str]) -> list[LeasedJob]:
         """Lease all that can be claimed."""
@@ -111,28 +152,46 @@ class Attempts:
             claim(queue, owner=self._owner, task_names=task_names, slots=MOST_QUEUED, lease=lease)
         )
 
-    async def run(self, job: LeasedJob) -> None:
-        """Run one attempt and settle it; what the task raised is raised here. Suspends only where the task does."""
+    async def run(self, job: LeasedJob) -> LeasedJob | None:
+        """Run one attempt and settle it; what the task raised is raised here. Suspends only where the task does.
+
+        Returns the job's continuation, leased, if that can run now.
+        """
+        return await in_own_context(self._run(job), on_wait=lambda: None)
+
+    async def _run(self, job: LeasedJob) -> LeasedJob | None:
         task = self._app.registry.get(job.task_name)
         context = JobContext(job, task, self._app.clock)
-        with entered(context), identified(JobIdentity(job.id, job.task_name, job.attempt), context.trace):
-            try:
-                args, kwargs = task.signature.decode(job.payload)
-                result = task.function(*((context,) if task.wants_context else ()), *args, **kwargs)
-                outcome: Outcome = context.completed(await result if task.is_async else result)
-            except BaseException as error:
-                outcome = outcome_of(error, job, task)
-                if not isinstance(outcome, Snoozed | Abandoned):
-                    self._settle(job, outcome)
-                    raise
+        enter(context)
+        try:
+            args, kwargs = task.signature.decode(job.payload)
+            result = task.function(*((context,) if task.wants_context else ()), *args, **kwargs)
+            outcome: Outcome = context.completed(await result if task.is_async else result)
+        except BaseException as error:
+            outcome = outcome_of(error, job, task)
+            if not isinstance(outcome, Snoozed | Abandoned):
+                self._settle(job, outcome)
+                raise
+        then: NewJob | None = None
+        if isinstance(outcome, Completed) and outcome.ending and outcome.ending.then:
+            then = _at_once(outcome.ending.then)
+            outcome = Completed(outcome.result, msgspec.structs.replace(outcome.ending, then=then))
         self._settle(job, outcome)
+        return None if then is None else self._lease_one(job.id, then)
 
     def _settle(self, job: LeasedJob, outcome: Outcome) -> None:
         self._app.store.run(settle([Settlement.of(job, outcome)]))
+        batch_id = job.batch_id
+        while batch_id is not None:
+            batch_id = follow_up(self._app.store.run(conclude(batch_id)))
 
 
 def _at_once(job: NewJob) -> NewJob:
     return msgspec.structs.replace(job, delay_us=0, available_at=None, limit_key=None, limit=None)
+
+
+def _child_at_once(child: NewChild) -> NewChild:
+    return msgspec.structs.replace(child, job=_at_once(child.job))
 
 
 @query

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 
 from stagepost.store.async_store import AsyncStore
+from stagepost.store.batches import prune_batches
 from stagepost.store.history import prune, prune_limit_keys
+from stagepost.store.runs import prune_runs
+from stagepost.store.statement import Operation
 from stagepost.store.workers import forget_silent, unknown_tasks
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
@@ -33,24 +37,26 @@ class Pruner(Service):
         """Prune until nothing is too old; returns how many rows went."""
         if not self._leader.is_leading:
             return 0
-        pruned = await self._prune_history()
+        pruned = 0
+        for pruning in (prune, prune_batches, prune_runs):
+            pruned += await self._prune_until_none(pruning)
         after: str | None = ""
         while after is not None and not self.is_stopping:
             after = await self._store.run(prune_limit_keys(after=after, most=MOST_AT_ONCE))
         await self._store.run(forget_silent(SILENT))
         for task in await self._store.run(unknown_tasks(UNSERVED)):
             log.error(
-                "%d jobs of task %r wait in queue %r and no running worker knows that task; start one that does",
+                "%d jobs or more of task %r wait in queue %r and no running worker knows it; start one that does",
                 task.jobs,
                 task.task_name,
                 task.queue_name,
             )
         return pruned
 
-    async def _prune_history(self) -> int:
+    async def _prune_until_none(self, pruning: Callable[..., Operation[int]]) -> int:
         pruned = 0
         while self._keep and self._leader.is_leading and not self.is_stopping:
-            removed = await self._store.run(prune(self._keep, most=MOST_AT_ONCE))
+            removed = await self._store.run(pruning(self._keep, most=MOST_AT_ONCE))
             if not removed:
                 break
             pruned += removed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from stagepost.store.async_store import AsyncStore
@@ -32,11 +32,13 @@ class Rescuer(Service):
         interval: float = 5.0,
         margin: timedelta = MARGIN,
         on_rescued: Callable[[], None] = lambda: None,
+        on_ended: Callable[[Iterable[str]], None] = lambda _batches: None,
     ) -> None:
         super().__init__(interval=interval)
         self._store = store
         self._margin = margin
         self._on_rescued = on_rescued
+        self._on_ended = on_ended
 
     async def run_once(self) -> Rescued:
         """Rescue what can be rescued now."""
@@ -44,6 +46,8 @@ class Rescuer(Service):
         if rescued.queued:
             log.warning("%d jobs of dead workers are queued again", len(rescued.queued))
             self._on_rescued()
+        if rescued.buried or rescued.cancelled:
+            self._on_ended(rescued.batches)
         for job_id in rescued.buried:
             log.error("job %s killed its worker too often: it is a dead letter now", job_id)
         if len(rescued.queued) + len(rescued.buried) + len(rescued.cancelled) >= MOST_AT_ONCE:

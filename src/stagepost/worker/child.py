@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import importlib
 import logging
 import os
@@ -9,17 +10,17 @@ import runpy
 import signal
 import sys
 import threading
+from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
 import msgspec
 
 from stagepost.client.app import App
-from stagepost.client.context import JobContext, entered, outcome_of
+from stagepost.client.context import JobContext, enter, outcome_of
 from stagepost.clock import SystemClock
 from stagepost.config.logging import configure_logging
 from stagepost.errors import UnknownTask
-from stagepost.model.context import JobIdentity, identified
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.model.retry import describe_error
 from stagepost.task import CHILD_MODULE, Task
@@ -58,13 +59,13 @@ def _attempt(assignment: Assignment) -> Reply:
     except BaseException as error:  # noqa: BLE001 - an import can raise anything
         return Reply(Refused(*describe_error(error)), settled_in_transaction=False)
     context = JobContext(job, task, SystemClock())
-    with entered(context), identified(JobIdentity(job.id, job.task_name, job.attempt), context.trace):
-        outcome = perform(context, task)
+    outcome = contextvars.copy_context().run(perform, context, task)
     return Reply(outcome, context.settled_in_transaction)
 
 
 def perform(context: JobContext, task: Task[..., Any]) -> Outcome:
-    """Decode, call, and say what came of it."""
+    """Decode, call, and say what came of it; what runs in this context afterwards runs for this attempt, too."""
+    enter(context)
     try:
         args, kwargs = task.signature.decode(context.job.payload)
         if task.wants_context:
@@ -75,12 +76,8 @@ def perform(context: JobContext, task: Task[..., Any]) -> Outcome:
 
 
 def _task(assignment: Assignment) -> Task[..., Any]:
-    """Import the module that registers the task, and find the task in it."""
-    if assignment.script is not None:
-        namespace = runpy.run_path(assignment.script, run_name=CHILD_MODULE)
-    else:
-        namespace = vars(importlib.import_module(assignment.module))
-    for value in namespace.values():
+    """Find the task where it is registered."""
+    for value in _namespace(assignment.module, assignment.script).values():
         if isinstance(value, Task) and value.name == assignment.task_name:
             return value
         if isinstance(value, App):
@@ -89,6 +86,14 @@ def _task(assignment: Assignment) -> Task[..., Any]:
             except UnknownTask:
                 continue
     raise UnknownTask(assignment.task_name)
+
+
+@cache
+def _namespace(module: str, script: str | None) -> dict[str, Any]:
+    """Import the module, or run the script, that registers tasks; once, not for every attempt."""
+    if script is not None:
+        return runpy.run_path(script, run_name=CHILD_MODULE)
+    return vars(importlib.import_module(module))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ MOST_AT_ONCE = 500
 EMPTY_SECONDS = 0.02
 """The least time between passes that find nothing, however often it is woken."""
 SETTINGS_SECONDS = 1.0
+SUSPECT_CRASHES = CRASHES_ALLOWED - 1
 SUSPECT_SECONDS = (0.5, 0.1)
 """How long at least, and how much longer per job, jobs whose next crash is their last wait while one has its turn."""
 
@@ -54,6 +55,7 @@ class Claimer(Service):
         """When it last asked the store for work and got an answer."""
         self.empty_passes = 0
         """How many passes in a row looked for work everywhere and found none."""
+        self._is_full = False
         self._store = store
         self._flights = flights
         self._queues = deque(queues)
@@ -85,8 +87,14 @@ class Claimer(Service):
             claimed += await self._claim(self._queues[0], slots)
             self._queues.rotate(-1)
         self.empty_passes = self.empty_passes + 1 if wanted and not claimed and looks_everywhere else 0
+        self._is_full = claimed >= wanted
         self._choose_interval(claimed=claimed, wanted=wanted)
         return claimed
+
+    def wake_if_full(self) -> None:
+        """Look again if there may be more: the last pass stopped because there was no more room."""
+        if self._is_full:
+            self.wake()
 
     async def _pause(self) -> None:
         if self.empty_passes > 1 and not self.is_stopping:
@@ -114,8 +122,10 @@ class Claimer(Service):
 
     async def _with_one_suspect(self, jobs: list[LeasedJob]) -> list[LeasedJob]:
         """Put back all but one of the jobs whose next crash is their last: not all that die together are guilty."""
-        suspects = [job for job in jobs if _is_suspect(job)]
-        has_one = any(_is_suspect(flight.job) for flight in self._flights.all())
+        suspects = [job for job in jobs if job.crashes >= SUSPECT_CRASHES]
+        if not suspects:
+            return jobs
+        has_one = any(flight.job.crashes >= SUSPECT_CRASHES for flight in self._flights.all())
         others = suspects if has_one else suspects[1:]
         if not others:
             return jobs
@@ -157,7 +167,3 @@ class Claimer(Service):
             self.interval = self._shortest
         else:
             self.interval = min(max(self.interval, self._shortest) * 1.5, self._longest)
-
-
-def _is_suspect(job: LeasedJob) -> bool:
-    return job.crashes >= CRASHES_ALLOWED - 1

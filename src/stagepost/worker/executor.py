@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from stagepost.client.context import JobContext, entered, outcome_of
+from stagepost.client.context import JobContext, enter, outcome_of
 from stagepost.client.limiter import RateLimiter
-from stagepost.clock import Clock
-from stagepost.errors import PayloadError, Permanent, Snooze, StoreError, TaskError, UnknownTask
-from stagepost.model.context import JobIdentity, identified
+from stagepost.clock import Clock, monotonic
+from stagepost.errors import Cancelled, PayloadError, Permanent, Snooze, StoreError, TaskError, UnknownTask
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released, Snoozed
 from stagepost.model.rate import RateLimit
 from stagepost.task import Registry, Task
-from stagepost.worker.children import Child, ChildPool, Reply
+from stagepost.worker.children import Child, ChildPool
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight
+from stagepost.worker.own_context import in_own_context
 from stagepost.worker.threads import ThreadPool
 
 __all__ = ["Executor"]
@@ -29,6 +28,8 @@ __all__ = ["Executor"]
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_IN_SLOT = timedelta(seconds=1)
+LONGEST_TURN_SECONDS = 0.001
+"""How long jobs that end without waiting follow one another before the loop may do something else."""
 DEAF_SECONDS = 2.0
 """How long after its timeout an attempt that does not stop is waited for; then its job goes on without it."""
 
@@ -47,6 +48,8 @@ class Executor:
         longest_wait: timedelta = LONGEST_WAIT_IN_SLOT,
     ) -> None:
         self.concurrency = concurrency
+        self.on_idle: Callable[[], None] = lambda: None
+        """Called when an attempt is over and no other is ready to take its slot."""
         self.threads = ThreadPool(on_freed=self._fill)
         self.children = ChildPool()
         self._registry = registry
@@ -99,94 +102,143 @@ class Executor:
         self.threads.close()
         self.children.close()
 
-    def _fill(self) -> None:
-        while self._ready and len(self._running) + self.threads.stuck < self.concurrency:
-            flight = self._ready.popleft()
-            if flight.is_lost:
-                self._finisher.put(flight, Released())
-                continue
-            task = asyncio.create_task(self._run(flight), name=f"stagepost-job-{flight.job.id}")
+    @property
+    def _free(self) -> int:
+        """How many slots are free; less than none while a thread that was left behind has one and a task, too."""
+        return self.concurrency - self.threads.stuck - len(self._running)
+
+    def _fill(self, most: int = 1) -> None:
+        """Start a task, or up to `most`, on what is ready; each goes on to the next job by itself."""
+        for _ in range(min(most, self._free)):
+            if (flight := self._next()) is None:
+                return
+            task = asyncio.create_task(self._take_turn(flight))
             self._running[task] = flight
             task.add_done_callback(self._ended)
 
+    def _next(self) -> Flight | None:
+        """Take the first that is ready; one that lost its lease meanwhile is let go."""
+        while self._ready:
+            flight = self._ready.popleft()
+            if not flight.is_lost:
+                return flight
+            self._finisher.put(flight, Released())
+        return None
+
+    async def _take_turn(self, first: Flight) -> None:
+        """Run one flight after the other, until the turn is over or a coroutine had to wait.
+
+        That one has the task to itself from then on and is its last: what its handler asked of the task, such as to
+        be cancelled later, must not reach another job.
+        """
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        on_wait = partial(self._let_wait, task)
+        ends_at = monotonic() + LONGEST_TURN_SECONDS
+        flight: Flight | None = first
+        while flight is not None:
+            self._running[task] = flight
+            runs_on_loop = await in_own_context(self._run(flight), on_wait=on_wait)
+            if flight.waits_in is not None:
+                if runs_on_loop:
+                    return
+                ends_at = monotonic() + LONGEST_TURN_SECONDS
+            if task.cancelling() or self._free < 0 or monotonic() > ends_at:
+                return
+            flight = self._next()
+
+    def _let_wait(self, task: asyncio.Task[None]) -> None:
+        """Start others while a flight waits: two, so that many slots fill in a few turns of the loop."""
+        flight = self._running[task]
+        flight.waits_in = task
+        task.set_name(f"stagepost-job-{flight.job.id}")
+        self._fill(2)
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         flight = self._running.pop(task)
-        if task.cancelled():  # before it had begun
-            self._finisher.put(flight, Released())
+        if task.cancelled():
+            if not flight.has_outcome:  # it had not begun
+                self._finisher.put(flight, Released())
         elif (error := task.exception()) is not None:
             log.error("job %s: its attempt ended in an error of the worker's own", flight.job.id, exc_info=error)
             is_passing = isinstance(error, StoreError)
             self._finisher.put(flight, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
         self._fill()
+        if not self._ready:
+            self.on_idle()
 
-    async def _run(self, flight: Flight) -> None:
+    async def _run(self, flight: Flight) -> bool:
+        """Run one attempt and hand on what it gave; says whether its handler was a coroutine."""
         try:
             task = self._registry.get(flight.job.task_name)
         except UnknownTask:
             log.warning("job %s: task %r is unknown here, giving it back", flight.job.id, flight.job.task_name)
             self._finisher.put(flight, Released())
-            return
-        context = JobContext(flight.job, task, self._clock)
-        flight.may_be_settled = lambda: context.settled_in_transaction
+            return False
+        context = flight.context = JobContext(flight.job, task, self._clock)
+        enter(context)
         try:
-            await self._wait_for_token(task)
-            with entered(context), identified(_identity(flight), context.trace):
-                outcome, settled = await self._attempt(flight, task, context)
+            if task.options.rate_limit is not None:
+                await self._wait_for_token(task.name, task.options.rate_limit)
+            outcome = await self._attempt(flight, task, context)
         except Snooze as snooze:
-            outcome, settled = Snoozed(snooze.delay), False
+            outcome = Snoozed(snooze.delay)
         except asyncio.CancelledError:
             # From outside, after the attempt itself was over; what it gave is lost with it.
-            outcome, settled = Released(), context.settled_in_transaction
-        self._finisher.put(flight, outcome, may_be_settled=settled)
+            outcome = Released()
+        self._finisher.put(flight, outcome)
+        return task.is_async
 
-    async def _wait_for_token(self, task: Task[..., Any]) -> None:
+    async def _wait_for_token(self, task_name: str, limit: RateLimit) -> None:
         """Keep to the task's rate: a short wait happens here, a longer one back in the queue."""
-        if task.options.rate_limit is None:
-            return
-        limiter = self._limiters.get(task.name)
+        limiter = self._limiters.get(task_name)
         if limiter is None:
-            limiter = self._limiters[task.name] = self._new_limiter(task.options.rate_limit)
+            limiter = self._limiters[task_name] = self._new_limiter(limit)
         while wait := await limiter.try_acquire_async():
             if wait > self._longest_wait:
                 raise Snooze(wait)
             await asyncio.sleep(wait.total_seconds())
 
-    async def _attempt(self, flight: Flight, task: Task[..., Any], context: JobContext) -> tuple[Outcome, bool]:
+    async def _attempt(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Outcome:
         """Decode, call within the timeout, and say what came of it."""
-        seconds = task.options.timeout.total_seconds() if task.options.timeout else None
-        deadline = asyncio.timeout(seconds)
         try:
-            with self._giving_up_after(seconds, flight, task):
-                async with deadline:
-                    reply = await self._perform(flight, task, context)
+            if task.options.timeout is None:
+                return await self._perform(flight, task, context)
+            return await self._perform_within(task.options.timeout.total_seconds(), flight, task, context)
         except asyncio.CancelledError as error:
-            return self._interrupted(flight, context, error), context.settled_in_transaction
+            return self._interrupted(flight, context, error)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome, never a dead worker
-            if isinstance(error, TimeoutError) and deadline.expired():
-                context.request_stop("it took too long")
-                error = _took_too_long(seconds)
-            outcome = outcome_of(error, flight.job, task)
-            return outcome, context.settled_in_transaction
-        return reply.outcome, reply.settled_in_transaction
+            if isinstance(error, Cancelled) and flight.is_lost:
+                # It stopped as it was asked to, for the sake of its lease: nobody wants the job to be cancelled.
+                return Released()
+            return outcome_of(error, flight.job, task)
 
-    @contextlib.contextmanager
-    def _giving_up_after(self, seconds: float | None, flight: Flight, task: Task[..., Any]) -> Iterator[None]:
-        """Fail the job of a coroutine that ignores its timeout; its slot stays taken until it returns."""
-        if seconds is None:
-            yield
-            return
+    async def _perform_within(
+        self, seconds: float, flight: Flight, task: Task[..., Any], context: JobContext
+    ) -> Outcome:
+        """Fail the job of a handler that takes longer; if it does not stop either, its slot alone stays taken."""
+
+        def late() -> Outcome:
+            error = TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
+            return outcome_of(error, flight.job, task)
 
         def give_up() -> None:
             log.error("job %s: its handler ignores its timeout; it holds a slot of this worker", flight.job.id)
-            self._finisher.put(flight, outcome_of(_took_too_long(seconds), flight.job, task))
+            self._finisher.put(flight, late())
 
         timer = asyncio.get_running_loop().call_later(seconds + DEAF_SECONDS, give_up)
+        deadline = asyncio.timeout(seconds)
         try:
-            yield
+            async with deadline:
+                return await self._perform(flight, task, context)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            context.request_stop("it took too long")
+            return late()
         finally:
             timer.cancel()
 
-    async def _perform(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Reply:
+    async def _perform(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Outcome:
         if task.options.pool == "process":
             return await self._in_child(flight, task, context)
         try:
@@ -196,22 +248,21 @@ class Executor:
         if task.wants_context:
             args = (context, *args)
         if task.is_async:
-            flight.stop = partial(_interrupt, context, asyncio.current_task())
             result = await task.function(*args, **kwargs)
         else:
-            flight.stop = context.request_stop
             result = await self.threads.run(partial(task.function, *args, **kwargs))
-        return Reply(context.completed(result), context.settled_in_transaction)
+        return context.completed(result)
 
-    async def _in_child(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Reply:
+    async def _in_child(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Outcome:
         children: list[Child] = []
-        flight.stop = partial(_interrupt, context, asyncio.current_task())
         try:
-            return await self.threads.run(partial(self.children.run, flight.job, task, children))
+            reply = await self.threads.run(partial(self.children.run, flight.job, task, children))
         except asyncio.CancelledError:
             for child in children:
                 child.kill()
             raise
+        context.settled_in_transaction = reply.settled_in_transaction
+        return reply.outcome
 
     def _interrupted(self, flight: Flight, context: JobContext, error: BaseException) -> Outcome:
         if flight in self._released or flight.is_lost:
@@ -221,17 +272,3 @@ class Executor:
             return Abandoned(context.stop_reason)
         # The handler raised CancelledError itself: nobody asked it to.
         return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), flight.job, context.task)
-
-
-def _took_too_long(seconds: float | None) -> TimeoutError:
-    return TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
-
-
-def _identity(flight: Flight) -> JobIdentity:
-    return JobIdentity(flight.job.id, flight.job.task_name, flight.job.attempt)
-
-
-def _interrupt(context: JobContext, task: asyncio.Task[Any] | None, reason: str) -> None:
-    if not context.is_cancelled and task is not None:
-        task.cancel(reason)
-    context.request_stop(reason)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from stagepost.errors import LeaseLost, StoreUnavailable
 from stagepost.model.job import LeasedJob
@@ -24,14 +24,11 @@ MOST_AT_ONCE = 500
 PATIENCE_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """An outcome on its way to the store."""
 
     flight: Flight
     change: Settlement
-    may_be_settled: bool
-    """The handler ended its job in a transaction of its own, which may have committed."""
 
 
 class Finisher(Service):
@@ -49,6 +46,8 @@ class Finisher(Service):
         self._endings: list[Ending] = []
         self.on_unlimited: Callable[[], None] = lambda: None
         """Called when a job that counts against a limit has ended, so that the next can be let through."""
+        self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
+        """Called with the batches, or None, of the jobs that were settled."""
 
     @property
     def ended(self) -> int:
@@ -60,10 +59,10 @@ class Finisher(Service):
         """How many outcomes are not written yet."""
         return len(self._endings)
 
-    def put(self, flight: Flight, outcome: Outcome, *, may_be_settled: bool = False) -> None:
+    def put(self, flight: Flight, outcome: Outcome) -> None:
         """Take an outcome; it is written with the next group."""
         flight.has_outcome = True
-        self._endings.append(Ending(flight, Settlement.of(flight.job, outcome), may_be_settled))
+        self._endings.append(Ending(flight, Settlement.of(flight.job, outcome)))
         self.wake()
 
     async def run_once(self) -> int:
@@ -72,14 +71,14 @@ class Finisher(Service):
         if not group:
             return 0
         held = await self._settle(group)
-        kept = [ending for ending in group if ending.change.fence not in held]
+        tried = {ending.flight.fence for ending in group}
+        kept = [ending for ending in group if ending.flight.fence not in held and ending in self._endings]
         # Behind the others: one whose row is locked, by a transaction its handler left open, must not hold them up.
-        self._endings = self._endings[len(group) :] + kept
-        for ending in group:
-            if ending.change.fence in held:
-                self._note(ending, held=held[ending.change.fence])
+        self._endings = [ending for ending in self._endings if ending.flight.fence not in tried] + kept
+        self._note([ending for ending in group if ending.flight.fence in held], held)
         if any(ending.change.limit_key for ending in group):
             self.on_unlimited()
+        self.on_ended(ending.flight.job.batch_id for ending in group if ending.change.fence in held)
         self._on_settled(len(group))
         if self._endings:
             self.wake()
@@ -128,27 +127,27 @@ class Finisher(Service):
 
     def _drop_lost(self) -> None:
         """Forget outcomes whose lease ended while the store was away: their jobs are others' by now."""
-        kept = [ending for ending in self._endings if not ending.flight.is_lost]
-        for ending in self._endings:
-            if ending.flight.is_lost:
-                self._note(ending, held=False)
-        self._endings = kept
+        lost = [ending for ending in self._endings if ending.flight.is_lost]
+        self._endings = [ending for ending in self._endings if not ending.flight.is_lost]
+        self._note(lost, {})
 
-    def _note(self, ending: Ending, *, held: bool) -> None:
-        self._flights.remove(ending.flight)
-        if held or ending.may_be_settled:
-            self.settled += 1
-            if held:
-                _tell(ending.flight.job, ending.change)
-        else:
-            self.lost += 1
-            log.warning("%s", LeaseLost(ending.change.id, ending.change.attempt))
+    def _note(self, endings: list[Ending], held: dict[Fence, bool]) -> None:
+        """Let go of attempts, and say what became of those that did not just complete."""
+        self._flights.remove(ending.flight for ending in endings)
+        for flight, change in endings:
+            if held.get(flight.fence):
+                self.settled += 1
+                if change.kind is not None:
+                    _tell(flight.job, change)
+            elif flight.may_be_settled:
+                self.settled += 1
+            else:
+                self.lost += 1
+                log.warning("%s", LeaseLost(change.id, change.attempt))
 
 
 def _tell(job: LeasedJob, change: Settlement) -> None:
     """Log what somebody may want to know of: a failed attempt, and more loudly one that was the last."""
-    if change.kind is None:
-        return
     if change.is_final:
         log.error("job %s (%s) ended as %s: %s", job.id, job.task_name, change.state, change.error)
     else:

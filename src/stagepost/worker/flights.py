@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stagepost.client.context import JobContext
 from stagepost.model.job import LeasedJob
 
 __all__ = ["Flight", "Flights"]
@@ -13,25 +15,39 @@ __all__ = ["Flight", "Flights"]
 Fence = tuple[str, int]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Flight:
     """One leased attempt, from its claim until its settlement is written or its lease is lost."""
 
     job: LeasedJob
     lease_ends: float
     """On the local monotonic clock, counted from before the claim or renewal was sent: never later than the store's."""
-    stop: Callable[[str], None] = field(default=lambda _reason: None)
-    """Asks the handler to stop; set when it starts, called on the loop."""
-    may_be_settled: Callable[[], bool] = field(default=lambda: False)
-    """Whether its handler has ended the job in a transaction of its own; set when it starts."""
+    context: JobContext | None = None
+    """What its handler knows of it; set when it starts."""
+    waits_in: asyncio.Task[None] | None = None
+    """The task that runs it; set when it first has to wait, for before that nobody could stop it."""
     has_outcome: bool = False
     """Its attempt is over and on its way to the store."""
     is_lost: bool = False
+    fence: Fence = field(init=False)
+    """What guards every write of this attempt."""
+
+    def __post_init__(self) -> None:
+        self.fence = self.job.id, self.job.attempt
 
     @property
-    def fence(self) -> Fence:
-        """What guards every write of this attempt."""
-        return self.job.id, self.job.attempt
+    def may_be_settled(self) -> bool:
+        """Whether its handler has ended the job in a transaction of its own, which may have committed."""
+        return self.context is not None and self.context.settled_in_transaction
+
+    def stop(self, reason: str) -> None:
+        """Ask its handler to stop, on the loop; a coroutine is cancelled, once, a thread can only be told."""
+        if self.context is None or self.waits_in is None or self.has_outcome or self.context.is_cancelled:
+            return
+        self.context.request_stop(reason)
+        task = self.context.task
+        if task.is_async or task.options.pool == "process":
+            self.waits_in.cancel(reason)
 
 
 class Flights:
@@ -52,10 +68,11 @@ class Flights:
         with self._lock:
             self._flights.update((flight.fence, flight) for flight in flights)
 
-    def remove(self, flight: Flight) -> None:
-        """Let go of one that is settled or lost; twice does no harm."""
+    def remove(self, flights: Iterable[Flight]) -> None:
+        """Let go of what is settled or lost; twice does no harm."""
         with self._lock:
-            self._flights.pop(flight.fence, None)
+            for flight in flights:
+                self._flights.pop(flight.fence, None)
 
     def all(self) -> list[Flight]:
         """All of them at this moment."""

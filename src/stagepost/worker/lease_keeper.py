@@ -77,7 +77,7 @@ class LeaseKeeper(threading.Thread):
         for flight in flights:
             if flight.fence not in renewed.held:
                 # A job that has ended, or is ending, has no lease to lose.
-                if not flight.may_be_settled() and not flight.has_outcome:
+                if not flight.may_be_settled and not flight.has_outcome:
                     self._lose(flight, "its lease was taken over")
                 continue
             flight.lease_ends = asked_at + self._lease.total_seconds()

@@ -8,7 +8,7 @@ __all__ = ["Pace"]
 
 AHEAD_SECONDS = 0.25
 """Jobs for this long are leased ahead: enough to hide a round trip, too few to keep them from other workers."""
-MOST_AHEAD = 500
+MOST_AHEAD = 1000
 SMOOTHING = 0.3
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -13,7 +15,19 @@ __all__ = ["ThreadPool"]
 
 T = TypeVar("T")
 
-Call = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A function on its way through a thread, and what it gave."""
+
+    function: Callable[[], Any]
+    context: contextvars.Context
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = None
+    is_stuck: bool = False
+    """Nobody waits for it any more."""
 
 
 class ThreadPool:
@@ -23,6 +37,8 @@ class ThreadPool:
         self._name = name
         self._on_freed = on_freed
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._returned: deque[Call] = deque()
+        self._will_collect = False
         self._threads: list[threading.Thread] = []
         self._busy = 0
         self.stuck = 0
@@ -34,40 +50,26 @@ class ThreadPool:
         A caller that is cancelled leaves the thread running; it counts as stuck until the function returns.
         """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        context = contextvars.copy_context()
+        call = Call(function, contextvars.copy_context(), loop, loop.create_future())
         self._busy += 1
         if self._busy + self.stuck > len(self._threads):
             self._add_thread()
-        done = False
-
-        def call() -> T:
-            nonlocal done
-            try:
-                return context.run(function)
-            finally:
-                done = True
-
-        self._calls.put((call, loop, future))
+        self._calls.put(call)
         try:
-            return await future
+            result: T = await call.future
+        except asyncio.CancelledError:
+            if call.future.cancelled():
+                call.is_stuck = True
+                self.stuck += 1
+            raise
         finally:
             self._busy -= 1
-            if not done:
-                self.stuck += 1
-                self._watch(loop, lambda: done)
+        return result
 
     def close(self) -> None:
         """Let idle threads end; stuck ones end with the process."""
         for _ in self._threads:
             self._calls.put(None)
-
-    def _watch(self, loop: asyncio.AbstractEventLoop, is_done: Callable[[], bool]) -> None:
-        if is_done():
-            self.stuck -= 1
-            self._on_freed()
-        else:
-            loop.call_later(0.2, self._watch, loop, is_done)
 
     def _add_thread(self) -> None:
         thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
@@ -75,27 +77,37 @@ class ThreadPool:
         thread.start()
 
     def _work(self) -> None:
-        while (item := self._calls.get()) is not None:
-            call, loop, future = item
-            result, error = None, None
+        while (call := self._calls.get()) is not None:
             try:
-                result = call()
-            except BaseException as raised:  # noqa: BLE001 - handed to the one who waits, whatever it is
-                error = raised
-            try:
-                loop.call_soon_threadsafe(_deliver, future, result, error)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                return
-            del item, call, future, result, error
+                call.result = call.context.run(call.function)
+            except BaseException as error:  # noqa: BLE001 - handed to the one who waits, whatever it is
+                call.error = error
+            self._returned.append(call)
+            # Calls that return while the loop is busy are collected together: waking it costs more than most calls.
+            if not self._will_collect:
+                self._will_collect = True
+                try:
+                    call.loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:  # the loop is closed: nobody waits any more
+                    return
+            del call
+
+    def _collect(self) -> None:
+        self._will_collect = False  # before looking: what returns from here on wakes the loop again
+        while self._returned:
+            call = self._returned.popleft()
+            if call.is_stuck:
+                self.stuck -= 1
+                self._on_freed()
+            elif not call.future.done():
+                _deliver(call)
 
 
-def _deliver(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    elif isinstance(error, StopIteration | GeneratorExit):
+def _deliver(call: Call) -> None:
+    if call.error is None:
+        call.future.set_result(call.result)
+    elif isinstance(call.error, StopIteration | GeneratorExit):
         # A future refuses to hold the one; the other would end the coroutines that wait, not reach them.
-        future.set_exception(RuntimeError(f"the handler raised {type(error).__name__}"))
+        call.future.set_exception(RuntimeError(f"the handler raised {type(call.error).__name__}"))
     else:
-        future.set_exception(error)
+        call.future.set_exception(call.error)

@@ -20,13 +20,18 @@ from stagepost.store.health import durability_warnings
 from stagepost.store.migrate import check_schema
 from stagepost.store.workers import forget_worker
 from stagepost.transport import wakeups_for
+from stagepost.upkeep.batch_keeper import BatchKeeper
+from stagepost.upkeep.batch_recounter import BatchRecounter
+from stagepost.upkeep.counter import Counter
 from stagepost.upkeep.leader import TERM, Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
+from stagepost.upkeep.recounter import Recounter
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.upkeep.scheduler import Scheduler, declare
 from stagepost.upkeep.service import Service
 from stagepost.worker.claimer import Claimer
+from stagepost.worker.concluder import Concluder
 from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flights
@@ -96,9 +101,12 @@ class Worker:
             poll_shortest=settings.poll_shortest,
             poll_longest=settings.poll_longest,
         )
+        self.executor.on_idle = self.claimer.wake_if_full
         self.leader = Leader(self.store, owner=self.owner, clock=clock, term=min(TERM, self.lease))
         self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
         self.finisher.on_unlimited = self.promoter.wake
+        self.concluder = Concluder(self.store, clock=clock, on_done=self._wake_claimer)
+        self.finisher.on_ended = self.concluder.note
         self.wakeups = wakeups_for(app.store, settings, queues=self.queues)
         self.reporter = Reporter(self.store, self)
         self._upkeep: list[Service] = [
@@ -108,9 +116,19 @@ class Worker:
                 self.store,
                 interval=min(RESCUE_SECONDS, settings.lease / 3),
                 on_rescued=self._wake_claimer,
+                on_ended=self.concluder.note,
             ),
             Scheduler(self.store, self.leader, on_fired=self._wake_claimer),
+            self.concluder,
+            BatchKeeper(self.store, self.leader, on_done=self._wake_claimer),
             Pruner(self.store, self.leader, history_days=settings.history_days),
+            Counter(self.store, self.leader, clock=clock),
+            Recounter(
+                self.store,
+                self.leader,
+                open_store=None if app.store.database.is_memory else partial(app.open_store, pool_size=1),
+            ),
+            BatchRecounter(self.store, self.leader),
             self.reporter,
         ]
         self.leader.on_elected = self._wake_upkeep
@@ -185,6 +203,8 @@ class Worker:
             self.executor.abandon_running()
         self.executor.give_back_ready()
         await self._write_all()
+        with contextlib.suppress(StoreError):  # upkeep of others does it otherwise
+            await self.concluder.flush()
         for service in self._upkeep:
             service.stop()
         with contextlib.suppress(Exception):
@@ -211,7 +231,7 @@ class Worker:
         """Return once nothing was due, after that nothing could be claimed, and all the while nothing ran."""
         while not self._stop_event.is_set():
             ended = self.finisher.ended
-            if not len(self.flights) and await self._promotes_nothing():
+            if not len(self.flights) and not self.concluder.pending and await self._promotes_nothing():
                 await self._look_twice()
                 if not len(self.flights) and self.finisher.ended == ended:
                     return
@@ -238,6 +258,8 @@ class Worker:
     def _room(self) -> int:
         prefetch = self.app.settings.prefetch
         ahead = self.pace.ahead() if prefetch is None else prefetch
+        # Attempts that are over and being written need no slot: the next are claimed beside that.
+        ahead = max(ahead, min(self.finisher.pending, self.concurrency))
         return self.concurrency + ahead - len(self.flights)
 
     def _note_settled(self, jobs: int) -> None:

@@ -51,6 +51,19 @@ def test_limits_that_cannot_work_are_explained(shop: CommandLine, options: tuple
     assert expected in shop.fails(2, "queues", "limit", "default", *options)
 
 
+def test_a_recount_finds_what_somebody_changed_by_hand_and_corrects_it(shop: CommandLine) -> None:
+    shop.enqueue("mail", '"ada"')
+    assert shop.says("queues", "recount") == "All counts are right.\n"
+    with shop.store.transaction() as connection:
+        connection.execute("delete from stagepost_job", {})
+
+    recount = shop.json("queues", "recount")
+
+    assert recount["corrected"] == [{"scope": "queue:default", "class_name": "active", "counted": 1, "found": 0}]
+    assert shop.json("queues", "list")["queues"] == []
+    assert shop.json("queues", "recount")["corrected"] == []
+
+
 def test_how_a_queue_stands_is_listed(shop: CommandLine) -> None:
     shop.enqueue("mail", '"ada"')
     shop.enqueue("mail", '"bob"', "--delay", "1h")

@@ -18,6 +18,9 @@ create table stagepost_job (
     unique_key varchar(191),
     limit_key varchar(191),
     limit_slots integer,
+    batch_id char(36) character set ascii collate ascii_bin,
+    item_key varchar(191),
+    has_children smallint not null default 0,
     payload longtext not null,
     context longtext,
     created_at bigint not null,
@@ -40,7 +43,7 @@ create table stagepost_job_history (
     queue_name varchar(191) not null,
     task_name varchar(191) not null,
     state varchar(24) not null
-        check (state in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed')),
+        check (state in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed', 'waived')),
     priority smallint not null,
     available_at bigint not null,
     attempts integer not null,
@@ -51,6 +54,8 @@ create table stagepost_job_history (
     unique_key varchar(191),
     limit_key varchar(191),
     limit_slots integer,
+    batch_id char(36) character set ascii collate ascii_bin,
+    item_key varchar(191),
     payload longtext not null,
     context longtext,
     result longtext,
@@ -61,10 +66,96 @@ create table stagepost_job_history (
     finished_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
-create index stagepost_job_history_ended on stagepost_job_history (state, finished_at, id);
+create index stagepost_job_history_ended on stagepost_job_history (state, finished_at);
 
 -- `reason` is the error of a failed job or dead letter without its particulars, so that alike ones group.
 create index stagepost_job_history_reason on stagepost_job_history (reason, task_name, finished_at, id);
+
+-- So many jobs of a scope went from one class to another; null stands for jobs that did not or do not exist.
+create table stagepost_move (
+    id bigint auto_increment primary key,
+    scope varchar(200) not null,
+    was varchar(24),
+    became varchar(24),
+    jobs integer not null
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+create index stagepost_move_scope on stagepost_move (scope);
+
+-- The sums of the moves that were folded; with those that were not yet, how many jobs there are.
+create table stagepost_count (
+    scope varchar(200) not null,
+    class varchar(24) not null,
+    jobs bigint not null,
+    primary key (scope, class)
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+-- Jobs that are counted together. Items have ids from `first_id` to `last_id`.
+create table stagepost_batch (
+    id char(36) character set ascii collate ascii_bin primary key,
+    batch_key varchar(191) not null unique,
+    kind varchar(16) not null
+        check (kind in ('batch', 'children', 'step')),
+    state varchar(24) not null
+        check (state in ('done', 'open', 'sealed')),
+    gate varchar(191),
+    on_failed varchar(16) not null,
+    owner_id char(36) character set ascii collate ascii_bin,
+    first_id char(36) character set ascii collate ascii_bin not null,
+    last_id char(36) character set ascii collate ascii_bin not null,
+    position bigint not null,
+    cursor_key varchar(191),
+    on_complete longtext,
+    result longtext,
+    outcome varchar(24),
+    cancelled_at bigint,
+    created_at bigint not null,
+    sealed_at bigint,
+    done_at bigint,
+    updated_at bigint not null
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+create index stagepost_batch_state on stagepost_batch (state, id);
+
+create index stagepost_batch_done on stagepost_batch (done_at);
+
+create index stagepost_batch_gate on stagepost_batch (gate, state);
+
+-- Open while no batch under it is unfinished; `openings` only grows. Who begins or ends a batch locks the row and
+-- changes `unfinished`: so a transaction with an old snapshot that locks it still learns the number of this moment.
+create table stagepost_gate (
+    name varchar(191) primary key,
+    on_open longtext,
+    unfinished bigint not null,
+    openings bigint not null,
+    opened_at bigint,
+    updated_at bigint not null
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+-- Runs of pipelines. `plan` holds all that is needed to go on without the code that declared the pipeline, `steps` how
+-- far each step is; both change under the lock of their row only.
+create table stagepost_run (
+    id char(36) character set ascii collate ascii_bin primary key,
+    run_key varchar(191) not null,
+    pipeline varchar(191) not null,
+    state varchar(24) not null
+        check (state in ('cancelled', 'completed', 'completed_with_errors', 'failed', 'running')),
+    plan longtext not null,
+    input longtext not null,
+    steps longtext not null,
+    context longtext,
+    starts integer not null,
+    error longtext,
+    cancelled_at bigint,
+    created_at bigint not null,
+    updated_at bigint not null,
+    ended_at bigint,
+    unique (pipeline, run_key)
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+create index stagepost_run_ended on stagepost_run (ended_at);
+
+create index stagepost_run_state on stagepost_run (state, id);
 
 -- Attempts that did not complete their job.
 create table stagepost_failure (

@@ -18,6 +18,9 @@ create table stagepost_job (
     unique_key varchar(191),
     limit_key varchar(191),
     limit_slots integer,
+    batch_id uuid,
+    item_key varchar(191),
+    has_children smallint not null default 0,
     payload json not null,
     context json,
     created_at bigint not null,
@@ -51,7 +54,7 @@ create table stagepost_job_history (
     queue_name varchar(191) not null,
     task_name varchar(191) not null,
     state varchar(24) not null
-        check (state in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed')),
+        check (state in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed', 'waived')),
     priority smallint not null,
     available_at bigint not null,
     attempts integer not null,
@@ -62,6 +65,8 @@ create table stagepost_job_history (
     unique_key varchar(191),
     limit_key varchar(191),
     limit_slots integer,
+    batch_id uuid,
+    item_key varchar(191),
     payload json not null,
     context json,
     result json,
@@ -72,11 +77,104 @@ create table stagepost_job_history (
     finished_at bigint not null
 );
 
-create index stagepost_job_history_ended on stagepost_job_history (state, finished_at, id);
+create index stagepost_job_history_ended on stagepost_job_history (state, finished_at);
 
 -- `reason` is the error of a failed job or dead letter without its particulars, so that alike ones group.
 create index stagepost_job_history_reason on stagepost_job_history (reason, task_name, finished_at, id)
 where reason is not null;
+
+-- So many jobs of a scope went from one class to another; null stands for jobs that did not or do not exist.
+create table stagepost_move (
+    id bigint generated always as identity primary key,
+    scope varchar(200) collate "C" not null,
+    was varchar(24),
+    became varchar(24),
+    jobs integer not null
+) with (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+create index stagepost_move_scope on stagepost_move (scope);
+
+-- The sums of the moves that were folded; with those that were not yet, how many jobs there are.
+create table stagepost_count (
+    scope varchar(200) collate "C" not null,
+    class varchar(24) not null,
+    jobs bigint not null,
+    primary key (scope, class)
+) with (fillfactor = 70);
+
+-- Jobs that are counted together. Items have ids from `first_id` to `last_id`.
+create table stagepost_batch (
+    id uuid primary key,
+    batch_key varchar(191) not null unique,
+    kind varchar(16) not null
+        check (kind in ('batch', 'children', 'step')),
+    state varchar(24) not null
+        check (state in ('done', 'open', 'sealed')),
+    gate varchar(191),
+    on_failed varchar(16) not null,
+    owner_id uuid,
+    first_id uuid not null,
+    last_id uuid not null,
+    position bigint not null,
+    cursor_key varchar(191),
+    on_complete text,
+    result text,
+    outcome varchar(24),
+    cancelled_at bigint,
+    created_at bigint not null,
+    sealed_at bigint,
+    done_at bigint,
+    updated_at bigint not null
+);
+
+create index stagepost_batch_state on stagepost_batch (state, id)
+where state <> 'done';
+
+create index stagepost_batch_done on stagepost_batch (done_at)
+where done_at is not null;
+
+create index stagepost_batch_gate on stagepost_batch (gate, state)
+where gate is not null;
+
+-- Open while no batch under it is unfinished; `openings` only grows. Who begins or ends a batch locks the row and
+-- changes `unfinished`: so a transaction with an old snapshot that locks it still learns the number of this moment.
+create table stagepost_gate (
+    name varchar(191) primary key,
+    on_open text,
+    unfinished bigint not null,
+    openings bigint not null,
+    opened_at bigint,
+    updated_at bigint not null
+);
+
+-- Runs of pipelines. `plan` holds all that is needed to go on without the code that declared the pipeline, `steps` how
+-- far each step is; both change under the lock of their row only.
+create table stagepost_run (
+    id uuid primary key,
+    run_key varchar(191) not null,
+    pipeline varchar(191) not null,
+    state varchar(24) not null
+        check (state in ('cancelled', 'completed', 'completed_with_errors', 'failed', 'running')),
+    plan text not null,
+    input text not null,
+    steps text not null,
+    context text,
+    starts integer not null,
+    error text,
+    cancelled_at bigint,
+    created_at bigint not null,
+    updated_at bigint not null,
+    ended_at bigint,
+    unique (pipeline, run_key)
+);
+
+create index stagepost_run_ended on stagepost_run (ended_at);
+
+create index stagepost_run_state on stagepost_run (state, id);
 
 -- Attempts that did not complete their job.
 create table stagepost_failure (

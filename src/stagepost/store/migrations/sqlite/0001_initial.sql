@@ -18,6 +18,9 @@ create table stagepost_job (
     unique_key text,
     limit_key text,
     limit_slots integer,
+    batch_id text,
+    item_key text,
+    has_children integer not null default 0,
     payload text not null,
     context text,
     created_at integer not null,
@@ -45,7 +48,7 @@ create table stagepost_job_history (
     queue_name text not null,
     task_name text not null,
     state text not null
-        check (state in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed')),
+        check (state in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed', 'waived')),
     priority integer not null,
     available_at integer not null,
     attempts integer not null,
@@ -56,6 +59,8 @@ create table stagepost_job_history (
     unique_key text,
     limit_key text,
     limit_slots integer,
+    batch_id text,
+    item_key text,
     payload text not null,
     context text,
     result text,
@@ -66,11 +71,100 @@ create table stagepost_job_history (
     finished_at integer not null
 );
 
-create index stagepost_job_history_ended on stagepost_job_history (state, finished_at, id);
+create index stagepost_job_history_ended on stagepost_job_history (state, finished_at);
 
 -- `reason` is the error of a failed job or dead letter without its particulars, so that alike ones group.
 create index stagepost_job_history_reason on stagepost_job_history (reason, task_name, finished_at, id)
 where reason is not null;
+
+-- So many jobs of a scope went from one class to another; null stands for jobs that did not or do not exist.
+create table stagepost_move (
+    id integer primary key,
+    scope text not null,
+    was text,
+    became text,
+    jobs integer not null
+);
+
+create index stagepost_move_scope on stagepost_move (scope);
+
+-- The sums of the moves that were folded; with those that were not yet, how many jobs there are.
+create table stagepost_count (
+    scope text not null,
+    class text not null,
+    jobs integer not null,
+    primary key (scope, class)
+);
+
+-- Jobs that are counted together. Items have ids from `first_id` to `last_id`.
+create table stagepost_batch (
+    id text primary key,
+    batch_key text not null unique,
+    kind text not null
+        check (kind in ('batch', 'children', 'step')),
+    state text not null
+        check (state in ('done', 'open', 'sealed')),
+    gate text,
+    on_failed text not null,
+    owner_id text,
+    first_id text not null,
+    last_id text not null,
+    position integer not null,
+    cursor_key text,
+    on_complete text,
+    result text,
+    outcome text,
+    cancelled_at integer,
+    created_at integer not null,
+    sealed_at integer,
+    done_at integer,
+    updated_at integer not null
+);
+
+create index stagepost_batch_state on stagepost_batch (state, id)
+where state <> 'done';
+
+create index stagepost_batch_done on stagepost_batch (done_at)
+where done_at is not null;
+
+create index stagepost_batch_gate on stagepost_batch (gate, state)
+where gate is not null;
+
+-- Open while no batch under it is unfinished; `openings` only grows. Who begins or ends a batch locks the row and
+-- changes `unfinished`: so a transaction with an old snapshot that locks it still learns the number of this moment.
+create table stagepost_gate (
+    name text primary key,
+    on_open text,
+    unfinished integer not null,
+    openings integer not null,
+    opened_at integer,
+    updated_at integer not null
+);
+
+-- Runs of pipelines. `plan` holds all that is needed to go on without the code that declared the pipeline, `steps` how
+-- far each step is; both change under the lock of their row only.
+create table stagepost_run (
+    id text primary key,
+    run_key text not null,
+    pipeline text not null,
+    state text not null
+        check (state in ('cancelled', 'completed', 'completed_with_errors', 'failed', 'running')),
+    plan text not null,
+    input text not null,
+    steps text not null,
+    context text,
+    starts integer not null,
+    error text,
+    cancelled_at integer,
+    created_at integer not null,
+    updated_at integer not null,
+    ended_at integer,
+    unique (pipeline, run_key)
+);
+
+create index stagepost_run_ended on stagepost_run (ended_at);
+
+create index stagepost_run_state on stagepost_run (state, id);
 
 -- Attempts that did not complete their job.
 create table stagepost_failure (

@@ -1,6 +1,12 @@
-select task_name, queue_name, count(*), :now - min(available_at)
-from stagepost_job
-where state = 'queued'
-  and available_at <= :now - :older_us
-group by task_name, queue_name
-order by task_name, queue_name
+select task_name, count(*), :now - min(available_at)
+from (
+    select task_name, available_at
+    from stagepost_job
+    where state = 'queued'
+      and queue_name = :queue_name
+    order by priority desc, available_at, id
+    limit :most
+) as next_
+where available_at <= :now - :older_us
+group by task_name
+order by task_name

@@ -1,3 +1,9 @@
+select queue_name, batch_id, state
+from stagepost_job
+where id = :id
+  and state in ('blocked', 'queued', 'retrying', 'scheduled')
+for update
+;
 update stagepost_job
 set payload = :payload,
     context = :context,

@@ -1,4 +1,4 @@
--- Differs: locks what may be changed, copies it, then deletes it.
+-- Differs: locks what may be changed, records that, copies it, then deletes it.
 select job.id, job.attempts
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
@@ -6,17 +6,46 @@ from json_table(:changes, '$[*]' columns (
 )) as change_
 straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
+  and (job.has_children = 0 or job.state = 'waiting')
 for update
+;
+insert into stagepost_move (scope, was, became, jobs)
+select
+    concat('queue:', job.queue_name), case when job.state in ('queued', 'running') then 'active' else job.state end,
+    case when ended.id is null then change_.state end, count(*)
+from json_table(:changes, '$[*]' columns (
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
+    owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'
+)) as change_
+straight_join stagepost_job as job force index (primary) on job.id = change_.id
+left join stagepost_job_history as ended force index (primary) on ended.id = job.id
+where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
+  and (job.has_children = 0 or job.state = 'waiting')
+group by 1, 2, 3
+union all
+select
+    concat('batch:', job.batch_id), case when job.state in ('queued', 'running') then 'active' else job.state end,
+    case when ended.id is null then change_.state end, count(*)
+from json_table(:changes, '$[*]' columns (
+    id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
+    owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'
+)) as change_
+straight_join stagepost_job as job force index (primary) on job.id = change_.id
+left join stagepost_job_history as ended force index (primary) on ended.id = job.id
+where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
+  and job.batch_id is not null
+  and (job.has_children = 0 or job.state = 'waiting')
+group by 1, 2, 3
 ;
 insert into stagepost_job_history (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-    processed_by, unique_key, limit_key, limit_slots, payload, context, result, error, reason,
+    processed_by, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, result, error, reason,
     created_at, started_at, finished_at
 )
 select
     job.id, job.queue_name, job.task_name, change_.state, job.priority, job.available_at, job.attempts,
-    job.failures + change_.failures, job.crashes + change_.crashes, job.max_attempts,
-    job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.payload, job.context,
+    job.failures + coalesce(change_.failures, 0), job.crashes + coalesce(change_.crashes, 0), job.max_attempts,
+    job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.batch_id, job.item_key, job.payload, job.context,
     change_.result, change_.error, change_.reason, job.created_at, job.started_at, :now
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
@@ -28,6 +57,7 @@ from json_table(:changes, '$[*]' columns (
 )) as change_
 straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
+  and (job.has_children = 0 or job.state = 'waiting')
 -- A request repeated at the very moment its job ended may have made it once more: the first end stands.
 on duplicate key update id = stagepost_job_history.id
 ;

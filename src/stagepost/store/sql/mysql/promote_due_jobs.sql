@@ -1,5 +1,5 @@
 -- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked.
-select id
+select id, queue_name, batch_id, state, case when limit_key is null then 'queued' else 'blocked' end
 from stagepost_job
 where state in ('retrying', 'scheduled')
   and available_at <= :now

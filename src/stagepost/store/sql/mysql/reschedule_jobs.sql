@@ -1,8 +1,10 @@
 -- Differs: locks what may be changed, then changes it.
-select job.id, job.attempts
+select
+    job.id, job.attempts, job.queue_name, job.batch_id,
+    case when change_.state = 'queued' and job.limit_key is not null then 'blocked' else change_.state end
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
-    owner varchar(64) character set utf8mb4 path '$.owner'
+    owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'
 )) as change_
 straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
@@ -16,10 +18,10 @@ update json_table(:changes, '$[*]' columns (
     failures integer path '$.failures', crashes integer path '$.crashes', delay_us bigint path '$.delay_us'
 )) as change_
 straight_join stagepost_job as job force index (primary) on change_.id = job.id
-set job.available_at = case when change_.state = 'queued' then job.available_at else :now + change_.delay_us end,
+set job.available_at = case when change_.state = 'queued' then job.available_at else :now + coalesce(change_.delay_us, 0) end,
     job.state = case when change_.state = 'queued' and job.limit_key is not null then 'blocked' else change_.state end,
-    job.failures = job.failures + change_.failures,
-    job.crashes = job.crashes + change_.crashes,
+    job.failures = job.failures + coalesce(change_.failures, 0),
+    job.crashes = job.crashes + coalesce(change_.crashes, 0),
     job.lease_until = null,
     job.locked_by = null,
     job.updated_at = :now

@@ -1,4 +1,4 @@
--- Differs: moves the rows in one statement.
+-- Differs: takes the rows over, and records that, in one statement.
 with ended as (
     delete from stagepost_job as job
     using json_to_recordset(:changes::text::json) as change (
@@ -7,22 +7,42 @@ with ended as (
     )
     where job.id = change.id
       and job.attempts = change.attempt and coalesce(job.locked_by, '') = change.owner
+      and (job.has_children = 0 or job.state = 'waiting')
     returning
         job.id, job.queue_name, job.task_name, change.state, job.priority, job.available_at, job.attempts,
-        job.failures + change.failures as failures, job.crashes + change.crashes as crashes, job.max_attempts,
-        job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.payload, job.context, change.result, change.error,
+        job.failures + coalesce(change.failures, 0) as failures, job.crashes + coalesce(change.crashes, 0) as crashes, job.max_attempts,
+        job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.batch_id, job.item_key, job.payload, job.context, change.result, change.error,
         change.reason,
-        job.created_at, job.started_at
+        job.created_at, job.started_at, job.state as was
+),
+kept as (
+    insert into stagepost_job_history (
+        id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
+        processed_by, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, result, error, reason,
+        created_at, started_at, finished_at
+    )
+    select
+        id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
+        locked_by, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, result::json, error, reason, created_at, started_at, :now
+    from ended
+    -- A request repeated at the very moment its job ended may have made it once more: the first end stands.
+    on conflict (id) do nothing
+    returning id, attempts
+),
+moved as (
+    insert into stagepost_move (scope, was, became, jobs)
+    select
+        'queue:' || queue_name, case when was in ('queued', 'running') then 'active' else was end,
+        case when id in (select id from kept) then state end, count(*)
+    from ended
+    group by 1, 2, 3
+    union all
+    select
+        'batch:' || batch_id, case when was in ('queued', 'running') then 'active' else was end,
+        case when id in (select id from kept) then state end, count(*)
+    from ended
+    where batch_id is not null
+    group by 1, 2, 3
 )
-insert into stagepost_job_history (
-    id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-    processed_by, unique_key, limit_key, limit_slots, payload, context, result, error, reason,
-    created_at, started_at, finished_at
-)
-select
-    id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-    locked_by, unique_key, limit_key, limit_slots, payload, context, result::json, error, reason, created_at, started_at, :now
-from ended
--- A request repeated at the very moment its job ended may have made it once more: the first end stands.
-on conflict (id) do nothing
-returning id, attempts
+select id, attempts
+from kept

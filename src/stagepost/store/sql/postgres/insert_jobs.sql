@@ -3,7 +3,7 @@
 with inserted as (
     insert into stagepost_job (
         id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-        unique_key, limit_key, limit_slots, payload, context, created_at, updated_at
+        unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, created_at, updated_at
     )
     select
         asked.id, asked.queue_name, asked.task_name,
@@ -13,14 +13,27 @@ with inserted as (
             else 'queued'
         end,
         asked.priority, coalesce(asked.available_at, :now + asked.delay_us), 0, 0, 0, asked.max_attempts,
-        asked.unique_key, asked.limit_key, asked.limit_slots, asked.payload::json, asked.context::json, :now, :now
+        asked.unique_key, asked.limit_key, asked.limit_slots, asked.batch_id, asked.item_key,
+        asked.payload::json, asked.context::json, :now, :now
     from json_to_recordset(:jobs::text::json) as asked (
         id uuid, queue_name text, task_name text, priority smallint, available_at bigint, delay_us bigint,
-        max_attempts integer, unique_key text, limit_key text, limit_slots integer, payload text, context text
+        max_attempts integer, unique_key text, limit_key text, limit_slots integer, batch_id uuid, item_key text,
+        payload text, context text
     )
     where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)
     on conflict do nothing
-    returning id, queue_name, state
+    returning id, queue_name, batch_id, state
+),
+moved as (
+    insert into stagepost_move (scope, became, jobs)
+    select 'queue:' || queue_name, case when state = 'queued' then 'active' else state end, count(*)
+    from inserted
+    group by queue_name, state
+    union all
+    select 'batch:' || batch_id, case when state = 'queued' then 'active' else state end, count(*)
+    from inserted
+    where batch_id is not null
+    group by batch_id, state
 ),
 claimable as (
     select string_agg(distinct queue_name, ',') as queues

@@ -1,14 +1,15 @@
 -- Differs: json is taken as text whatever the driver makes of json.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
+    batch_id, item_key,
     payload::text, context::text, available_at, null, processed_by, null, created_at, finished_at, started_at,
     finished_at, result::text, error
 from stagepost_job_history
 where state = :state
   and finished_at <= :before_at
   and (finished_at < :before_at or id < :before_id)
-  and (:task_name = '' or task_name = :task_name)
-  and (:queue_name = '' or queue_name = :queue_name)
-  and (:reason = '' or reason = :reason)
+  [[and task_name = :task_name]]
+  [[and queue_name = :queue_name]]
+  [[and reason = :reason]]
 order by finished_at desc, id desc
 limit :most

@@ -1,6 +1,6 @@
 -- Differs: locks, marks and returns in one statement.
 with due as (
-    select id
+    select id, state
     from stagepost_job
     where state in ('retrying', 'scheduled')
       and available_at <= :now
@@ -13,4 +13,4 @@ set state = case when job.limit_key is null then 'queued' else 'blocked' end,
     updated_at = :now
 from due
 where job.id = due.id
-returning job.id
+returning job.id, job.queue_name, job.batch_id, due.state, job.state

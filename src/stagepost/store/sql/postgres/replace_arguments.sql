@@ -1,4 +1,10 @@
 -- Differs: text must be cast to json, and delays to bigint: compared with 0 they would count as small.
+select queue_name, batch_id, state
+from stagepost_job
+where id = :id
+  and state in ('blocked', 'queued', 'retrying', 'scheduled')
+for update
+;
 update stagepost_job
 set payload = :payload::text::json,
     context = :context::text::json,

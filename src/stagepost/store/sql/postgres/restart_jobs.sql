@@ -2,7 +2,7 @@
 with asked as (
     select
         id, queue_name, task_name, state, priority, attempts, max_attempts, unique_key, limit_key, limit_slots,
-        payload, context, created_at
+        batch_id, item_key, payload, context, created_at
     from stagepost_job_history
     where id in (select json_array_elements_text(:ids::text::json)::uuid)
     order by id
@@ -11,16 +11,17 @@ with asked as (
 restarted as (
     insert into stagepost_job (
         id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-        unique_key, limit_key, limit_slots, payload, context, created_at, updated_at
+        unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, created_at, updated_at
     )
     select
         id, queue_name, task_name, case when limit_key is null then 'queued' else 'blocked' end, priority, :now,
-        attempts, 0, 0, max_attempts, unique_key, limit_key, limit_slots, payload, context, created_at, :now
+        attempts, 0, 0, max_attempts, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context,
+        created_at, :now
     from asked
     on conflict do nothing
-    returning id
+    returning id, state
 )
 delete from stagepost_job_history as ended
 using restarted
 where ended.id = restarted.id
-returning ended.id, ended.state
+returning ended.id, ended.state, ended.queue_name, ended.batch_id, restarted.state

@@ -1,18 +1,51 @@
--- Differs: copies, then deletes what was copied.
+-- Differs: copies, records that, then deletes what was copied.
 insert into stagepost_job_history (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-    processed_by, unique_key, limit_key, limit_slots, payload, context, result, error, reason,
+    processed_by, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, result, error, reason,
     created_at, started_at, finished_at
 )
 select
     job.id, job.queue_name, job.task_name, change.value ->> 'state', job.priority, job.available_at, job.attempts,
-    job.failures + (change.value ->> 'failures'), job.crashes + (change.value ->> 'crashes'), job.max_attempts,
-    job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.payload, job.context,
+    job.failures + coalesce(change.value ->> 'failures', 0), job.crashes + coalesce(change.value ->> 'crashes', 0), job.max_attempts,
+    job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.batch_id, job.item_key, job.payload, job.context,
     change.value ->> 'result', change.value ->> 'error', change.value ->> 'reason', job.created_at, job.started_at, :now
 from json_each(:changes) as change
 join stagepost_job as job on job.id = change.value ->> 'id'
 where job.attempts = change.value ->> 'attempt' and coalesce(job.locked_by, '') = change.value ->> 'owner'
+  and (job.has_children = 0 or job.state = 'waiting')
 returning id, attempts
+;
+insert into stagepost_move (scope, was, became, jobs)
+select
+    'queue:' || ended.queue_name,
+    case
+        when ended.processed_by is not null then 'active'  -- who has an owner was running
+        else (
+            select case when job.state = 'queued' then 'active' else job.state end
+            from stagepost_job as job
+            where job.id = ended.id
+        )
+    end,
+    ended.state, count(*)
+from json_each(:selected) as kept
+join stagepost_job_history as ended on ended.id = kept.value
+group by 1, 2, 3
+union all
+select
+    'batch:' || ended.batch_id,
+    case
+        when ended.processed_by is not null then 'active'  -- who has an owner was running
+        else (
+            select case when job.state = 'queued' then 'active' else job.state end
+            from stagepost_job as job
+            where job.id = ended.id
+        )
+    end,
+    ended.state, count(*)
+from json_each(:selected) as kept
+join stagepost_job_history as ended on ended.id = kept.value
+where ended.batch_id is not null
+group by 1, 2, 3
 ;
 delete from stagepost_job
 where id in (select value from json_each(:selected))

@@ -1,12 +1,14 @@
--- Differs: states come through json_each.
+-- Differs: states come through json_each; conditions are on expressions, so that no index but that of ids is used.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
+    batch_id, item_key,
     payload, context, available_at, null, processed_by, null, created_at, finished_at, started_at,
     finished_at, result, error
 from stagepost_job_history
-where id < :before
-  and state in (select value from json_each(:states))
-  and (:queue_name = '' or queue_name = :queue_name)
-  and (:task_name = '' or task_name = :task_name)
+where id < :before and id >= :until
+  and +state in (select value from json_each(:states))
+  [[and +queue_name = :queue_name]]
+  [[and task_name = :task_name]]
+  [[and batch_id = :batch_id and id between :first_id and :last_id]]
 order by id desc
 limit :most

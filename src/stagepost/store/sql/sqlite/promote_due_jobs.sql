@@ -1,13 +1,13 @@
--- Differs: one writer at a time needs no row locks.
+-- Differs: one writer at a time needs no row locks; ids come through json_each. Read first: UPDATE ... RETURNING knows
+-- the new state only.
+select id, queue_name, batch_id, state, case when limit_key is null then 'queued' else 'blocked' end
+from stagepost_job
+where state in ('retrying', 'scheduled')
+  and available_at <= :now
+order by available_at
+limit :most
+;
 update stagepost_job
 set state = case when limit_key is null then 'queued' else 'blocked' end,
     updated_at = :now
-where id in (
-    select id
-    from stagepost_job
-    where state in ('retrying', 'scheduled')
-      and available_at <= :now
-    order by available_at
-    limit :most
-)
-returning id
+where id in (select value from json_each(:selected))

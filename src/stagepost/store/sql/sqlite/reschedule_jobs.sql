@@ -6,10 +6,10 @@ set state = case
     end,
     available_at = case
         when change.value ->> 'state' = 'queued' then available_at
-        else :now + (change.value ->> 'delay_us')
+        else :now + coalesce(change.value ->> 'delay_us', 0)
     end,
-    failures = failures + (change.value ->> 'failures'),
-    crashes = crashes + (change.value ->> 'crashes'),
+    failures = failures + coalesce(change.value ->> 'failures', 0),
+    crashes = crashes + coalesce(change.value ->> 'crashes', 0),
     lease_until = null,
     locked_by = null,
     updated_at = :now
@@ -17,4 +17,4 @@ from json_each(:changes) as change
 where stagepost_job.id = change.value ->> 'id'
   and attempts = change.value ->> 'attempt' and coalesce(locked_by, '') = change.value ->> 'owner'
   and cancel_requested_at is null
-returning stagepost_job.id, attempts
+returning stagepost_job.id, attempts, queue_name, batch_id, state

@@ -1,0 +1,86 @@
+"""`stagepost gates`: looks at gates and what keeps them closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from stagepost.cli.documents import instant
+from stagepost.cli.errors import CommandFailed
+from stagepost.cli.invocation import Invocation
+from stagepost.cli.options import Group
+from stagepost.cli.render import Section, time_text
+from stagepost.model.batch import summary_of
+from stagepost.store.gates import StoredGate, find_gate, list_gates, standing
+
+__all__ = ["gates"]
+
+
+@click.group(cls=Group)
+def gates() -> None:
+    """Look at gates, and at what keeps them closed."""
+
+
+@gates.command("list")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
+@click.option("--after", default="", metavar="GATE", help="Go on after the last gate of the page before.")
+@click.pass_obj
+def list_all(invocation: Invocation, *, limit: int, after: str) -> None:
+    """List gates by name."""
+    found = invocation.store.run(list_gates(after=after, most=limit))
+    following = found[-1].name if len(found) == limit else None
+    output = invocation.output
+    section = Section(
+        columns=("gate", "state", "unfinished batches", "opened", "last"),
+        rows=[(gate.name, _state(gate), gate.unfinished, gate.openings, time_text(gate.opened_at)) for gate in found],
+        numbers=frozenset({"unfinished batches", "opened"}),
+        empty="There are no gates.",
+    )
+
+    def show() -> None:
+        output.table(section)
+        if following is not None:
+            output.remark(f"There may be more. Go on with --after {following}")
+
+    output.result({"gates": [_document(gate) for gate in found], "next_after": following}, show)
+
+
+@gates.command("show")
+@click.argument("name", metavar="GATE")
+@click.pass_obj
+def show_one(invocation: Invocation, *, name: str) -> None:
+    """Show whether a gate is open, and the batches that keep it closed."""
+    gate = invocation.store.run(find_gate(name))
+    if gate is None:
+        raise CommandFailed(f"There is no gate {name!r}. It is stored when it is first used; until then it is open.")
+    standing_now = invocation.store.run(standing(name))
+    batches = {one.batch.key: summary_of(one.batch.state, one.counts) for one in standing_now.batches}
+    output = invocation.output
+
+    def show() -> None:
+        output.say(f"Gate {name} is {_state(gate)}; it has {_times(gate.openings)}.")
+        if batches:
+            output.table(Section(columns=("unfinished batch", "items"), rows=list(batches.items())))
+        if gate.unfinished > len(batches) > 0:
+            output.say(f"… and {gate.unfinished - len(batches):,} more.")
+
+    output.result({**_document(gate), "batches": batches}, show)
+
+
+def _state(gate: StoredGate) -> str:
+    return "closed" if gate.unfinished else "open"
+
+
+def _times(number: int) -> str:
+    return "never opened" if number == 0 else "opened once" if number == 1 else f"opened {number:,} times"
+
+
+def _document(gate: StoredGate) -> dict[str, Any]:
+    return {
+        "name": gate.name,
+        "is_open": gate.unfinished == 0,
+        "unfinished": gate.unfinished,
+        "openings": gate.openings,
+        "opened_at": instant(gate.opened_at),
+    }

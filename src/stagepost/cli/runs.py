@@ -1,0 +1,244 @@
+"""`stagepost runs`: looks at runs of pipelines, watches, retries and cancels them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+from uuid import UUID
+
+import click
+
+from stagepost.cli.documents import instant
+from stagepost.cli.errors import ExitCode
+from stagepost.cli.invocation import Invocation
+from stagepost.cli.options import Group
+from stagepost.cli.render import Section, duration_text, time_text
+from stagepost.client.client import default_actor
+from stagepost.clock import sleep
+from stagepost.model.pipeline import Run, RunState, StepState
+from stagepost.store.batches import cancel_items
+from stagepost.store.health import ping
+from stagepost.store.run_views import RunView, StepView, look_at
+from stagepost.store.runs import cancel, get, list_runs, retry
+
+__all__ = ["runs"]
+
+BAR_CELLS = 20
+SUCCESSES = frozenset({RunState.COMPLETED, RunState.RUNNING})
+
+
+def run_id(value: str) -> str:
+    """Read a run's id, as the database writes it."""
+    try:
+        return str(UUID(value))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no run id. `stagepost runs list` shows the ids of runs.") from None
+
+
+@click.group(cls=Group)
+def runs() -> None:
+    """Look at runs of pipelines, retry them, cancel them."""
+
+
+@runs.command("list")
+@click.option("--pipeline", help="Only of this pipeline.")
+@click.option("--state", type=click.Choice([str(state) for state in RunState]), help="Only in this state.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
+@click.option("--before", type=run_id, metavar="RUN_ID", help="Go on after the last run of the page before.")
+@click.pass_obj
+def list_all(
+    invocation: Invocation, *, pipeline: str | None, state: str | None, limit: int, before: str | None
+) -> None:
+    """List runs, newest first."""
+    wanted = None if state is None else RunState(state)
+    found = invocation.store.run(list_runs(pipeline=pipeline, state=wanted, before=before, most=limit))
+    following = found[-1].id if len(found) == limit else None
+    now = invocation.store.run(ping())
+    output = invocation.output
+
+    def show() -> None:
+        output.table(_run_rows(found, now=now))
+        if following is not None:
+            output.remark(f"There may be more. Go on with --before {following}")
+
+    output.result({"runs": [_run_document(run) for run in found], "next_before": following}, show)
+
+
+@runs.command("show")
+@click.argument("identifier", metavar="RUN_ID", type=run_id)
+@click.pass_obj
+def show_one(invocation: Invocation, *, identifier: str) -> None:
+    """Show a run and how far each of its steps is."""
+    view = invocation.store.run(look_at(identifier))
+    output = invocation.output
+
+    def show() -> None:
+        output.facts(
+            {
+                "run": view.id,
+                "pipeline": view.pipeline,
+                "key": view.key,
+                "state": view.state,
+                "starts": view.starts,
+                "error": view.error,
+                "created": time_text(view.created_at),
+                "ended": time_text(view.ended_at),
+            }
+        )
+        output.heading("Steps")
+        output.table(_step_rows(view))
+
+    output.result(_view_document(view), show)
+
+
+@runs.command("watch")
+@click.argument("identifier", metavar="RUN_ID", type=run_id)
+@click.option(
+    "--interval", type=click.FloatRange(min=0.2), default=1.0, show_default=True, metavar="SECONDS",
+    help="How often to look.",
+)  # fmt: skip
+@click.pass_obj
+def watch(invocation: Invocation, *, identifier: str, interval: float) -> None:
+    """Watch a run until it has ended, with a bar for each step. Exits with 1 unless it completed."""
+    store, output = invocation.store, invocation.output
+    shown: RunView | None = None
+    with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
+        while True:
+            view = store.run(look_at(identifier))
+            if view != shown:
+                if output.as_json:
+                    output.document_line(_view_document(view))
+                else:
+                    show(f"Run {view.id} of {view.pipeline} ({view.key}): {view.state}", [_step_rows(view)])
+            shown = view
+            if view.state is not RunState.RUNNING:
+                break
+            sleep(interval)
+    if shown is not None and shown.state not in SUCCESSES:
+        sys.exit(ExitCode.FAILED)
+
+
+@runs.command("retry")
+@click.argument("identifier", metavar="RUN_ID", type=run_id)
+@click.pass_obj
+def retry_one(invocation: Invocation, *, identifier: str) -> None:
+    """Go on with a run that failed or was cancelled; what has completed is not run again."""
+    run = invocation.store.run(retry(identifier, actor=default_actor()))
+    texts = {
+        RunState.RUNNING: f"Run {run.id} goes on.",
+        RunState.COMPLETED: f"Run {run.id} has completed: there is nothing to retry.",
+    }
+    text = texts.get(run.state, f"Run {run.id} is {run.state} again: {run.error}")
+    invocation.output.result(_run_document(run), lambda: invocation.output.say(text))
+    if run.state not in SUCCESSES:
+        sys.exit(ExitCode.FAILED)
+
+
+@runs.command("cancel")
+@click.argument("identifier", metavar="RUN_ID", type=run_id)
+@click.pass_obj
+def cancel_one(invocation: Invocation, *, identifier: str) -> None:
+    """Start no more steps of a run, end jobs that wait, and ask the workers of running ones to stop them."""
+    for batch_id in invocation.store.run(cancel(identifier, actor=default_actor())):
+        after: str | None = ""
+        while after is not None:
+            after = invocation.store.run(cancel_items(batch_id, after=after))
+    run = invocation.store.run(get(identifier))
+    text = f"Run {run.id} is {run.state}."
+    if run.state is RunState.RUNNING:
+        text = f"Run {run.id} is cancelled, and ends when the jobs that are running have stopped."
+    invocation.output.result(_run_document(run), lambda: invocation.output.say(text))
+
+
+def _run_rows(found: list[Run], *, now: int) -> Section:
+    return Section(
+        columns=("run", "pipeline", "key", "state", "steps", "age", "error"),
+        rows=[
+            (
+                run.id,
+                run.pipeline,
+                None if run.key == run.id else run.key,
+                run.state,
+                f"{sum(step.state is StepState.COMPLETED for step in run.steps.values())} of {len(run.steps)}",
+                duration_text(now - run.created_at),
+                (run.error or "")[:100],
+            )
+            for run in found
+        ],
+        numbers=frozenset({"age"}),
+        empty="There are no such runs.",
+    )
+
+
+def _step_rows(view: RunView) -> Section:
+    return Section(
+        columns=("step", "after", "state", "progress", "failed", "error"),
+        rows=[
+            (
+                step.name,
+                ", ".join(step.parents),
+                step.state,
+                _bar(step),
+                step.counts.failures + step.counts.cancelled,
+                (step.error or "")[:100],
+            )
+            for step in view.steps
+        ],
+        title="Steps",
+        numbers=frozenset({"failed"}),
+    )
+
+
+def _bar(step: StepView) -> str:
+    if step.items is None:
+        return "·" * BAR_CELLS
+    done = step.counts.completed + step.counts.completed_with_errors + step.counts.waived
+    share = done / step.items if step.items else 1.0
+    return f"{'█' * round(share * BAR_CELLS):░<{BAR_CELLS}} {done:,}/{step.items:,}"
+
+
+def _run_document(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "pipeline": run.pipeline,
+        "key": run.key,
+        "state": str(run.state),
+        "starts": run.starts,
+        "error": run.error,
+        "steps": {name: str(step.state) for name, step in run.steps.items()},
+        "cancelled_at": instant(run.cancelled_at),
+        "created_at": instant(run.created_at),
+        "ended_at": instant(run.ended_at),
+    }
+
+
+def _view_document(view: RunView) -> dict[str, Any]:
+    return {
+        "id": view.id,
+        "pipeline": view.pipeline,
+        "key": view.key,
+        "state": str(view.state),
+        "starts": view.starts,
+        "error": view.error,
+        "cancelled_at": instant(view.cancelled_at),
+        "created_at": instant(view.created_at),
+        "ended_at": instant(view.ended_at),
+        "steps": [
+            {
+                "name": step.name,
+                "task": step.task_name,
+                "state": str(step.state),
+                "after": list(step.parents),
+                "is_list": step.is_list,
+                "on_failed": str(step.on_failed),
+                "items": step.items,
+                "starts": step.starts,
+                "jobs": {name: getattr(step.counts, name) for name in step.counts.__struct_fields__},
+                "error": step.error,
+                "started_at": instant(step.started_at),
+                "ended_at": instant(step.ended_at),
+            }
+            for step in view.steps
+        ],
+    }

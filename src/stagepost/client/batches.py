@@ -1,0 +1,344 @@
+"""Batches as applications use them: any number of items, added in chunks, counted together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
+
+from stagepost.client.client import default_actor
+from stagepost.client.feed import CHUNK, Feed, check_chunk, few, few_async
+from stagepost.client.item_pages import ItemPages, lines_of, writing_to
+from stagepost.client.loading import load, load_async
+from stagepost.client.plans import Plan, carry_out, carry_out_async
+from stagepost.client.waiting import pauses
+from stagepost.errors import BatchNotFound, ConfigurationError
+from stagepost.model.batch import (
+    Batch,
+    BatchState,
+    Counts,
+    Cursor,
+    Item,
+    NewBatch,
+    OnFailed,
+    Progress,
+    StoredItem,
+    check_key,
+    progress_of,
+)
+from stagepost.model.identity import new_id
+from stagepost.model.job import NewJob
+from stagepost.model.lifecycle import JobState
+from stagepost.store import batches
+from stagepost.store.batches import FailedGroup
+from stagepost.store.health import ping
+from stagepost.store.statement import Operation
+
+if TYPE_CHECKING:
+    from stagepost.client.app import App
+    from stagepost.client.gates import Gate
+
+__all__ = ["BatchHandle"]
+
+T = TypeVar("T")
+
+AT_ONCE = 500
+"""How many items are retried, waived or cancelled in one transaction."""
+
+Source = Iterable[Item] | Callable[[Cursor], Iterable[Item]]
+AsyncSource = Source | AsyncIterable[Item] | Callable[[Cursor], AsyncIterable[Item]]
+
+
+class BatchHandle:
+    """A batch of an app, by its key; stored with its first items, or when it is sealed.
+
+    Used with `with` or `async with` it is sealed at the end, unless the body raised.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        key: str,
+        *,
+        gate: Gate | None = None,
+        on_failed: str = OnFailed.FINISH,
+        on_complete: NewJob | None = None,
+    ) -> None:
+        check_key("batch key", key)
+        if on_failed not in tuple(OnFailed):
+            raise ConfigurationError(f"on_failed is {on_failed!r}. Known are: {', '.join(OnFailed)}.")
+        self.key = key
+        self._app = app
+        self._gate = None if gate is None else gate.name
+        self._on_open = None if gate is None else gate.on_open
+        self._on_failed = OnFailed(on_failed)
+        self._on_complete = None if on_complete is None else msgspec.json.encode(on_complete).decode()
+
+    def __repr__(self) -> str:
+        return f"BatchHandle({self.key!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            self.seal()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            await self.seal_async()
+
+    def add(self, items: Iterable[Item], *, tx: Any = None, chunk: int = CHUNK) -> int:
+        """Add items made by `task.item(...)`, a transaction per chunk; returns how many were new.
+
+        They may be any number, and are never all in memory. With `tx`, all are in the caller's transaction: up to
+        10,000.
+        """
+        if tx is not None:
+            return self._carry_out(self._adding(few(self.key, items), tx), tx)
+        check_chunk(chunk)
+        return load(self._app, self._feed(self._carry_out(self._opening())), items, chunk=chunk)
+
+    async def add_async(
+        self, items: Iterable[Item] | AsyncIterable[Item], *, tx: Any = None, chunk: int = CHUNK
+    ) -> int:
+        """Add items as `add` does, of a plain or an async iterable."""
+        if tx is not None:
+            return await self._carry_out_async(self._adding(await few_async(self.key, items), tx), tx)
+        check_chunk(chunk)
+        feed = self._feed(await self._carry_out_async(self._opening()))
+        return await load_async(self._app, feed, items, chunk=chunk)
+
+    def resume(self, source: Source, *, chunk: int = CHUNK) -> int:
+        """Go on where a producer stopped, or begin; returns how many items were new.
+
+        `source` gives the same items in the same order as before: an iterable, of which those that are in are
+        skipped, or a function that takes the Cursor and gives the rest. Several producers may resume at once.
+        """
+        check_chunk(chunk)
+        feed, rest = self._resuming(source, self._carry_out(self._opening()))
+        return load(self._app, feed, rest, chunk=chunk)
+
+    async def resume_async(self, source: AsyncSource, *, chunk: int = CHUNK) -> int:
+        """Go on as `resume` does; what `source` is or gives may be an async iterable."""
+        check_chunk(chunk)
+        feed, rest = self._resuming(source, await self._carry_out_async(self._opening()))
+        return await load_async(self._app, feed, rest, chunk=chunk)
+
+    def seal(self, *, tx: Any = None) -> Batch:
+        """Say that no more items will come: the batch is done when the last one has ended."""
+        return self._carry_out(self._sealing(), tx)
+
+    async def seal_async(self, *, tx: Any = None) -> Batch:
+        """Say that no more items will come: the batch is done when the last one has ended."""
+        return await self._carry_out_async(self._sealing(), tx)
+
+    def stored(self, *, tx: Any = None) -> Batch:
+        """Look the batch up as it is now; raises BatchNotFound if nothing was added yet."""
+        return self._carry_out(self._finding(), tx)
+
+    async def stored_async(self, *, tx: Any = None) -> Batch:
+        """Look the batch up as it is now; raises BatchNotFound if nothing was added yet."""
+        return await self._carry_out_async(self._finding(), tx)
+
+    def state(self) -> BatchState:
+        """Tell whether it is open, sealed or done."""
+        return self.stored().state
+
+    async def state_async(self) -> BatchState:
+        """Tell whether it is open, sealed or done."""
+        return (await self.stored_async()).state
+
+    def counts(self, *, tx: Any = None) -> Counts:
+        """Count its items by state, exactly as they are at one moment."""
+        return self._carry_out(self._counting(), tx)
+
+    async def counts_async(self, *, tx: Any = None) -> Counts:
+        """Count its items by state, exactly as they are at one moment."""
+        return await self._carry_out_async(self._counting(), tx)
+
+    def progress(self, since: Progress | None = None) -> Progress:
+        """Tell how far it is, its rate over its whole life or `since` an earlier progress, and its ETA."""
+        return self._carry_out(self._measuring(since))
+
+    async def progress_async(self, since: Progress | None = None) -> Progress:
+        """Tell how far it is, its rate over its whole life or `since` an earlier progress, and its ETA."""
+        return await self._carry_out_async(self._measuring(since))
+
+    def wait(self, *, timeout: timedelta | float | None = None) -> JobState:
+        """Wait until it is done; returns its outcome: completed, completed_with_errors, failed or cancelled."""
+        return self._carry_out(self._waiting(timeout))
+
+    async def wait_async(self, *, timeout: timedelta | float | None = None) -> JobState:
+        """Wait until it is done; returns its outcome: completed, completed_with_errors, failed or cancelled."""
+        return await self._carry_out_async(self._waiting(timeout))
+
+    def failed(self, *, most: int = 100) -> list[FailedGroup]:
+        """Group its failed items by their reason, the most frequent first."""
+        return self._carry_out(self._grouping(most))
+
+    async def failed_async(self, *, most: int = 100) -> list[FailedGroup]:
+        """Group its failed items by their reason, the most frequent first."""
+        return await self._carry_out_async(self._grouping(most))
+
+    def items(self, states: Iterable[JobState] = ()) -> Iterator[StoredItem]:
+        """Go through its items, those in some `states` only if given, a page at a time, in no order."""
+        pages = self._pages(self.stored(), states)
+        for page in pages:
+            yield from pages.take(self._app.store.run(page))
+
+    async def items_async(self, states: Iterable[JobState] = ()) -> AsyncIterator[StoredItem]:
+        """Go through its items, those in some `states` only if given, a page at a time, in no order."""
+        pages = self._pages(await self.stored_async(), states)
+        for page in pages:
+            for item in pages.take(await self._app.async_store.run(page)):
+                yield item
+
+    def export(self, file: str | Path | IO[Any], states: Iterable[JobState] = ()) -> int:
+        """Write its items to a file, one JSON object a line: key, state, result, error; returns how many."""
+        pages = self._pages(self.stored(), states)
+        with writing_to(file) as write:
+            return sum(write(lines_of(pages.jobs(self._app.store.run(page)))) for page in pages)
+
+    async def export_async(self, file: str | Path | IO[Any], states: Iterable[JobState] = ()) -> int:
+        """Write its items to a file, one JSON object a line: key, state, result, error; returns how many."""
+        pages = self._pages(await self.stored_async(), states)
+        with writing_to(file) as write:
+            return sum([write(lines_of(pages.jobs(await self._app.async_store.run(page)))) for page in pages])
+
+    def retry_failed(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
+        """Queue its failed items again, or those with these keys; returns how many."""
+        return self._carry_out(self._retrying(keys, actor))
+
+    async def retry_failed_async(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
+        """Queue its failed items again, or those with these keys; returns how many."""
+        return await self._carry_out_async(self._retrying(keys, actor))
+
+    def waive(self, keys: Iterable[str] | None = None, *, why: str, actor: str | None = None) -> int:
+        """Let it go on without its failed items, or those with these keys; returns how many. It is recorded."""
+        return self._carry_out(self._waiving(keys, why, actor))
+
+    async def waive_async(self, keys: Iterable[str] | None = None, *, why: str, actor: str | None = None) -> int:
+        """Let it go on without its failed items, or those with these keys; returns how many. It is recorded."""
+        return await self._carry_out_async(self._waiving(keys, why, actor))
+
+    def cancel(self, *, actor: str | None = None) -> Batch:
+        """Take no more items, end those that wait and ask running ones to stop."""
+        return self._carry_out(self._cancelling(actor))
+
+    async def cancel_async(self, *, actor: str | None = None) -> Batch:
+        """Take no more items, end those that wait and ask running ones to stop."""
+        return await self._carry_out_async(self._cancelling(actor))
+
+    def _carry_out(self, plan: Plan[T], tx: Any = None) -> T:
+        return carry_out(plan, self._app, tx)
+
+    async def _carry_out_async(self, plan: Plan[T], tx: Any = None) -> T:
+        return await carry_out_async(plan, self._app, tx)
+
+    def _new(self) -> NewBatch:
+        return NewBatch(
+            id=new_id(), key=self.key, gate=self._gate, on_failed=self._on_failed, on_complete=self._on_complete
+        )
+
+    def _opening(self) -> Plan[Batch]:
+        batch: Batch = yield batches.open_batch(self._new(), on_open=self._on_open)
+        return batch
+
+    def _feed(self, batch: Batch) -> Feed:
+        return Feed(batch, tell=self._app.hints.to_others)
+
+    def _resuming(self, source: Any, batch: Batch) -> tuple[Feed, Any]:
+        is_rest = callable(source)
+        position = batch.position if is_rest else 0
+        feed = Feed(batch, position=position, resumes=True, tell=self._app.hints.to_others)
+        return feed, source(batch.cursor) if is_rest else source
+
+    def _adding(self, items: Sequence[Item], tx: Any) -> Plan[int]:
+        hints = self._app.hints
+        added = yield batches.add_to(self._new(), items, on_open=self._on_open, tell=hints.to_others)
+        hints.ring([item.job for item in items], tx)
+        new: int = added.new
+        return new
+
+    def _sealing(self) -> Plan[Batch]:
+        batch: Batch = yield batches.seal_key(self._new(), on_open=self._on_open)
+        return batch
+
+    def _finding(self) -> Plan[Batch]:
+        batch: Batch | None = yield batches.find(self.key)
+        if batch is None:
+            raise BatchNotFound(self.key)
+        return batch
+
+    def _counting(self) -> Plan[Counts]:
+        batch = yield from self._finding()
+        counts: Counts = yield batches.count(batch.id)
+        return counts
+
+    def _measuring(self, since: Progress | None) -> Plan[Progress]:
+        batch = yield from self._finding()
+        counts = yield batches.count(batch.id)
+        return progress_of(batch, counts, now=(yield ping()), since=since)
+
+    def _waiting(self, timeout: timedelta | float | None) -> Plan[JobState]:
+        for pause in pauses(timeout, what=f"batch {self.key!r} was not done", advice="Wait again for its outcome."):
+            batch = yield from self._finding()
+            if batch.outcome is not None:
+                return batch.outcome
+            yield pause
+        raise AssertionError("the pauses end with WaitTimeout")
+
+    def _grouping(self, most: int) -> Plan[list[FailedGroup]]:
+        batch = yield from self._finding()
+        groups: list[FailedGroup] = yield batches.failed_groups(batch.id, most=most)
+        return groups
+
+    def _pages(self, batch: Batch, states: Iterable[JobState]) -> ItemPages:
+        return ItemPages(batch, [JobState(state) for state in states], self._app.registry)
+
+    def _retrying(self, keys: Iterable[str] | None, actor: str | None) -> Plan[int]:
+        who = actor or default_actor()
+
+        def retry(batch_id: str, **chosen: Any) -> Operation[list[str]]:
+            return batches.retry_failed(batch_id, actor=who, **chosen)
+
+        return self._for_each_failed(retry, keys)
+
+    def _waiving(self, keys: Iterable[str] | None, why: str, actor: str | None) -> Plan[int]:
+        if not why.strip():
+            raise ConfigurationError(f"batch {self.key!r}: say `why` its items are waived; it is recorded with them.")
+        who = actor or default_actor()
+
+        def waive(batch_id: str, **chosen: Any) -> Operation[list[str]]:
+            return batches.waive(batch_id, actor=who, why=why, **chosen)
+
+        return self._for_each_failed(waive, keys)
+
+    def _for_each_failed(self, act: Callable[..., Operation[list[str]]], keys: Iterable[str] | None) -> Plan[int]:
+        """Act on failed items, a page at a time, until none is left."""
+        batch = yield from self._finding()
+        done = 0
+        if keys is not None:
+            asked = sorted(set(keys))
+            for start in range(0, len(asked), AT_ONCE):
+                done += len((yield act(batch.id, keys=asked[start : start + AT_ONCE])))
+            return done
+        after = ""
+        while ids := (yield act(batch.id, after=after, most=AT_ONCE)):
+            done, after = done + len(ids), ids[-1]
+        return done
+
+    def _cancelling(self, actor: str | None) -> Plan[Batch]:
+        batch = yield from self._finding()
+        yield batches.cancel(batch.id, actor=actor or default_actor())
+        after: str | None = ""
+        while after is not None:
+            after = yield batches.cancel_items(batch.id, after=after, most=AT_ONCE)
+        return (yield from self._finding())

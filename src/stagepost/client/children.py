@@ -1,0 +1,143 @@
+"""How a handler submits children, and reads what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from stagepost.client.client import typed_result
+from stagepost.client.handle import JobHandle
+from stagepost.client.tasks import AppTask, app_of
+from stagepost.errors import ConfigurationError
+from stagepost.model.batch import Item, new_item
+from stagepost.model.children import NewChild
+from stagepost.model.job import Job, NewJob
+from stagepost.model.lifecycle import JobState
+from stagepost.store.listing import list_jobs
+from stagepost.store.statement import Operation
+from stagepost.task import NO_OPTIONS, JobOptions, Task, with_changes
+
+if TYPE_CHECKING:
+    from stagepost.client.app import App
+    from stagepost.client.context import JobContext
+
+__all__ = ["Child", "Submission", "read_children", "read_children_async", "submit_all", "submit_all_async"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CHUNK = 1000
+PAGE = 500
+
+
+class Child(msgspec.Struct, Generic[R], frozen=True):
+    """A child as it is now."""
+
+    key: str
+    """The key it was submitted with, or its number."""
+    state: JobState
+    """Where it is in its life; in a continuation all have ended."""
+    result: R | None
+    """What its task returned, as its return type; None unless it completed."""
+    error: str | None
+    """What it ended with, if that was no result."""
+    job_id: str
+    """The id of its job."""
+
+
+class Submission:
+    """A handler's job with a transaction, a key and options; its methods take a task and its arguments."""
+
+    def __init__(self, context: JobContext, tx: Any, key: str | None, options: dict[str, Any]) -> None:
+        if options.keys() & NOT_FOR_CHILDREN:
+            raise ConfigurationError("a child is one of a kind by its `key`: leave out `id` and `unique_key`.")
+        self._context, self._tx, self._key = context, tx, key
+        self._options: JobOptions = with_changes(NO_OPTIONS, options) if options else NO_OPTIONS
+
+    def submit(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Submit a child."""
+        [handle] = submit_all(self._context, [self._child(task, args, kwargs)], self._tx)
+        return handle
+
+    async def submit_async(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Submit a child without blocking the loop."""
+        [handle] = await submit_all_async(self._context, [self._child(task, args, kwargs)], self._tx)
+        return handle
+
+    def _child(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob | Item:
+        job = task.build(self._options, args, kwargs)
+        return job if self._key is None else new_item(self._key, job)
+
+
+NOT_FOR_CHILDREN = frozenset({"id", "unique_key", "unique_for", "on_conflict"})
+
+
+def submit_all(context: JobContext, jobs: Iterable[NewJob | Item], tx: Any) -> list[JobHandle[Any]]:
+    """Submit children, a transaction per chunk, or all in the caller's."""
+    app = app_of(context.task)
+    handles: list[JobHandle[Any]] = []
+    for chunk in _chunks(context, jobs, None if tx is not None else CHUNK):
+        made = app.client.submit(context.job, chunk, tx=tx)
+        handles += [JobHandle(enqueued, app) for enqueued in made]
+    return handles
+
+
+async def submit_all_async(context: JobContext, jobs: Iterable[NewJob | Item], tx: Any) -> list[JobHandle[Any]]:
+    """Submit children without blocking the loop."""
+    app = app_of(context.task)
+    handles: list[JobHandle[Any]] = []
+    for chunk in _chunks(context, jobs, None if tx is not None else CHUNK):
+        made = await app.async_client.submit(context.job, chunk, tx=tx)
+        handles += [JobHandle(enqueued, app) for enqueued in made]
+    return handles
+
+
+def _chunks(context: JobContext, jobs: Iterable[NewJob | Item], most: int | None) -> Iterator[Sequence[NewChild]]:
+    source = iter(jobs)
+    while chunk := [_numbered(context, job) for job in islice(source, most)]:
+        yield chunk
+
+
+def _numbered(context: JobContext, job: NewJob | Item) -> NewChild:
+    if isinstance(job, Item):
+        return NewChild(job.job, job.key)
+    if job.unique_key is not None:
+        raise ConfigurationError(f"a child has the unique key {job.unique_key!r}. Give it a key: `task.item(key, …)`.")
+    return NewChild(job, number=next(context.numbers))
+
+
+def read_children(context: JobContext, task: Task[..., Any] | None) -> Iterator[Child[Any]]:
+    """Read children page by page."""
+    app = app_of(context.task)
+    before: str | None = None
+    while True:
+        page = app.store.run(_page(context.id, task, before))
+        yield from (_child(app, job) for job in page)
+        if len(page) < PAGE:
+            return
+        before = page[-1].id
+
+
+async def read_children_async(context: JobContext, task: Task[..., Any] | None) -> AsyncIterator[Child[Any]]:
+    """Read children page by page without blocking the loop."""
+    app = app_of(context.task)
+    before: str | None = None
+    while True:
+        page = await app.async_store.run(_page(context.id, task, before))
+        for job in page:
+            yield _child(app, job)
+        if len(page) < PAGE:
+            return
+        before = page[-1].id
+
+
+def _page(job_id: str, task: Task[..., Any] | None, before: str | None) -> Operation[list[Job]]:
+    return list_jobs(batch_id=job_id, task_name=None if task is None else task.name, before=before, most=PAGE)
+
+
+def _child(app: App, job: Job) -> Child[Any]:
+    result = typed_result(job, app.registry)
+    return Child(job.item_key or "", job.state, result, job.error, job.id)

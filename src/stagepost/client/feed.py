@@ -1,0 +1,136 @@
+"""How a source of items becomes chunks, and which of them are left out; knows neither threads nor loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from itertools import islice
+
+from stagepost.errors import ConfigurationError, SourceMismatch
+from stagepost.model.batch import Batch, Cursor, Item
+from stagepost.model.job import NewJob
+from stagepost.store.batches import Added, add_jobs
+from stagepost.store.statement import Operation
+
+__all__ = ["CHUNK", "MOST_IN_TRANSACTION", "Feed", "check_chunk", "chunks_of", "chunks_of_async", "few", "few_async"]
+
+CHUNK = 5000
+MOST_IN_CHUNK = 20_000
+MOST_IN_TRANSACTION = 10_000
+PLAIN_AT_ONCE = 200
+"""How many items are taken from a plain iterable before other coroutines get their turn."""
+
+
+class Feed:
+    """Hands the chunks of a source to the store, in order; counts what was new.
+
+    To resume, it leaves out what the batch's cursor says is in, also when another producer moves that meanwhile. To
+    add, it looks at no cursor: what is in already is found by its key.
+    """
+
+    def __init__(self, batch: Batch, *, position: int = 0, resumes: bool = False, tell: bool = False) -> None:
+        self.new = 0
+        self._batch = batch
+        self._position = position
+        """How many items of the source were taken."""
+        self._resumes = resumes
+        self._cursor = batch.cursor if resumes else Cursor()
+        # Added after others, the position in this source is not the batch's: then it moves by what is new.
+        self._moves_cursor = resumes or batch.position == 0
+        self._tell = tell
+
+    def prepare(self, items: Sequence[Item]) -> Sequence[NewJob]:
+        """Make the source's next items what is stored; the chunk before may still be on its way."""
+        _check_items(self._batch.key, items)
+        batch_id = self._batch.id
+        return [item.in_batch(batch_id) for item in items]
+
+    def next(self, items: Sequence[NewJob]) -> tuple[Sequence[NewJob], Operation[Added]] | None:
+        """Leave out what is in by now; returns what is to be added, and how, or None if nothing is."""
+        left = self._left(items)
+        if not left:
+            return None
+        cursor = Cursor(self._position, left[-1].item_key) if self._moves_cursor else None
+        return left, add_jobs(self._batch.id, left, cursor=cursor, tell=self._tell)
+
+    def note(self, added: Added) -> None:
+        """Learn what became of a chunk before the next one is handed over."""
+        self.new += added.new
+        if self._resumes:
+            self._cursor = added.cursor
+
+    def end(self) -> None:
+        """Say that the source has no more."""
+        if self._position < self._cursor.position:
+            raise SourceMismatch(self._batch.key, self._cursor.position, self._cursor.key, None)
+
+    def _left(self, items: Sequence[NewJob]) -> Sequence[NewJob]:
+        start, self._position = self._position, self._position + len(items)
+        known = min(max(self._cursor.position - start, 0), len(items))
+        if known and start + known == self._cursor.position and items[known - 1].item_key != self._cursor.key:
+            raise SourceMismatch(self._batch.key, self._cursor.position, self._cursor.key, items[known - 1].item_key)
+        return items[known:]
+
+
+def check_chunk(size: int) -> None:
+    """Refuse chunks that no transaction should hold."""
+    if not 1 <= size <= MOST_IN_CHUNK:
+        raise ConfigurationError(f"chunk is {size:,}: it must be within 1 and {MOST_IN_CHUNK:,}.")
+
+
+def few(key: str, items: Iterable[Item]) -> list[Item]:
+    """Take all items for one transaction of the caller's; too many are a clear error."""
+    return _few(key, list(islice(items, MOST_IN_TRANSACTION + 1)))
+
+
+async def few_async(key: str, items: Iterable[Item] | AsyncIterable[Item]) -> list[Item]:
+    """Do the same for a source of either colour."""
+    async for taken in chunks_of_async(items, MOST_IN_TRANSACTION + 1):
+        return _few(key, taken)
+    return []
+
+
+def _few(key: str, taken: list[Item]) -> list[Item]:
+    if len(taken) > MOST_IN_TRANSACTION:
+        raise ConfigurationError(
+            f"batch {key!r}: more than {MOST_IN_TRANSACTION:,} items in one transaction. "
+            f"Add them without `tx`: they are then committed chunk by chunk."
+        )
+    _check_items(key, taken)
+    return taken
+
+
+def chunks_of(source: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Cut a source into lists of `size`, the last one shorter."""
+    items = iter(source)
+    while chunk := list(islice(items, size)):
+        yield chunk
+
+
+async def chunks_of_async(source: Iterable[Item] | AsyncIterable[Item], size: int) -> AsyncIterator[list[Item]]:
+    """Cut a source of either colour into lists of `size`, the last one shorter."""
+    chunk: list[Item] = []
+    if isinstance(source, AsyncIterable):
+        async for item in source:
+            chunk.append(item)
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+    else:
+        items = iter(source)
+        while taken := list(islice(items, min(PLAIN_AT_ONCE, size - len(chunk)))):
+            chunk += taken
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+            await asyncio.sleep(0)
+    if chunk:
+        yield chunk
+
+
+def _check_items(key: str, items: Sequence[Item]) -> None:
+    for item in items:
+        if type(item) is not Item:
+            raise ConfigurationError(
+                f"batch {key!r} takes items made by `task.item(key, …)`; this is a {type(item).__name__}."
+            )

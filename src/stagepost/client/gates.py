@@ -1,0 +1,88 @@
+"""Gates as applications use them: open while no batch under them is unfinished."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stagepost.client.plans import Plan, carry_out, carry_out_async
+from stagepost.client.waiting import pauses
+from stagepost.errors import GateClosed
+from stagepost.model.batch import check_key, summary_of
+from stagepost.model.job import NewJob
+from stagepost.store import gates
+
+if TYPE_CHECKING:
+    from stagepost.client.app import App
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """A gate of an app, by its name; `on_open` is enqueued once whenever it opens."""
+
+    def __init__(self, app: App, name: str, *, on_open: NewJob | None = None) -> None:
+        check_key("gate name", name)
+        self.name = name
+        self.on_open = None if on_open is None else msgspec.json.encode(on_open).decode()
+        """JSON of the job to enqueue; stored when the gate, or a batch under it, is first used."""
+        self._app = app
+        self._is_declared = on_open is None
+
+    def __repr__(self) -> str:
+        return f"Gate({self.name!r})"
+
+    def is_open(self) -> bool:
+        """Tell whether no batch under it is unfinished, at this moment."""
+        return carry_out(self._looking(), self._app)
+
+    async def is_open_async(self) -> bool:
+        """Tell whether no batch under it is unfinished, at this moment."""
+        return await carry_out_async(self._looking(), self._app)
+
+    def check(self, *, tx: Any = None) -> None:
+        """Raise GateClosed, naming the unfinished batches, unless it is open.
+
+        With `tx`, the caller's transaction, it stays so until that ends: a batch that would begin has to wait.
+        """
+        carry_out(self._checking(holds=tx is not None), self._app, tx)
+
+    async def check_async(self, *, tx: Any = None) -> None:
+        """Raise GateClosed, naming the unfinished batches, unless it is open.
+
+        With `tx`, the caller's transaction, it stays so until that ends: a batch that would begin has to wait.
+        """
+        await carry_out_async(self._checking(holds=tx is not None), self._app, tx)
+
+    def wait(self, *, timeout: timedelta | float | None = None) -> None:
+        """Wait until it is open; raises WaitTimeout if that takes longer."""
+        carry_out(self._waiting(timeout), self._app)
+
+    async def wait_async(self, *, timeout: timedelta | float | None = None) -> None:
+        """Wait until it is open; raises WaitTimeout if that takes longer."""
+        await carry_out_async(self._waiting(timeout), self._app)
+
+    def _looking(self) -> Plan[bool]:
+        yield from self._declaring()
+        gate = yield gates.find_gate(self.name)
+        return gate is None or gate.unfinished == 0
+
+    def _checking(self, *, holds: bool) -> Plan[None]:
+        yield from self._declaring()
+        standing: gates.Standing = yield (gates.pass_through if holds else gates.standing)(self.name)
+        if standing.unfinished:
+            named = {one.batch.key: summary_of(one.batch.state, one.counts) for one in standing.batches}
+            raise GateClosed(self.name, named, more=max(0, standing.unfinished - len(named)))
+
+    def _waiting(self, timeout: timedelta | float | None) -> Plan[None]:
+        for pause in pauses(timeout, what=f"gate {self.name!r} did not open", advice="Wait again for it."):
+            if (yield from self._looking()):
+                return
+            yield pause
+
+    def _declaring(self) -> Plan[None]:
+        if not self._is_declared:
+            yield gates.declare(self.name, on_open=self.on_open)
+            self._is_declared = True

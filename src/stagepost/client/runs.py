@@ -1,0 +1,106 @@
+"""A run of a pipeline as applications hold it: look at it, wait for it, retry and cancel it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from stagepost.client.client import default_actor, typed_result
+from stagepost.client.plans import Plan, carry_out, carry_out_async
+from stagepost.client.waiting import pauses
+from stagepost.errors import RunError
+from stagepost.model.lifecycle import JobState
+from stagepost.model.pipeline import Run, RunState, StepState
+from stagepost.store import runs
+from stagepost.store.batches import cancel_items
+from stagepost.store.run_views import RunView, StepResults, look_at, results_of
+
+if TYPE_CHECKING:
+    from stagepost.client.app import App
+
+__all__ = ["RunHandle"]
+
+
+class RunHandle:
+    """A run that was asked for: its id and key, and whether this request made it."""
+
+    def __init__(self, app: App, run: Run, *, is_new: bool) -> None:
+        self.id = run.id
+        self.key = run.key
+        self.is_new = is_new
+        self._app = app
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.id!r}, key={self.key!r})"
+
+    @property
+    def state(self) -> RunState:
+        """How the run is now; asks the database."""
+        return self._app.store.run(runs.get(self.id)).state
+
+    def graph(self) -> RunView:
+        """Look at the run: its steps, which comes after which, and how far each is."""
+        return self._app.store.run(look_at(self.id))
+
+    async def graph_async(self) -> RunView:
+        """Look at the run without blocking the loop."""
+        return await self._app.async_store.run(look_at(self.id))
+
+    def wait(self, *, timeout: timedelta | float | None = None) -> RunState:
+        """Wait until the run has ended, and say how; raises WaitTimeout if it takes longer."""
+        return carry_out(self._waited(timeout), self._app)
+
+    async def wait_async(self, *, timeout: timedelta | float | None = None) -> RunState:
+        """Wait as `wait` does, without blocking the loop."""
+        return await carry_out_async(self._waited(timeout), self._app)
+
+    def result(self, step: str) -> Any:
+        """What a step gave, as its task's return type; of one with many jobs the list, in the order of elements."""
+        return self._decoded(step, self._app.store.run(results_of(self.id, step)))
+
+    async def result_async(self, step: str) -> Any:
+        """What a step gave, without blocking the loop."""
+        return self._decoded(step, await self._app.async_store.run(results_of(self.id, step)))
+
+    def retry(self, *, actor: str | None = None) -> RunState:
+        """Go on where it failed or was cancelled; what completed is not run again, job by job."""
+        return carry_out(self._retried(actor), self._app)
+
+    async def retry_async(self, *, actor: str | None = None) -> RunState:
+        """Go on where it failed or was cancelled, without blocking the loop."""
+        return await carry_out_async(self._retried(actor), self._app)
+
+    def cancel(self, *, actor: str | None = None) -> None:
+        """Start no more steps, end jobs that wait and ask those that run to stop; the run ends when they have."""
+        carry_out(self._cancelled(actor), self._app)
+
+    async def cancel_async(self, *, actor: str | None = None) -> None:
+        """Cancel the run without blocking the loop."""
+        await carry_out_async(self._cancelled(actor), self._app)
+
+    def _waited(self, timeout: timedelta | float | None) -> Plan[RunState]:
+        for pause in pauses(timeout, what=f"run {self.id} did not end", advice="Wait for it again."):
+            run: Run = yield runs.get(self.id)
+            if run.state is not RunState.RUNNING:
+                return run.state
+            yield pause
+        raise AssertionError("the pauses end with WaitTimeout")
+
+    def _retried(self, actor: str | None) -> Plan[RunState]:
+        run: Run = yield runs.retry(self.id, actor=actor or default_actor())
+        self._app.store.doorbell.ring({step.queue_name for step in run.plan.steps})
+        return run.state
+
+    def _decoded(self, step: str, found: StepResults) -> Any:
+        if found.state is not StepState.COMPLETED:
+            raise RunError(self.id, f"step {step!r} is {found.state}{f': {found.error}' if found.error else ''}.")
+        registry = self._app.registry
+        results = [None if job.state is JobState.WAIVED else typed_result(job, registry) for job in found.jobs]
+        return results if found.is_list else results[0]
+
+    def _cancelled(self, actor: str | None) -> Plan[None]:
+        batches: list[str] = yield runs.cancel(self.id, actor=actor or default_actor())
+        for batch_id in batches:  # what this does not come to is left to upkeep
+            after: str | None = ""
+            while after is not None:
+                after = yield cancel_items(batch_id, after=after)

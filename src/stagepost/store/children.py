@@ -1,0 +1,115 @@
+"""Operations on children: submit them under their parent's lease, and let the parent wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stagepost.errors import Cancelled, ChildDiffers, LeaseLost
+from stagepost.model.batch import Batch, BatchKind, BatchState, Item, NewBatch
+from stagepost.model.children import Ending, NewChild, batch_key, child_key
+from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
+from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
+from stagepost.store.batches import conclude, open_batch
+from stagepost.store.counting import record_moves
+from stagepost.store.jobs import enqueue_many, get, restart
+from stagepost.store.leases import Fence
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Statement, Steps, as_json, operation
+
+__all__ = ["submit_children", "wait_for_children"]
+
+RUN_AGAIN = FINAL - {JobState.COMPLETED, JobState.WAIVED}
+
+
+@operation
+def submit_children(parent: LeasedJob, children: Sequence[NewChild], *, tell: bool = False) -> Steps[list[Enqueued]]:
+    """Store children of a running job, in order; those that an earlier attempt submitted are there already.
+
+    Nothing is written unless the attempt holds its lease. Whoever retries a parent that had ended runs its children
+    again as well: those that did not complete, when the handler submits them.
+    """
+    fence = {"id": parent.id, "attempt": parent.attempt, "owner": parent.owner}
+    rows = yield Statement("lock_attempt", fence)
+    if not rows:
+        raise LeaseLost(parent.id, parent.attempt)
+    _, has_children, is_asked_to_stop, _, batch_id = rows[0]
+    if is_asked_to_stop:
+        raise Cancelled("cancelled while it ran: it submits no more children")
+    batch = yield from _opened(parent.id, batch_id and str(batch_id), has_children=bool(has_children))
+    items = [Item(child_key(child, batch.position), child.job).in_batch(batch.id) for child in children]
+    known = {
+        str(job_id) for (job_id,) in (yield Statement("known_jobs", {"ids": as_json([item.id for item in items])}))
+    }
+    for child, item in zip(children, items, strict=True):
+        if item.id in known:
+            yield from _find_again(batch, child, item)
+    new = {item.id: item for item in items if item.id not in known}
+    made = yield from enqueue_many(list(new.values()), tell=tell, are_new=True).start()
+    is_new = {enqueued.id: enqueued.is_new for enqueued in made}
+    return [Enqueued(item.id, is_new.get(item.id, False)) for item in items]
+
+
+def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Steps[Batch]:
+    """Find the batch of a job's children, ready to take more; the job is locked, so nobody else makes or ends it."""
+    new = NewBatch(id=job_id, key=batch_key(job_id), kind=BatchKind.CHILDREN, owner_id=batch_id)
+    batch = yield from open_batch(new).start()
+    if batch.state is BatchState.DONE:
+        yield Statement("reopen_batch", {"id": job_id})
+    if not has_children:
+        yield Statement("mark_parent", {"id": job_id})
+    return batch
+
+
+def _find_again(batch: Batch, child: NewChild, item: NewJob) -> Steps[None]:
+    found: Job = yield from get(item.id).start()
+    if child.key is None and (found.task_name, found.payload) != (item.task_name, item.payload):
+        raise ChildDiffers(batch.id, item.item_key or "", found.task_name)
+    was_before = batch.done_at is not None and found.finished_at is not None and found.finished_at <= batch.done_at
+    if found.state in RUN_AGAIN and was_before:
+        yield from restart([found.id], actor=f"job {batch.id}").start()
+
+
+def wait_for_children(changes: Sequence[Settlement]) -> Steps[set[Fence]]:
+    """Let jobs that have children, and whose fence holds, wait for them instead of ending; says which.
+
+    A job that does not complete takes its children with it, and ends after them. Those whose children have all ended
+    end at once.
+    """
+    waiting: set[Fence] = set()
+    for change in changes:
+        fence = {"id": change.id, "attempt": change.attempt, "owner": change.owner}
+        rows = yield Statement("lock_attempt", fence)
+        then = change.ending and change.ending.then
+        if not rows or not (rows[0][1] or then):
+            continue
+        state, has_children, is_asked_to_stop, queue_name, batch_id = rows[0]
+        yield from _opened(change.id, batch_id and str(batch_id), has_children=bool(has_children))
+        counted = {"failures": change.failures, "crashes": change.crashes}
+        yield Statement("wait_for_children", {"id": change.id, "attempt": change.attempt, **counted})
+        yield from record_moves([(queue_name, batch_id, state, next_state(JobState(state), Cause.WAIT))])
+        yield from _seal(change, _ending(change, is_asked_to_stop=bool(is_asked_to_stop)))
+        waiting.add(change.fence)
+    return waiting
+
+
+def _ending(change: Settlement, *, is_asked_to_stop: bool) -> Ending:
+    if change.state is not JobState.COMPLETED:
+        return Ending(state=change.state, error=change.error)
+    if is_asked_to_stop:
+        return Ending(state=JobState.CANCELLED, error="cancelled while it ran")
+    return change.ending or Ending()
+
+
+def _seal(change: Settlement, ending: Ending) -> Steps[None]:
+    of_batch = {"id": change.id}
+    yield Statement("hold_ending", {**of_batch, "result": change.result, "ending": _encoded(ending)})
+    if ending.state is not JobState.COMPLETED:
+        yield Statement("cancel_batch", of_batch)
+    yield Statement("seal_batch", of_batch)
+    yield from conclude(change.id).start()
+
+
+def _encoded(ending: Ending) -> str:
+    return msgspec.json.encode(ending).decode()

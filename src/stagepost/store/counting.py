@@ -1,0 +1,177 @@
+"""Operations on counts: how many jobs there are, kept by moves that are recorded with every change of class.
+
+Whoever changes the class of jobs adds a row, a move, in the same transaction: so many jobs of this scope went from one
+class to another. Nobody waits for a counter. Upkeep folds moves into counts; a count and the moves that are not folded
+yet give together, in one statement, the number of jobs at its moment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stagepost.model.batch import id_range
+from stagepost.model.lifecycle import ACTIVE, FINAL, JobState, class_of
+from stagepost.store.statement import Operation, Statement, Steps, as_json, operation, query
+
+__all__ = [
+    "PARTS",
+    "Change",
+    "Drift",
+    "batch_scope",
+    "count_by_queue",
+    "count_by_state",
+    "drop_empty",
+    "find_batch_drift",
+    "find_drift",
+    "fold",
+    "record_moves",
+    "repair",
+    "repair_batch",
+    "states_of",
+]
+
+Change = tuple[str, str | None, str | None, str | None]
+"""A job's queue and batch, the state that it was in, and the one it is in now; None where there is no job."""
+Move = tuple[str, str | None, str | None]
+"""A scope, the class that jobs of it were in, and the one they are in now."""
+
+
+def record_moves(changes: Iterable[Change]) -> Steps[None]:
+    """Record changes of jobs' states in the transaction that makes them; those within a class are none."""
+    moves: Counter[Move] = Counter()
+    for (queue_name, batch_id, was, became), jobs in Counter(changes).items():
+        before, after = class_of(was), class_of(became)
+        if before != after:
+            moves[_scope(queue_name), before, after] += jobs
+            if batch_id is not None:
+                moves[batch_scope(batch_id), before, after] += jobs
+    yield from _record(moves)
+
+
+@operation
+def fold(*, most: int = 1000) -> Steps[int]:
+    """Add the oldest moves to the counts and delete them; returns how many, fewer than `most` at the end.
+
+    Moves that another process is folding are passed over.
+    """
+    rows = yield Statement("fold_moves", {"most": most}, is_enough=True)
+    return len(rows)
+
+
+@query
+def count_by_queue() -> Steps[dict[str, dict[JobState, int]]]:
+    """Count all jobs by queue and state, exactly as they are at one moment; queues without jobs are left out."""
+    rows = yield Statement("count_queues")
+    classes: dict[str, Counter[str]] = {}
+    for queue_name, name, jobs in rows:
+        classes.setdefault(queue_name, Counter())[name] += int(jobs)
+    return {queue_name: states_of(counts) for queue_name, counts in sorted(classes.items()) if any(counts.values())}
+
+
+@query
+def count_by_state() -> Steps[dict[JobState, int]]:
+    """Count all jobs of all queues by state, live and ended."""
+    queues = yield from count_by_queue().start()
+    return {state: sum(counts[state] for counts in queues.values()) for state in JobState}
+
+
+PARTS: tuple[JobState | None, ...] = (None, *sorted(FINAL))
+"""What is counted row by row in one statement: all live jobs, or those that ended in one state."""
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """A count that is not the number of rows: somebody changed rows by hand, or there is a bug."""
+
+    scope: str
+    """`queue:` and its name, or `batch:` and its id."""
+    class_name: str
+    counted: int
+    found: int
+
+
+@query
+def find_drift(part: JobState | None) -> Steps[list[Drift]]:
+    """Compare counts with rows at one moment. Reads all rows of the part."""
+    statement = Statement("find_live_drift") if part is None else Statement("find_ended_drift", {"state": part})
+    rows = yield statement
+    return _drifts((_scope(queue_name), *rest) for queue_name, *rest in rows)
+
+
+@query
+def find_batch_drift(batch_id: str) -> Steps[list[Drift]]:
+    """Compare a batch's counts with its items at one moment. Reads all of them."""
+    first_id, last_id = id_range(batch_id)
+    scope = batch_scope(batch_id)
+    rows = yield Statement(
+        "find_batch_drift", {"id": batch_id, "scope": scope, "first_id": first_id, "last_id": last_id}
+    )
+    return _drifts((scope, *row) for row in rows)
+
+
+@operation
+def repair(part: JobState | None) -> Steps[list[Drift]]:
+    """Record the moves that are missing, or that undo those too many; returns what was wrong."""
+    return (yield from _repair(find_drift(part)))
+
+
+@operation
+def repair_batch(batch_id: str) -> Steps[list[Drift]]:
+    """Do the same for the counts of one batch."""
+    return (yield from _repair(find_batch_drift(batch_id)))
+
+
+def _repair(finding: Operation[list[Drift]]) -> Steps[list[Drift]]:
+    yield Statement("hold_recount")  # two at once would both add what is missing
+    drifts = yield from finding.start()
+    moves: Counter[Move] = Counter()
+    for drift in drifts:
+        missing = drift.found - drift.counted
+        pair = (None, drift.class_name) if missing > 0 else (drift.class_name, None)
+        moves[drift.scope, *pair] = abs(missing)
+    yield from _record(moves)
+    return drifts
+
+
+def _drifts(rows: Iterable[Sequence[Any]]) -> list[Drift]:
+    """Add up what is counted and found under each scope and class; those that differ."""
+    counts: Counter[tuple[str, str]] = Counter()
+    founds: Counter[tuple[str, str]] = Counter()
+    for scope, name, counted, found in rows:
+        counts[scope, name] += int(counted)
+        founds[scope, name] += int(found)
+    parts = sorted(key for key in counts if counts[key] != founds[key])
+    return [Drift(*key, counted=counts[key], found=founds[key]) for key in parts]
+
+
+@operation
+def drop_empty() -> Steps[None]:
+    """Delete the counts of what is not there any more."""
+    yield Statement("drop_empty_counts")
+
+
+def batch_scope(batch_id: str) -> str:
+    """What a batch's items are counted under."""
+    return f"batch:{batch_id}"
+
+
+def _scope(queue_name: str) -> str:
+    return f"queue:{queue_name}"
+
+
+def _record(moves: Mapping[Move, int]) -> Steps[None]:
+    if moves:
+        rows = [
+            {"scope": scope, "was": was, "became": became, "jobs": jobs}
+            for (scope, was, became), jobs in sorted(moves.items(), key=str)
+        ]
+        yield Statement("record_moves", {"moves": as_json(rows)})
+
+
+def states_of(counts: Counter[str]) -> dict[JobState, int]:
+    """Tell those that run from those that are queued: counted together, because a claim records no move."""
+    counts[JobState.QUEUED] = counts.pop(ACTIVE, 0) - counts.get(JobState.RUNNING, 0)
+    return {state: counts.get(state, 0) for state in JobState}

@@ -1,0 +1,124 @@
+"""Operations that list jobs, newest first, in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from stagepost.model.batch import id_range
+from stagepost.model.job import Job
+from stagepost.model.lifecycle import FINAL, LIVE, JobState
+from stagepost.store.counting import count_by_queue
+from stagepost.store.jobs import job_of
+from stagepost.store.statement import Rows, Statement, Steps, as_json, query
+
+__all__ = ["JobPage", "list_jobs", "page_of_jobs"]
+
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+FEW = 5_000
+"""Up to how many jobs of a state are all looked at, wherever they are."""
+LOOK = 10_000
+"""How far to look among the newest jobs for those of more frequent states."""
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    """Some jobs, and where to go on."""
+
+    jobs: list[Job]
+    next_before: str | None
+    """None at the end. A page that is not full may have more jobs behind it: it was looked at only so many."""
+
+
+@query
+def page_of_jobs(
+    *,
+    states: Iterable[JobState] = (),
+    queue_name: str | None = None,
+    task_name: str | None = None,
+    batch_id: str | None = None,
+    before: str | None = None,
+    most: int = 50,
+    look: int | None = LOOK,
+) -> Steps[JobPage]:
+    """List a page of jobs in a short time, however many there are; `look` at None looks until the page is full.
+
+    No index gives every choice of jobs in order. So those of states that few jobs are in are found by their state, the
+    others among the newest; the counts tell which is which, and what need not be looked for.
+    """
+    wanted = set(states) or set(JobState)
+    filters = {"queue_name": queue_name, "task_name": task_name}
+    given = {name: value for name, value in filters.items() if value is not None}
+    page: dict[str, Any] = {**given, "before": before or LAST_ID, "most": most}
+    if batch_id is not None:
+        first_id, last_id = id_range(batch_id)
+        page |= {"batch_id": batch_id, "first_id": first_id, "last_id": last_id}
+    is_choosy = batch_id is None and (bool(given) or wanted != set(JobState))
+    few, many = (yield from _by_frequency(wanted, queue_name)) if is_choosy else (set(), wanted)
+    rows: Rows = []
+    for state in sorted(few):
+        rows += yield Statement(*_few(state, page))
+    until = FIRST_ID
+    for kind, those in (("live", many & LIVE), ("ended", many & FINAL)):
+        if those:
+            end = (yield from _end_of_look(kind, page["before"], look)) if is_choosy and look else FIRST_ID
+            found = yield Statement(f"list_{kind}_jobs", {**page, "states": as_json(sorted(those)), "until": end})
+            rows += found
+            until = max(until, end if len(found) < most else FIRST_ID)
+    jobs = sorted((job_of(row) for row in rows), key=lambda job: job.id, reverse=True)
+    shown = [job for job in jobs if job.id >= until][:most]  # beyond `until` there may be others in between
+    if len(shown) == most:
+        return JobPage(shown, shown[-1].id)
+    return JobPage(shown, None if until == FIRST_ID else until)
+
+
+@query
+def list_jobs(
+    *,
+    states: Iterable[JobState] = (),
+    queue_name: str | None = None,
+    task_name: str | None = None,
+    batch_id: str | None = None,
+    before: str | None = None,
+    most: int = 50,
+) -> Steps[list[Job]]:
+    """List jobs newest first, however long that takes; `before` is the last id of the page before this one."""
+    page = yield from page_of_jobs(
+        states=states,
+        queue_name=queue_name,
+        task_name=task_name,
+        batch_id=batch_id,
+        before=before,
+        most=most,
+        look=None,
+    ).start()
+    return page.jobs
+
+
+def _by_frequency(wanted: set[JobState], queue_name: str | None) -> Steps[tuple[set[JobState], set[JobState]]]:
+    """Tell states that few jobs are in from those with many; those without any are in neither."""
+    counted = yield from count_by_queue().start()
+    everywhere = {state: sum(counts[state] for counts in counted.values()) for state in JobState}
+    here: Mapping[JobState, int] = everywhere if queue_name is None else counted.get(queue_name, {})
+    present = {state for state in wanted if here.get(state)}
+    # What the index of a state holds: that of queued jobs is by queue, that of those due later is for two states.
+    later = everywhere[JobState.SCHEDULED] + everywhere[JobState.RETRYING]
+    looked_at = {**everywhere, JobState.QUEUED: here.get(JobState.QUEUED, 0)}
+    looked_at |= dict.fromkeys((JobState.SCHEDULED, JobState.RETRYING), later)
+    few = {state for state in present if looked_at[state] <= FEW} - {JobState.WAITING}  # which no index is for
+    return few, present - few
+
+
+def _few(state: JobState, page: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Name the statement; a state is written out where an index is for that state only."""
+    if state in FINAL:
+        return "list_few_ended_jobs", {**page, "state": state}
+    due = state in {JobState.RETRYING, JobState.SCHEDULED}
+    return "list_few_live_jobs", {**page, "state": state, **({"due": state} if due else {str(state): 1})}
+
+
+def _end_of_look(kind: str, before: str, look: int) -> Steps[str]:
+    rows = yield Statement(f"look_until_{kind}", {"before": before, "look": look})
+    return str(rows[0][0]) if rows else FIRST_ID

@@ -1,0 +1,119 @@
+"""Queries on runs of pipelines, for people and pages: the steps of a run and how far each is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stagepost.errors import RunError
+from stagepost.model.batch import Counts
+from stagepost.model.job import Job
+from stagepost.model.pipeline import OnStepFailed, Run, RunState, StepPlan, StepRecord, StepState
+from stagepost.store.batches import count
+from stagepost.store.runs import get, latest_jobs
+from stagepost.store.statement import Steps, query
+
+__all__ = ["RunView", "StepResults", "StepView", "look_at", "results_of"]
+
+
+class StepView(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a run. Times are microseconds since 1970, UTC."""
+
+    name: str
+    task_name: str
+    state: StepState
+    parents: tuple[str, ...]
+    is_list: bool
+    """Whether it has one job for each element of a list."""
+    on_failed: OnStepFailed
+    items: int | None
+    """How many jobs it is to complete; None before it was started."""
+    starts: int
+    """How often jobs of it were enqueued: more than once if the run was retried."""
+    counts: Counts
+    """Its jobs by state; those that completed before a retry are among the completed."""
+    error: str | None
+    started_at: int | None
+    ended_at: int | None
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with its steps, each after its parents. Times are microseconds since 1970, UTC."""
+
+    id: str
+    key: str
+    pipeline: str
+    state: RunState
+    starts: int
+    error: str | None
+    cancelled_at: int | None
+    created_at: int
+    ended_at: int | None
+    steps: tuple[StepView, ...]
+
+
+class StepResults(msgspec.Struct, frozen=True):
+    """How a step ended, and its jobs in the order of their elements."""
+
+    state: StepState
+    error: str | None
+    is_list: bool
+    jobs: tuple[Job, ...]
+
+
+@query
+def look_at(run_id: str) -> Steps[RunView]:
+    """Look at a run and count the jobs of its steps."""
+    run = yield from get(run_id).start()
+    views: list[StepView] = []
+    for step in run.plan.steps:
+        views.append((yield from _view(step, run.steps[step.name])))
+    return view_of(run, tuple(views))
+
+
+def view_of(run: Run, steps: tuple[StepView, ...]) -> RunView:
+    """Leave out of a run what only the store needs."""
+    facts = {name: getattr(run, name) for name in RunView.__struct_fields__ if name != "steps"}
+    return RunView(**facts, steps=steps)
+
+
+def _view(step: StepPlan, record: StepRecord) -> Steps[StepView]:
+    counts = Counts()
+    for batch_id in record.batches:
+        now = yield from count(batch_id).start()
+        # What failed in an earlier start was tried again in the next; what completed there was not.
+        counts = msgspec.structs.replace(
+            now,
+            completed=counts.completed + now.completed,
+            completed_with_errors=counts.completed_with_errors + now.completed_with_errors,
+            waived=counts.waived + now.waived,
+        )
+    return StepView(
+        name=step.name,
+        task_name=step.task_name,
+        state=record.state,
+        parents=step.parents,
+        is_list=step.each is not None,
+        on_failed=step.on_failed,
+        items=record.items,
+        starts=len(record.batches),
+        counts=counts,
+        error=record.error,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+    )
+
+
+@query
+def results_of(run_id: str, name: str) -> Steps[StepResults]:
+    """Read how a step ended and its jobs, the latest of each."""
+    run = yield from get(run_id).start()
+    step = next((step for step in run.plan.steps if step.name == name), None)
+    if step is None:
+        names = ", ".join(repr(step.name) for step in run.plan.steps)
+        raise RunError(run_id, f"pipeline {run.pipeline!r} has no step {name!r}. Its steps are {names}.")
+    record = run.steps[name]
+    found = yield from latest_jobs(record.batches)
+    jobs = tuple(found[position] for position in range(record.items or 0) if position in found)
+    if record.state is StepState.COMPLETED and len(jobs) < (record.items or 0):
+        raise RunError(run_id, f"results of step {name!r} were discarded, or pruned from history.")
+    return StepResults(record.state, record.error, step.each is not None, jobs)

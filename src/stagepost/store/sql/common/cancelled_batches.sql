@@ -1,0 +1,6 @@
+select id
+from stagepost_batch
+where state <> 'done'
+  and cancelled_at is not null
+order by id
+limit :most

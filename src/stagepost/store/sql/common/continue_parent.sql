@@ -1,0 +1,17 @@
+update stagepost_job
+set state = :state,
+    task_name = :task_name,
+    queue_name = :queue_name,
+    priority = :priority,
+    max_attempts = :max_attempts,
+    payload = :payload,
+    limit_key = :limit_key,
+    limit_slots = :limit_slots,
+    available_at = :now,
+    failures = 0,
+    crashes = 0,
+    has_children = 0,
+    cancel_requested_at = null,
+    updated_at = :now
+where id = :id
+  and state = 'waiting'

@@ -1,0 +1,18 @@
+-- One statement: all of it is of the same moment, so that what runs can be taken from what is active. Added up by the
+-- caller, as in count_queues.
+select class, jobs
+from stagepost_count
+where scope = :scope
+union all
+select became, jobs
+from stagepost_move
+where scope = :scope and became is not null
+union all
+select was, -jobs
+from stagepost_move
+where scope = :scope and was is not null
+union all
+select state, count(*)
+from stagepost_job
+where state = 'running' and batch_id = :id
+group by state

@@ -1,0 +1,2 @@
+delete from stagepost_run
+where id = :id

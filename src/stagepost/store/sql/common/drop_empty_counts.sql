@@ -1,0 +1,2 @@
+delete from stagepost_count
+where jobs = 0

@@ -1,0 +1,6 @@
+select queue_name, batch_id, state
+from stagepost_job_history
+where id >= :first_id and id <= :last_id
+  and queue_name = :queue_name
+order by id
+for update

@@ -1,0 +1,4 @@
+update stagepost_gate
+set unfinished = unfinished + :by,
+    updated_at = :now
+where name = :name

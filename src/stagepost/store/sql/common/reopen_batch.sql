@@ -1,0 +1,9 @@
+-- `done_at` stays: what ended before belongs to an earlier run of the parent.
+update stagepost_batch
+set state = 'open',
+    sealed_at = null,
+    cancelled_at = null,
+    outcome = null,
+    updated_at = :now
+where id = :id
+  and state = 'done'

@@ -1,0 +1,4 @@
+update stagepost_gate
+set on_open = :on_open,
+    updated_at = :now
+where name = :name

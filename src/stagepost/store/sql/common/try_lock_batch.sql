@@ -1,0 +1,4 @@
+select id
+from stagepost_batch
+where id = :id
+for update skip locked

@@ -1,0 +1,9 @@
+update stagepost_job
+set state = 'waiting',
+    failures = failures + :failures,
+    crashes = crashes + :crashes,
+    lease_until = null,
+    locked_by = null,
+    updated_at = :now
+where id = :id
+  and attempts = :attempt

@@ -1,0 +1,4 @@
+-- Differs: no ON CONFLICT.
+insert into stagepost_gate (name, unfinished, openings, updated_at)
+values (:name, 0, 0, :now)
+on duplicate key update name = name

@@ -1,0 +1,13 @@
+-- Differs: the index is forced, so that the few are found by their state, not by walking through all by id.
+select
+    id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
+    batch_id, item_key,
+    payload, context, available_at, null, processed_by, null, created_at, finished_at, started_at,
+    finished_at, result, error
+from stagepost_job_history force index (stagepost_job_history_ended)
+where id < :before
+  and state = :state
+  [[and queue_name = :queue_name]]
+  [[and task_name = :task_name]]
+order by id desc
+limit :most

@@ -1,0 +1,17 @@
+-- Differs: materialized, so that the few are found by the index of their state, not by walking through all by id.
+with few as materialized (
+    select *
+    from stagepost_job_history
+    where state = :state
+    [[and queue_name = :queue_name]]
+    [[and task_name = :task_name]]
+)
+select
+    id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
+    batch_id, item_key,
+    payload::text, context::text, available_at, null, processed_by, null, created_at, finished_at, started_at,
+    finished_at, result::text, error
+from few
+where id < :before
+order by id desc
+limit :most

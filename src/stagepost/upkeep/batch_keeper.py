@@ -1,0 +1,70 @@
+"""Looks after batches whose workers, producers or cancellers are gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from stagepost.errors import BatchNotFound
+from stagepost.model.batch import BatchState
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.batches import cancel_items, cancelled_batches, follow_up, idle_batches, try_conclude
+from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.service import Service
+
+__all__ = ["BatchKeeper"]
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 100
+
+
+class BatchKeeper(Service):
+    """Concludes batches of which no item lives, and goes on cancelling those that are cancelled."""
+
+    def __init__(
+        self, store: AsyncStore, leader: Leader, *, interval: float = 2.0, on_done: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(interval=interval)
+        self._store = store
+        self._leader = leader
+        self._on_done = on_done
+
+    async def run_once(self) -> int:
+        """Do what others left undone; returns how many batches were concluded."""
+        if not self._leader.is_leading:
+            return 0
+        await self._cancel()
+        done = await self._conclude()
+        if done:
+            self._on_done()
+        return done
+
+    async def _conclude(self) -> int:
+        done, after = 0, ""
+        while not self.is_stopping:
+            page = await self._store.run(idle_batches(after=after, most=MOST_AT_ONCE))
+            for batch_id in page:
+                done += await self._conclude_up(batch_id)
+            if len(page) < MOST_AT_ONCE:
+                break
+            after = page[-1]
+        return done
+
+    async def _conclude_up(self, batch_id: str | None) -> int:
+        """Conclude a batch and, if that ended the job whose children it held, the batch above."""
+        done = 0
+        while batch_id is not None:
+            batch = await self._store.run(try_conclude(batch_id))
+            done += batch is not None and batch.state is BatchState.DONE
+            batch_id = None if batch is None else follow_up(batch)
+        return done
+
+    async def _cancel(self) -> None:
+        for batch_id in await self._store.run(cancelled_batches(most=MOST_AT_ONCE)):
+            after: str | None = ""
+            while after is not None and not self.is_stopping:
+                try:
+                    after = await self._store.run(cancel_items(batch_id, after=after))
+                except BatchNotFound:
+                    break

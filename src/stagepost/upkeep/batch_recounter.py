@@ -1,0 +1,47 @@
+"""Compares the counts of unfinished batches with their rows."""
+
+from __future__ import annotations
+
+import logging
+
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.batches import unfinished_ids
+from stagepost.store.counting import Drift, find_batch_drift, repair_batch
+from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.service import Service
+
+__all__ = ["BatchRecounter"]
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 600.0
+MOST_AT_ONCE = 100
+
+
+class BatchRecounter(Service):
+    """Counts all unfinished batches row by row, now and then; repairs a count that is wrong, and says so."""
+
+    def __init__(self, store: AsyncStore, leader: Leader, *, interval: float = INTERVAL_SECONDS) -> None:
+        super().__init__(interval=interval)
+        self._store = store
+        self._leader = leader
+
+    def wake(self) -> None:
+        """Wait all the same: a new leader has more urgent things to do."""
+
+    async def run_once(self) -> list[Drift]:
+        """Compare all; returns the counts that were wrong, which they are no more."""
+        found: list[Drift] = []
+        after: str | None = ""
+        while after is not None and self._leader.is_leading and not self.is_stopping:
+            page = await self._store.run(unfinished_ids(after=after, most=MOST_AT_ONCE))
+            for batch_id in page:
+                if await self._store.run(find_batch_drift(batch_id)):
+                    found += await self._store.run(repair_batch(batch_id))
+            after = page[-1] if len(page) == MOST_AT_ONCE else None
+        for drift in found:
+            log.error(
+                "%s counted %d jobs as %s, and has %d; the count is corrected",
+                drift.scope, drift.counted, drift.class_name, drift.found,
+            )  # fmt: skip
+        return found

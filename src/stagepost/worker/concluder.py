@@ -1,0 +1,94 @@
+"""Finds out, after jobs have ended, whether their batches are done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from stagepost.clock import Clock
+from stagepost.errors import BatchNotFound
+from stagepost.model.batch import BatchState
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.batches import follow_up, try_conclude
+from stagepost.upkeep.service import Service
+
+__all__ = ["Concluder"]
+
+log = logging.getLogger(__name__)
+
+SHORTEST_SECONDS = 0.2
+"""Between two looks at one batch: its row is locked for each, and a large one has ends all the time."""
+IDLE_SECONDS = 3600.0
+
+
+class Concluder(Service):
+    """Concludes batches of which this worker has ended items: soon after the first, and always after the last.
+
+    Never in the transaction that ends them: all workers would wait for the batch's row. Who dies in between leaves it
+    to upkeep.
+    """
+
+    def __init__(self, store: AsyncStore, *, clock: Clock, on_done: Callable[[], None] = lambda: None) -> None:
+        super().__init__(interval=IDLE_SECONDS)
+        self._store = store
+        self._clock = clock
+        self._on_done = on_done
+        self._noted: set[str] = set()
+        self._looked_at: dict[str, float] = {}
+        self._looking = 0
+
+    @property
+    def pending(self) -> int:
+        """How many batches are to be looked at, or being looked at."""
+        return len(self._noted) + self._looking
+
+    def note(self, batch_ids: Iterable[str | None]) -> None:
+        """Take in that items of these batches have ended and are committed."""
+        noted = {batch_id for batch_id in batch_ids if batch_id is not None} - self._noted
+        if noted:
+            self._noted |= noted
+            self.wake()
+
+    async def run_once(self) -> int:
+        """Look at each batch whose turn it is; returns how many are done."""
+        now = self._clock.monotonic()
+        self._looked_at = {one: at for one, at in self._looked_at.items() if now - at < SHORTEST_SECONDS}
+        concluded, errors = 0, []
+        for batch_id in sorted(self._noted - self._looked_at.keys()):
+            try:
+                concluded += await self._conclude(batch_id)
+            except Exception as error:  # noqa: BLE001 - raised below: one batch must not keep others waiting
+                errors.append(error)
+        waits = [self._looked_at[one] + SHORTEST_SECONDS - now for one in self._noted if one in self._looked_at]
+        self.interval = max(0.01, min(waits)) if waits else 0.0 if self._noted else IDLE_SECONDS
+        if concluded:
+            self._on_done()
+        if errors:
+            raise errors[0]
+        return concluded
+
+    async def flush(self) -> None:
+        """Look at all that is left, once, whoever's turn it is."""
+        self._looked_at.clear()
+        await self.run_once()
+
+    async def _conclude(self, batch_id: str) -> bool:
+        # Before it is looked at: an end that comes meanwhile asks for another look.
+        self._noted.discard(batch_id)
+        self._looked_at[batch_id] = self._clock.monotonic()
+        self._looking += 1
+        is_seen = False
+        try:
+            batch = await self._store.run(try_conclude(batch_id))
+            is_seen = batch is not None
+        except BatchNotFound:
+            is_seen = True
+            return False
+        finally:
+            self._looking -= 1
+            if not is_seen:  # somebody has its row at the moment, or the store failed
+                self._noted.add(batch_id)
+        if batch is None:
+            return False
+        self.note([follow_up(batch)])
+        return batch.state is BatchState.DONE

@@ -1,0 +1,51 @@
+"""Batches of sample jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stagepost.model.batch import Batch, Item, NewBatch, item_id
+from stagepost.model.identity import new_id
+from stagepost.model.outcome import Completed, Outcome
+from stagepost.store import batches, leases
+from stagepost.store.settlement import Settlement
+from tests.conformance.bench import Bench
+from tests.conformance.samples import claim, new_job
+
+REFUSED = "no sound in file 7"
+
+
+def new_batch(key: str = "upload:42", **changes: Any) -> NewBatch:
+    """A batch as code declares it."""
+    return NewBatch(**({"id": new_id(), "key": key} | changes))
+
+
+def opened(store: Bench, key: str = "upload:42", **changes: Any) -> Batch:
+    """Store an empty batch."""
+    return store.run(batches.open_batch(new_batch(key, **changes)))
+
+
+def items(number: int, *, first: int = 0, **changes: Any) -> list[Item]:
+    """Items with the keys f0, f1 and so on."""
+    return [Item(f"f{at}", new_job(**changes)) for at in range(first, first + number)]
+
+
+def filled(store: Bench, number: int, key: str = "upload:42", **changes: Any) -> Batch:
+    """Store a batch with items."""
+    batch = opened(store, key, **changes)
+    store.run(batches.add_items(batch.id, items(number)))
+    return batch
+
+
+def end(store: Bench, number: int, outcome: Outcome | None = None) -> list[str]:
+    """Run the next jobs, all with one outcome; returns the ids of their batches, for whoever concludes them."""
+    jobs = claim(store, slots=number)
+    assert len(jobs) == number
+    held = store.run(leases.settle([Settlement.of(job, outcome or Completed()) for job in jobs]))
+    assert all(held.values())
+    return [job.batch_id or "" for job in jobs]
+
+
+def item_ids(batch: Batch, *keys: str) -> list[str]:
+    """The jobs' ids of items, sorted as operations return them."""
+    return sorted(item_id(batch.id, key) for key in keys)

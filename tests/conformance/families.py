@@ -1,0 +1,81 @@
+"""Parents and children on the test bench."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stagepost.model.batch import Batch, Counts
+from stagepost.model.children import Ending, NewChild
+from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
+from stagepost.model.outcome import Completed, Outcome
+from stagepost.store import batches, jobs, leases
+from stagepost.store.children import submit_children
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Operation
+from tests.conformance.bench import Bench
+from tests.conformance.samples import LEASE, new_job
+
+CHILD_QUEUE = "children"
+CHILD_TASK = "copy_letter"
+THEN_TASK = "bind_letters"
+
+
+def child(number: int = 0, key: str | None = None, **changes: Any) -> NewChild:
+    """A child that is claimed apart from its parent."""
+    payload = f'{{"copy":{number}}}'
+    facts: dict[str, Any] = {"queue_name": CHILD_QUEUE, "task_name": CHILD_TASK, "payload": payload, "max_attempts": 1}
+    return NewChild(new_job(**(facts | changes)), key, number)
+
+
+def submission(parent: LeasedJob, *children: NewChild) -> Operation[list[Enqueued]]:
+    return submit_children(parent, children)
+
+
+def submit(store: Bench, parent: LeasedJob, number: int = 1) -> list[str]:
+    """Submit so many children, numbered from 0; returns their ids."""
+    made = store.run(submission(parent, *(child(position) for position in range(number))))
+    return [enqueued.id for enqueued in made]
+
+
+def claim_children(store: Bench, *, slots: int = 100, owner: str = "worker-b") -> list[LeasedJob]:
+    return store.run(leases.claim(CHILD_QUEUE, owner=owner, task_names=[CHILD_TASK], slots=slots, lease=LEASE))
+
+
+def end(store: Bench, job: LeasedJob, outcome: Outcome | None = None) -> Batch | None:
+    """Settle an attempt as a worker does, and conclude the batches that this may have finished."""
+    [held] = store.run(leases.settle([Settlement.of(job, outcome or Completed())])).values()
+    assert held
+    return conclude(store, job.batch_id)
+
+
+def conclude(store: Bench, batch_id: str | None) -> Batch | None:
+    """Conclude a batch and then those above it."""
+    batch: Batch | None = None
+    while batch_id is not None:
+        batch = store.run(batches.conclude(batch_id))
+        batch_id = batches.follow_up(batch)
+    return batch
+
+
+def only(leased: list[LeasedJob]) -> LeasedJob:
+    [job] = leased
+    return job
+
+
+def look(store: Bench, job: LeasedJob | str) -> Job:
+    return store.run(jobs.get(job if isinstance(job, str) else job.id))
+
+
+def counts(store: Bench, job: LeasedJob) -> Counts:
+    return store.run(batches.count(job.id))
+
+
+def then(**changes: Any) -> Completed:
+    """What a handler gives that named a continuation."""
+    facts = {"queue_name": "binding", "task_name": THEN_TASK, "payload": '{"cover":"red"}', "max_attempts": 9}
+    job: NewJob = new_job(**(facts | {"priority": 3} | changes))
+    return Completed('"so far"', Ending(then=job))
+
+
+def claim_then(store: Bench) -> list[LeasedJob]:
+    return store.run(leases.claim("binding", owner="worker-c", task_names=[THEN_TASK], slots=9, lease=LEASE))

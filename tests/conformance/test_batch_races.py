@@ -1,0 +1,293 @@
+"""Batches and gates with many connections at once: one completion, never early, never stuck, nothing doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from stagepost.errors import StagepostError
+from stagepost.model.batch import Batch, BatchState, Counts, Cursor, OnFailed
+from stagepost.model.job import LeasedJob
+from stagepost.model.lifecycle import JobState
+from stagepost.model.outcome import Completed, Refused
+from stagepost.store import Store, batches, gates, jobs, leases, listing
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Operation, Steps, operation
+from tests.conformance.batches import REFUSED, end, filled, items, new_batch, opened
+from tests.conformance.bench import Bench, at_once
+from tests.conformance.samples import claim, new_job
+
+ROUNDS = 8
+RACERS = 4
+TOLD = msgspec.json.encode(new_job(queue_name="told")).decode()
+
+
+@pytest.fixture
+def store(blocking_store: Bench) -> Bench:
+    return blocking_store
+
+
+def told(store: Bench) -> int:
+    return len(store.run(listing.list_jobs(queue_name="told", most=1000)))
+
+
+def rows_of(store: Bench, batch: Batch) -> int:
+    """How many rows a batch's items have, live and ended."""
+    counts = [
+        store.rows(f"select count(*) from {table} where batch_id = :id", id=batch.id)[0][0]
+        for table in ("stagepost_job", "stagepost_job_history")
+    ]
+    return sum(counts)
+
+
+def test_the_last_thousand_items_end_at_once_on_sixteen_connections(store: Bench) -> None:
+    """F63."""
+    batch = opened(store, on_complete=TOLD, gate="dataset:7")
+    store.run(gates.declare("dataset:7", on_open=TOLD))
+    store.run(batches.add_items(batch.id, items(1000)))
+    store.run(batches.seal(batch.id))
+    leased = claim(store, slots=1000)
+
+    def worker(number: int) -> Any:
+        racer = racers[number]
+
+        def run() -> list[BatchState | None]:
+            seen = []
+            for start in range(number, 1000, 16 * 16):
+                share = leased[start : start + 16 * 16 : 16]
+                racer.run(leases.settle([Settlement.of(job, Completed()) for job in share]))
+                concluded = racer.run(batches.try_conclude(batch.id))
+                seen.append(None if concluded is None else concluded.state)
+            return seen
+
+        return run
+
+    racers = store.database.racers(16)
+    at_once([worker(number) for number in range(16)])
+
+    done = store.run(batches.conclude(batch.id))
+    assert (done.state, done.outcome) == (BatchState.DONE, JobState.COMPLETED)
+    assert store.run(batches.count(batch.id)) == Counts(completed=1000)
+    assert told(store) == 2  # the completion, and the opening
+    [gate] = store.run(gates.list_gates())
+    assert (gate.unfinished, gate.openings) == (0, 1)
+
+
+def test_a_seal_and_the_last_end_never_miss_each_other(store: Bench) -> None:
+    """F64."""
+    worker, producer = store.database.racers(2)
+
+    def finish(batch: Batch, job: LeasedJob) -> Callable[[], Batch]:
+        def run() -> Batch:
+            worker.run(leases.settle([Settlement.of(job, Completed())]))
+            return worker.run(batches.conclude(batch.id))
+
+        return run
+
+    for number in range(ROUNDS):
+        batch = filled(store, 1, f"upload:{number}", on_complete=TOLD)
+        [job] = claim(store)
+
+        calls: list[Callable[[], Batch]] = [finish(batch, job), partial(producer.run, batches.seal(batch.id))]
+        at_once(calls)
+
+        assert store.run(batches.get(batch.id)).state is BatchState.DONE
+        assert told(store) == number + 1
+
+
+def test_who_only_tries_to_conclude_does_not_wait_for_a_batch_that_somebody_holds(store: Bench) -> None:
+    if not store.dialect.has_row_locks:
+        pytest.skip("with one writer at a time everybody waits for the file")
+    batch = filled(store, 1)
+    producer, worker = store.database.racers(2)
+    with producer.transaction() as connection:
+        producer.drive(batches.add_items(batch.id, items(2)), connection)
+
+        assert worker.run(batches.try_conclude(batch.id), patience_seconds=0) is None
+
+    concluded = worker.run(batches.try_conclude(batch.id))
+    assert concluded is not None
+    assert concluded.state is BatchState.OPEN
+
+
+def test_two_resumers_add_every_item_once(store: Bench) -> None:
+    """F62: both go on from the same cursor, and each hands over what the other may have added."""
+    batch = opened(store)
+    source = items(600)
+
+    def producer(racer: Any) -> Any:
+        def run() -> int:
+            new = 0
+            position = 0
+            while position < 600:
+                chunk = source[position : position + 50]
+                position += len(chunk)
+                added = racer.run(batches.add_items(batch.id, chunk, cursor=Cursor(position, chunk[-1].key)))
+                new += added.new
+                position = max(position, added.cursor.position)
+            return new
+
+        return run
+
+    new = at_once([producer(racer) for racer in store.database.racers(2)])
+
+    assert sum(new) == rows_of(store, batch) == 600
+    assert store.run(batches.get(batch.id)).cursor == Cursor(600, "f599")
+    assert store.run(batches.count(batch.id)) == Counts(queued=600)
+
+
+def test_the_same_batch_begun_at_once_is_one_and_closes_its_gate_once(store: Bench) -> None:
+    for number in range(ROUNDS):
+        new = [new_batch(f"upload:{number}", gate="dataset:7") for _ in range(RACERS)]
+
+        found = store.race(*(batches.open_batch(one) for one in new))
+
+        assert len({batch.id for batch in found}) == 1
+        assert store.run(gates.standing("dataset:7")).unfinished == number + 1
+
+
+@pytest.mark.parametrize("on_failed", list(OnFailed))
+def test_retry_waive_cancel_and_completion_at_the_same_instant(store: Bench, on_failed: OnFailed) -> None:
+    """F65."""
+    for number in range(ROUNDS):
+        batch = filled(store, 4, f"upload:{number}", on_failed=on_failed, on_complete=TOLD)
+        store.run(batches.seal(batch.id))
+        end(store, 2, Refused(REFUSED))
+        last = claim(store, slots=2)
+
+        race: list[Operation[Any]] = [
+            leases.settle([Settlement.of(job, Completed()) for job in last]),
+            batches.retry_failed(batch.id, actor="ada"),
+            batches.waive(batch.id, actor="bob", why="a test tone"),
+            batches.cancel(batch.id, actor="eve"),
+        ]
+        outcomes = store.race_to_end(*race[number % 4 :], *race[: number % 4])
+        assert not [outcome for outcome in outcomes if isinstance(outcome, StagepostError)]
+        while store.run(batches.cancel_items(batch.id)) is not None:
+            pass
+
+        done = store.run(batches.conclude(batch.id))
+        assert done.state is BatchState.DONE
+        counts = store.run(batches.count(batch.id))
+        assert (counts.total, counts.live) == (4, 0)
+        assert rows_of(store, batch) == 4
+        assert told(store) == number + 1
+
+
+def test_two_uploads_under_one_gate_open_it_once(store: Bench) -> None:
+    store.run(gates.declare("dataset:7", on_open=TOLD))
+    for number in range(ROUNDS):
+        pair = [filled(store, 1, f"{name}:{number}", gate="dataset:7") for name in ("a", "b")]
+        for batch in pair:
+            store.run(batches.seal(batch.id))
+        end(store, 2)
+
+        store.race(*(batches.conclude(batch.id) for batch in pair))
+
+        assert store.run(gates.standing("dataset:7")).unfinished == 0
+        assert told(store) == number + 1
+
+
+def test_a_batch_that_begins_while_another_ends_keeps_the_gate_closed(store: Bench) -> None:
+    for number in range(ROUNDS):
+        ending = filled(store, 1, f"a:{number}", gate="dataset:7")
+        store.run(batches.seal(ending.id))
+        end(store, 1)
+
+        race: list[Operation[Any]] = [
+            batches.conclude(ending.id),
+            batches.open_batch(new_batch(f"b:{number}", gate="dataset:7")),
+        ]
+        store.race(*race[:: 1 - 2 * (number % 2)])
+
+        assert store.run(gates.standing("dataset:7")).unfinished == 1
+        assert store.run(batches.seal_key(new_batch(f"b:{number}"))).state is BatchState.DONE
+        assert store.run(gates.standing("dataset:7")).unfinished == 0
+
+
+@operation
+def pass_and_enqueue(number: int) -> Steps[int]:
+    """Open work from a dataset, as an application would after its check."""
+    standing = yield from gates.pass_through("dataset:7").start()
+    if not standing.unfinished:
+        yield from jobs.enqueue_many([new_job(queue_name="labels", unique_key=f"label:{number}")]).start()
+    return standing.unfinished
+
+
+@operation
+def begin_upload(number: int) -> Steps[bool]:
+    """Begin an upload, and say whether work had been opened from the dataset before."""
+    yield from batches.open_batch(new_batch(f"upload:{number}", gate="dataset:7")).start()
+    found = yield from listing.list_jobs(queue_name="labels", most=1000).start()
+    return any(job.unique_key == f"label:{number}" for job in found)
+
+
+def test_work_is_opened_before_an_upload_begins_or_not_at_all(store: Bench) -> None:
+    """With the check in the caller's transaction the two are in one order, whichever it is."""
+    for number in range(ROUNDS):
+        race: list[Operation[Any]] = [pass_and_enqueue(number), begin_upload(number)]
+        turn = 1 - 2 * (number % 2)
+        unfinished, came_after = store.race(*race[::turn])[::turn]
+
+        assert (unfinished == 0) is came_after, "either the check saw the upload, or the upload came after the work"
+        store.run(batches.seal_key(new_batch(f"upload:{number}")))
+        assert store.run(gates.standing("dataset:7")).unfinished == 0
+
+
+def test_a_check_holds_the_gate_until_its_transaction_ends(store: Bench) -> None:
+    if not store.dialect.has_row_locks:
+        pytest.skip("with one writer at a time nobody can begin a batch meanwhile")
+    store.run(gates.declare("dataset:7", on_open=None))
+    first, second = store.database.racers(2)
+    with closing(Store.at(store.url, pool_size=1)) as rival:
+        with rival.pool.connection() as loan:
+            loan.connection.execute(IMPATIENT[store.dialect.name], {})
+            loan.is_sound = True
+        with first.transaction() as mine, second.transaction() as another:
+            assert first.drive(gates.pass_through("dataset:7"), mine).unfinished == 0
+            assert second.drive(gates.pass_through("dataset:7"), another).unfinished == 0  # several may hold it at once
+            with pytest.raises(StagepostError):
+                rival.run(batches.open_batch(new_batch(gate="dataset:7")), patience_seconds=0)
+        assert rival.run(batches.open_batch(new_batch(gate="dataset:7"))).key == "upload:42"
+
+
+IMPATIENT = {
+    "postgres": "set session lock_timeout = '200ms'",
+    "mysql": "set session innodb_lock_wait_timeout = 1",
+}
+
+
+def test_a_check_in_a_transaction_with_an_old_snapshot_is_of_this_moment(store: Bench) -> None:
+    """The application read something, then an upload began: its check must not go by what was there before."""
+    if not store.dialect.has_row_locks:
+        pytest.skip("SQLite refuses to write in a transaction that others have overtaken")
+    store.run(gates.declare("dataset:7", on_open=None))
+    with closing(Store.at(store.url, pool_size=1)) as application, application.pool.connection() as loan:
+        connection = loan.connection
+        for sql in OLD_SNAPSHOT[store.dialect.name]:
+            connection.execute(sql, {})
+        opened(store, gate="dataset:7")
+
+        check = partial(application.drive, gates.pass_through("dataset:7"), connection)
+        if store.dialect.name == "postgres":  # it says that the transaction comes too late
+            with pytest.raises(psycopg.errors.SerializationFailure):
+                check()
+        else:
+            assert check().unfinished == 1
+        connection.rollback()
+
+
+OLD_SNAPSHOT = {
+    "postgres": ["begin isolation level repeatable read", "select count(*) from stagepost_gate"],
+    "mysql": [
+        "set session transaction isolation level repeatable read",
+        "begin",
+        "select count(*) from stagepost_gate",
+    ],
+}

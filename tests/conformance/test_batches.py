@@ -1,0 +1,415 @@
+"""Batches: items are added once, counted exactly, and their end is told once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from stagepost.errors import BatchClosed, BatchNotFound, ConfigurationError
+from stagepost.model.batch import BatchKind, BatchState, Counts, Cursor, OnFailed, item_id
+from stagepost.model.identity import new_id
+from stagepost.model.lifecycle import JobState
+from stagepost.model.outcome import Completed, Failed, Refused
+from stagepost.store import batches, counting, history, jobs, leases, listing
+from tests.conformance.batches import REFUSED, end, filled, item_ids, items, new_batch, opened
+from tests.conformance.bench import Bench
+from tests.conformance.samples import QUEUE, claim, enqueue, new_job, settle
+
+ON_COMPLETE = msgspec.json.encode(new_job(queue_name="told")).decode()
+
+
+def told(store: Bench) -> int:
+    """How many completion jobs were enqueued, live or ended."""
+    return len(store.run(listing.list_jobs(queue_name="told")))
+
+
+def test_a_batch_is_made_once_by_its_key(store: Bench) -> None:
+    first = opened(store, on_failed=OnFailed.HOLD, on_complete=ON_COMPLETE)
+    second = opened(store)
+
+    assert second == first
+    assert (first.state, first.on_failed, first.cursor) == (BatchState.OPEN, OnFailed.HOLD, Cursor())
+    assert store.run(batches.get(first.id)) == store.run(batches.find("upload:42")) == first
+    assert store.run(batches.find("upload:43")) is None
+
+
+def test_a_batch_that_is_not_there_is_not_found(store: Bench) -> None:
+    for operation in (batches.get, batches.seal, batches.conclude, batches.try_conclude):
+        with pytest.raises(BatchNotFound):
+            store.run(operation(new_id()))
+
+
+def test_items_are_added_with_the_cursor_of_their_chunk(store: Bench) -> None:
+    batch = opened(store)
+
+    added = store.run(batches.add_items(batch.id, items(3), cursor=Cursor(3, "f2")))
+
+    assert (added.new, added.cursor) == (3, Cursor(3, "f2"))
+    assert store.run(batches.get(batch.id)).cursor == Cursor(3, "f2")
+    [job] = [job for job in store.run(batches.list_items(batch.id)) if job.item_key == "f1"]
+    assert (job.id, job.batch_id, job.state) == (item_id(batch.id, "f1"), batch.id, JobState.QUEUED)
+    assert store.run(batches.count(batch.id)) == Counts(queued=3)
+
+
+def test_the_same_item_twice_is_one(store: Bench) -> None:
+    batch = opened(store)
+    store.run(batches.add_items(batch.id, [*items(2), *items(2)]))
+    end(store, 1)
+
+    again = store.run(batches.add_items(batch.id, items(3)))
+
+    assert again.new == 1
+    assert store.run(batches.count(batch.id)) == Counts(queued=2, completed=1)
+
+
+def test_without_a_cursor_it_moves_by_what_is_new(store: Bench) -> None:
+    batch = filled(store, 2)
+
+    added = store.run(batches.add_items(batch.id, items(3)))
+
+    assert added.cursor == store.run(batches.get(batch.id)).cursor == Cursor(3, "f2")
+
+
+def test_the_cursor_never_moves_back(store: Bench) -> None:
+    batch = opened(store)
+    store.run(batches.add_items(batch.id, items(4), cursor=Cursor(4, "f3")))
+
+    late = store.run(batches.add_items(batch.id, items(2), cursor=Cursor(2, "f1")))
+
+    assert late.cursor == store.run(batches.get(batch.id)).cursor == Cursor(4, "f3")
+
+
+@pytest.mark.parametrize("number", [1, 250])
+def test_many_items_are_loaded_and_few_inserted_with_the_same_columns(store: Bench, number: int) -> None:
+    batch = opened(store)
+    later = [item.__class__(item.key, new_job(delay_us=60_000_000)) for item in items(number, first=number)]
+    limited = items(number, first=2 * number, limit_key="printer", limit=2)
+
+    added = store.run(batches.add_items(batch.id, [*items(number), *later, *limited], tell=True))
+
+    assert added.new == 3 * number
+    assert store.run(batches.count(batch.id)) == Counts(queued=number, scheduled=number, blocked=number)
+    assert store.rows("select count(*) from stagepost_job where item_key is null or batch_id is null") == [(0,)]
+
+
+def test_a_closed_batch_takes_no_new_items_but_knows_those_it_has(store: Bench) -> None:
+    sealed, cancelled = filled(store, 2, "sealed"), filled(store, 2, "cancelled")
+    store.run(batches.seal(sealed.id))
+    store.run(batches.cancel(cancelled.id, actor="ada"))
+
+    for batch, state in ((sealed, "sealed"), (cancelled, "cancelled")):
+        assert store.run(batches.add_items(batch.id, items(2))).new == 0
+        with pytest.raises(BatchClosed, match=f"is {state}: it takes no more items"):
+            store.run(batches.add_items(batch.id, items(3)))
+
+
+def test_a_batch_stays_under_its_gate(store: Bench) -> None:
+    opened(store, gate="dataset:7")
+
+    assert opened(store).gate == "dataset:7"
+    with pytest.raises(ConfigurationError, match="is under gate 'dataset:7', not 'dataset:8'"):
+        opened(store, gate="dataset:8")
+
+
+def test_items_make_their_batch(store: Bench) -> None:
+    added = store.run(batches.add_to(new_batch(), items(2)))
+    more = store.run(batches.add_to(new_batch(), items(2, first=1)))
+
+    assert (added.new, more.new) == (2, 1)
+    batch = store.run(batches.find("upload:42"))
+    assert batch is not None
+    assert store.run(batches.count(batch.id)) == Counts(queued=3)
+
+
+def test_a_batch_is_done_when_it_is_sealed_and_its_last_item_has_ended(store: Bench) -> None:
+    batch = filled(store, 2, on_complete=ON_COMPLETE)
+    end(store, 1)
+    assert store.run(batches.conclude(batch.id)).state is BatchState.OPEN
+
+    assert store.run(batches.seal(batch.id)).state is BatchState.SEALED
+    assert store.run(batches.conclude(batch.id)).state is BatchState.SEALED
+    assert told(store) == 0
+    end(store, 1)
+    done = store.run(batches.conclude(batch.id))
+
+    assert (done.state, done.outcome, done.done_at) == (BatchState.DONE, JobState.COMPLETED, store.now)
+    assert told(store) == 1
+
+
+def test_a_batch_is_concluded_once(store: Bench) -> None:
+    batch = filled(store, 1, on_complete=ON_COMPLETE)
+    store.run(batches.seal(batch.id))
+    end(store, 1)
+
+    for _ in range(3):
+        store.run(batches.conclude(batch.id))
+        tried = store.run(batches.try_conclude(batch.id))
+        assert tried is not None
+        assert tried.state is BatchState.DONE
+
+    assert told(store) == 1
+
+
+def test_items_that_end_before_the_seal_are_not_missed(store: Bench) -> None:
+    batch = filled(store, 2, on_complete=ON_COMPLETE)
+    end(store, 2)
+    store.run(batches.conclude(batch.id))
+
+    assert store.run(batches.seal(batch.id)).state is BatchState.DONE
+    assert told(store) == 1
+
+
+def test_an_empty_batch_is_done_when_it_is_sealed(store: Bench) -> None:
+    batch = store.run(batches.seal_key(new_batch(on_complete=ON_COMPLETE)))
+
+    assert (batch.state, batch.outcome) == (BatchState.DONE, JobState.COMPLETED)
+    assert store.run(batches.seal_key(new_batch())).done_at == batch.done_at
+    assert told(store) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ([Completed(), Completed()], JobState.COMPLETED),
+        ([Completed(), Refused(REFUSED)], JobState.COMPLETED_WITH_ERRORS),
+        ([Refused(REFUSED), Refused(REFUSED)], JobState.FAILED),
+    ],
+    ids=["all well", "some failed", "all failed"],
+)
+def test_the_outcome_sums_up_how_items_ended(store: Bench, outcomes: list[Any], expected: JobState) -> None:
+    batch = filled(store, 2)
+    store.run(batches.seal(batch.id))
+
+    for outcome in outcomes:
+        end(store, 1, outcome)
+
+    assert store.run(batches.conclude(batch.id)).outcome is expected
+
+
+def test_failed_items_hold_a_batch_until_they_are_retried_or_waived(store: Bench) -> None:
+    batch = filled(store, 2, on_failed=OnFailed.HOLD, on_complete=ON_COMPLETE)
+    store.run(batches.seal(batch.id))
+    end(store, 2, Refused(REFUSED))
+    assert store.run(batches.conclude(batch.id)).state is BatchState.SEALED
+
+    assert store.run(batches.retry_failed(batch.id, actor="ada", keys=["f0"])) == item_ids(batch, "f0")
+    end(store, 1)
+    assert store.run(batches.conclude(batch.id)).state is BatchState.SEALED
+    assert store.run(batches.waive(batch.id, actor="ada", why="a test tone")) == item_ids(batch, "f1")
+
+    done = store.run(batches.get(batch.id))
+    assert (done.state, done.outcome) == (BatchState.DONE, JobState.COMPLETED)
+    assert store.run(batches.count(batch.id)) == Counts(completed=1, waived=1)
+    assert told(store) == 1
+    waived = store.rows("select actor, action, detail from stagepost_audit where action = 'waive'")
+    assert waived == [("ada", "waive", "a test tone")]
+
+
+def test_failed_items_are_chosen_page_by_page(store: Bench) -> None:
+    batch = filled(store, 5)
+    end(store, 3, Refused(REFUSED))
+    failed = sorted(job.id for job in store.run(batches.list_items(batch.id, states=[JobState.FAILED])))
+
+    first = store.run(batches.retry_failed(batch.id, actor="ada", most=2))
+    rest = store.run(batches.waive(batch.id, actor="ada", why="x", after=first[-1], most=2))
+
+    assert first + rest == failed
+    assert store.run(batches.count(batch.id)) == Counts(queued=4, waived=1)
+
+
+def test_items_that_did_not_fail_are_neither_retried_nor_waived(store: Bench) -> None:
+    batch = filled(store, 2)
+    end(store, 1)
+
+    assert store.run(batches.retry_failed(batch.id, actor="ada", keys=["f0", "f1", "f9"])) == []
+    assert store.run(batches.waive(batch.id, actor="ada", why="x", keys=["f0", "f1", "f9"])) == []
+    assert store.run(batches.count(batch.id)) == Counts(queued=1, completed=1)
+
+
+def test_done_is_final_whatever_becomes_of_items_later(store: Bench) -> None:
+    batch = filled(store, 1, on_complete=ON_COMPLETE)
+    store.run(batches.seal(batch.id))
+    end(store, 1, Refused(REFUSED))
+    done = store.run(batches.conclude(batch.id))
+
+    store.run(batches.retry_failed(batch.id, actor="ada"))
+    end(store, 1)
+    store.run(batches.conclude(batch.id))
+
+    assert store.run(batches.get(batch.id)) == done
+    assert store.run(batches.count(batch.id)) == Counts(completed=1)
+    assert told(store) == 1
+
+
+def test_cancelling_ends_what_waits_and_asks_running_items_to_stop(store: Bench) -> None:
+    batch = filled(store, 4, on_complete=ON_COMPLETE)
+    [running] = claim(store)
+
+    cancelled = store.run(batches.cancel(batch.id, actor="ada"))
+    assert (cancelled.state, cancelled.cancelled_at) == (BatchState.SEALED, store.now)
+    assert store.run(batches.cancelled_batches()) == [batch.id]
+    after = store.run(batches.cancel_items(batch.id, most=2))
+    assert after is not None
+    assert store.run(batches.cancel_items(batch.id, after=after, most=2)) is None
+    assert store.run(jobs.get(running.id)).cancel_requested_at == store.now
+    assert store.run(batches.get(batch.id)).state is BatchState.SEALED
+    settle(store, running, Failed("stopped", timedelta(0)))
+
+    done = store.run(batches.conclude(batch.id))
+    assert (done.state, done.outcome) == (BatchState.DONE, JobState.CANCELLED)
+    assert store.run(batches.count(batch.id)) == Counts(cancelled=4)
+    assert store.run(batches.cancelled_batches()) == []
+    assert told(store) == 1
+    assert store.run(batches.cancel(batch.id, actor="ada")) == done
+
+
+def test_all_states_of_items_are_counted(store: Bench) -> None:
+    batch = filled(store, 6)
+    end(store, 1)
+    end(store, 1, Refused(REFUSED))
+    end(store, 1, Failed("busy", timedelta(seconds=9)))
+    claim(store)
+    store.run(jobs.cancel(store.run(batches.list_items(batch.id, states=[JobState.QUEUED]))[0].id, actor="ada"))
+    enqueue(store)
+
+    counts = store.run(batches.count(batch.id))
+
+    assert counts == Counts(queued=1, running=1, retrying=1, completed=1, failed=1, cancelled=1)
+    assert (counts.total, counts.ended, counts.live, counts.failures) == (6, 3, 3, 1)
+
+
+def test_counts_are_the_same_before_and_after_folding(store: Bench) -> None:
+    batch = filled(store, 3)
+    end(store, 2)
+    before = store.run(batches.count(batch.id))
+
+    store.run(counting.fold())
+
+    assert store.run(batches.count(batch.id)) == before == Counts(queued=1, completed=2)
+
+
+def test_items_are_listed_by_pages_and_states(store: Bench) -> None:
+    batch, other = filled(store, 5), filled(store, 5, "other")
+    end(store, 4)
+
+    seen: list[str] = []
+    while page := store.run(batches.list_items(batch.id, before=seen[-1] if seen else None, most=2)):
+        seen += [job.id for job in page]
+
+    assert sorted(seen) == item_ids(batch, "f0", "f1", "f2", "f3", "f4")
+    ended = [store.run(batches.list_items(one.id, states=[JobState.COMPLETED])) for one in (batch, other)]
+    assert sum(map(len, ended)) == 4
+
+
+def test_failed_items_are_grouped_by_reason(store: Bench) -> None:
+    batch = filled(store, 4)
+    end(store, 2, Refused("no sound in file 7"))
+    end(store, 1, Refused("file 3 is too long"))
+
+    groups = store.run(batches.failed_groups(batch.id))
+
+    assert [(group.reason, group.items, group.state) for group in groups] == [
+        ("no sound in file #", 2, JobState.FAILED),
+        ("file # is too long", 1, JobState.FAILED),
+    ]
+    assert groups[0].example_key.startswith("f")
+    assert groups[0].last_at == store.now
+
+
+def test_batches_are_listed_newest_first_by_pages_and_states(store: Bench) -> None:
+    made = [opened(store, f"upload:{number}") for number in range(3)]
+    store.run(batches.open_batch(new_batch("step", kind=BatchKind.STEP)))
+    store.run(batches.seal(made[1].id))
+
+    first = store.run(batches.list_batches(most=2))
+    rest = store.run(batches.list_batches(most=2, before=first[-1].id))
+
+    assert [batch.key for batch in first + rest] == ["upload:2", "upload:1", "upload:0"]
+    assert [batch.key for batch in store.run(batches.list_batches(state=BatchState.DONE))] == ["upload:1"]
+    unfinished = store.run(batches.unfinished_ids(most=2))
+    assert unfinished == sorted(unfinished)
+    assert len(unfinished + store.run(batches.unfinished_ids(after=unfinished[-1], most=2))) == 3
+
+
+def test_sealed_batches_of_which_no_item_lives_are_found(store: Bench) -> None:
+    lost, busy, still_open = (filled(store, 1, key) for key in ("lost", "busy", "open"))
+    for batch in (lost, busy):
+        store.run(batches.seal(batch.id))
+    for job in claim(store, slots=3):
+        if job.batch_id != busy.id:
+            settle(store, job, Completed())
+
+    assert store.run(batches.idle_batches()) == [lost.id]
+    assert store.run(batches.idle_batches(after=lost.id)) == []
+    assert store.run(batches.get(still_open.id)).state is BatchState.OPEN
+
+
+def test_rescued_jobs_name_their_batches(store: Bench) -> None:
+    batch = filled(store, 1)
+    claim(store)
+    store.clock.advance(60)
+
+    assert store.run(leases.rescue_expired(grace=timedelta(0))).batches == {batch.id}
+
+
+def test_a_planted_drift_is_found_and_repaired(store: Bench) -> None:
+    """F67."""
+    batch, other = filled(store, 3), filled(store, 2, "other")
+    end(store, 5)
+    store.run(counting.fold())
+    store.rows(
+        "update stagepost_count set jobs = jobs + 4 where scope = :scope and class = 'completed'",
+        scope=counting.batch_scope(batch.id),
+    )
+    assert store.run(batches.count(batch.id)).completed == 7
+
+    [drift] = store.run(counting.find_batch_drift(batch.id))
+    assert (drift.class_name, drift.counted, drift.found) == ("completed", 7, 3)
+    assert store.run(counting.repair_batch(batch.id)) == [drift]
+
+    assert store.run(counting.find_batch_drift(batch.id)) == store.run(counting.find_batch_drift(other.id)) == []
+    assert store.run(batches.count(batch.id)) == Counts(completed=3)
+
+
+def test_lost_moves_are_found_and_made_up_for(store: Bench) -> None:
+    """F67."""
+    batch = filled(store, 3)
+    end(store, 1)
+    store.rows("delete from stagepost_move where scope = :scope", scope=counting.batch_scope(batch.id))
+
+    drifts = store.run(counting.repair_batch(batch.id))
+
+    assert [(drift.class_name, drift.counted, drift.found) for drift in drifts] == [
+        ("active", 0, 2),
+        ("completed", 0, 1),
+    ]
+    assert store.run(batches.count(batch.id)) == Counts(queued=2, completed=1)
+
+
+def test_old_batches_go_when_their_items_are_gone(store: Bench) -> None:
+    old, unfinished = filled(store, 2, "old"), filled(store, 1, "unfinished")
+    store.run(batches.seal(old.id))
+    end(store, 3)
+    store.run(batches.conclude(old.id))
+    store.clock.advance(timedelta(days=31))
+    assert store.run(batches.prune_batches(timedelta(days=30))) == 0
+
+    store.run(history.prune(timedelta(days=30)))
+
+    assert store.run(batches.prune_batches(timedelta(days=30))) == 1
+    assert store.run(batches.find("old")) is None
+    scope = counting.batch_scope(old.id)
+    for table in ("stagepost_count", "stagepost_move"):
+        assert store.rows(f"select * from {table} where scope = :scope", scope=scope) == []
+    assert store.run(batches.count(unfinished.id)) == Counts(completed=1)
+
+
+def test_items_of_a_batch_are_jobs_of_their_queue_like_any_other(store: Bench) -> None:
+    filled(store, 2)
+
+    [(queue, counts)] = store.run(counting.count_by_queue()).items()
+
+    assert (queue, counts[JobState.QUEUED]) == (QUEUE, 2)

@@ -1,0 +1,129 @@
+"""Many jobs in one request: put the quick way where there is one, and just what one by one would have given."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from stagepost.errors import ConfigurationError
+from stagepost.model.identity import new_id
+from stagepost.model.job import Enqueued, Job, NewJob
+from stagepost.model.lifecycle import JobState
+from stagepost.model.outcome import Completed
+from stagepost.store import jobs
+from tests.conformance.bench import Bench
+from tests.conformance.counts import counted, kept
+from tests.conformance.samples import claim, new_job, settle
+
+MANY = jobs.LOAD_FROM * 2
+ODD_TEXTS = (
+    "plain",
+    "Grüße, 世界 🚚",
+    "\" and ' and \\ and \\N and %s and :now",
+    "line\nbreak\ttab\\.",
+    "\u2028 \x7f",
+    "",
+)
+
+
+def of_all_kinds() -> list[NewJob]:
+    """Jobs that use every column, in every way that a request can."""
+    found = []
+    for number in range(MANY):
+        text = ODD_TEXTS[number % len(ODD_TEXTS)]
+        found.append(
+            new_job(
+                payload=msgspec.json.encode({"text": text, "number": number}).decode(),
+                context=None if number % 3 else msgspec.json.encode({"trace_id": text}).decode(),
+                queue_name=f"queue-{number % 4}",
+                priority=number % 5 - 2,
+                max_attempts=number + 1,
+                delay_us=0 if number % 7 else 5_000_000,
+                available_at=None if number % 11 else 4_000_000_000_000_000,
+                limit_key=None if number % 13 else "printer",
+                limit=None if number % 13 else 2,
+                unique_key=None if number % 17 else f"key-{number}",
+            )
+        )
+    return found
+
+
+def stored(store: Bench, asked: list[NewJob]) -> list[Job]:
+    return [store.run(jobs.get(job.id)) for job in asked]
+
+
+def test_many_are_stored_as_each_by_itself_would_be(store: Bench) -> None:
+    together = of_all_kinds()
+    alone = [
+        msgspec.structs.replace(job, id=new_id(), unique_key=job.unique_key and f"{job.unique_key}!")
+        for job in together
+    ]
+
+    assert store.run(jobs.enqueue_many(together)) == [Enqueued(job.id, is_new=True) for job in together]
+    for job in alone:
+        store.run(jobs.enqueue(job))
+
+    for one, other in zip(stored(store, together), stored(store, alone), strict=True):
+        assert one == msgspec.structs.replace(other, id=one.id, unique_key=one.unique_key)
+    assert kept(store) == counted(store)
+
+
+def test_a_request_for_many_may_be_repeated(store: Bench) -> None:
+    asked = [new_job() for _ in range(MANY)]
+    store.run(jobs.enqueue_many(asked[: MANY // 2]))
+    for job in claim(store, slots=10):
+        settle(store, job, Completed())
+
+    for _ in range(2):
+        assert store.run(jobs.enqueue_many(asked)) == [Enqueued(job.id, is_new=True) for job in asked]
+
+    assert store.rows("select count(*) from stagepost_job") == [(MANY - 10,)]
+    assert store.rows("select count(*) from stagepost_job_history") == [(10,)]
+
+
+def test_one_that_has_ended_is_not_made_again_by_a_repeat(store: Bench) -> None:
+    asked = [new_job() for _ in range(MANY)]
+    store.run(jobs.enqueue_many(asked))
+    ended = claim(store, slots=MANY)
+    for job in ended:
+        settle(store, job, Completed())
+
+    store.run(jobs.enqueue_many(asked))
+
+    assert store.rows("select count(*) from stagepost_job") == [(0,)]
+
+
+def test_the_same_job_twice_in_a_request_is_one(store: Bench) -> None:
+    asked = [new_job() for _ in range(MANY)]
+
+    enqueued = store.run(jobs.enqueue_many(asked + asked))
+
+    assert [answer.id for answer in enqueued] == [job.id for job in asked + asked]
+    assert store.rows("select count(*) from stagepost_job") == [(MANY,)]
+
+
+def test_unique_keys_are_kept_among_many(store: Bench) -> None:
+    holder = store.run(jobs.enqueue(new_job(unique_key="taken"))).id
+    asked = [new_job(unique_key="taken"), *(new_job() for _ in range(MANY))]
+
+    enqueued = store.run(jobs.enqueue_many(asked))
+
+    assert enqueued == [Enqueued(holder, is_new=False), *(Enqueued(job.id, is_new=True) for job in asked[1:])]
+
+
+def test_too_many_are_refused_before_anything_is_stored(store: Bench) -> None:
+    with pytest.raises(ConfigurationError, match=r"100,001 jobs in one transaction: 100,000 are possible"):
+        store.run(jobs.enqueue_many([new_job()] * 100_001))
+
+    assert store.rows("select count(*) from stagepost_job") == [(0,)]
+
+
+def test_two_requests_for_the_same_jobs_at_once_make_each_once(blocking_store: Bench) -> None:
+    for _ in range(8):
+        asked = [new_job() for _ in range(MANY)]
+
+        blocking_store.race(*(jobs.enqueue_many(asked) for _ in range(4)))
+
+        states = {job.state for job in stored(blocking_store, asked)}
+        assert states == {JobState.QUEUED}
+    assert kept(blocking_store) == counted(blocking_store)

@@ -1,0 +1,219 @@
+"""What the hot operations cost, in things that can be counted on any machine: calls, rows and log, never seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from stagepost.model.outcome import Completed
+from stagepost.store import Store, jobs, leases
+from stagepost.store.connection import Connection, Database
+from stagepost.store.counting import PARTS, repair
+from stagepost.store.dialect import Dialect, ParameterStyle
+from stagepost.store.listing import list_jobs
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Rows, Statement, as_json
+from tests.conformance.bench import Bench
+from tests.conformance.samples import LEASE, QUEUE, TASK, new_job
+
+BATCH = 500
+
+
+@dataclass
+class Counted:
+    """A database whose every call is noted, by its first word."""
+
+    database: Database
+    calls: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.dialect: Dialect = self.database.dialect
+        self.style: ParameterStyle = self.database.style
+        self.shares_one_connection = self.database.shares_one_connection
+
+    @property
+    def is_memory(self) -> bool:
+        return self.database.is_memory
+
+    def connect(self) -> Connection:
+        return CountedConnection(self.database.connect(), self.calls)
+
+
+class CountedConnection:
+    """Notes what goes to the database."""
+
+    def __init__(self, connection: Connection, calls: list[str]) -> None:
+        self._connection, self._calls = connection, calls
+        self.raw, self.is_pooled = connection.raw, connection.is_pooled
+
+    def execute(self, sql: str, parameters: Any) -> Rows:
+        self._calls.append(sql.split(maxsplit=1)[0])
+        return self._connection.execute(sql, parameters)
+
+    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        self._calls.append("load")
+        return self._connection.load(sql, rows)
+
+    def begin(self, *, read_only: bool = False) -> None:
+        self._calls.append("begin")
+        self._connection.begin(read_only=read_only)
+
+    def commit(self) -> None:
+        self._calls.append("commit")
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        self._calls.append("rollback")
+        self._connection.rollback()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def abort(self) -> None:
+        self._connection.abort()
+
+
+@pytest.fixture
+def store(blocking_store: Bench) -> Bench:
+    return blocking_store
+
+
+def calls_of_a_life(store: Bench) -> dict[str, list[str]]:
+    """What it takes to enqueue, claim and end jobs, each in an operation of its own."""
+    counted = Counted(store.database.store.database)
+    counting = Store(counted, clock=store.clock, pool_size=1)
+    found: dict[str, list[str]] = {}
+
+    def note(name: str) -> None:
+        found[name], counted.calls[:] = list(counted.calls), []
+
+    counting.run(jobs.enqueue(new_job()))
+    note("enqueue one")
+    counting.run(jobs.enqueue_many([new_job() for _ in range(BATCH - 1)]))
+    note("enqueue many")
+    leased = counting.run(leases.claim(QUEUE, owner="w", task_names=[TASK], slots=BATCH, lease=LEASE))
+    note("claim")
+    counting.run(leases.settle([Settlement.of(job, Completed("1")) for job in leased]))
+    note("settle")
+    counting.run(leases.claim(QUEUE, owner="w", task_names=[TASK], slots=BATCH, lease=LEASE))
+    note("claim nothing")
+    counting.run(list_jobs(most=1))
+    note("list")
+    counting.close()
+    assert len(leased) == BATCH
+    return found
+
+
+LOAD = ["begin", "select", "select", "load", "insert"]
+"""Are they known, what time is it, put them, count them; one job goes the ordinary way, which tells listeners."""
+CALLS = {
+    # Writing alone needs no transaction around it, reading none at all; how many jobs there are makes no difference.
+    "postgres": {
+        "enqueue one": ["with"],
+        "enqueue many": [*LOAD, "with", "commit"],
+        "claim": ["with"],
+        "settle": ["with"],
+        "claim nothing": ["with"],
+        "list": ["select", "select"],
+    },
+    "mysql": {
+        "enqueue one": ["begin", "insert", "insert", "update", "select", "commit"],
+        "enqueue many": [
+            "begin",
+            "select",
+            "select",
+            "load",
+            "insert",
+            "insert",
+            "insert",
+            "update",
+            "select",
+            "commit",
+        ],
+        "claim": ["begin", "select", "update", "commit"],
+        "settle": ["begin", "select", "insert", "insert", "delete", "commit"],
+        "claim nothing": ["begin", "select", "commit"],
+        "list": ["select", "select"],
+    },
+    "sqlite": {
+        "enqueue one": ["begin", "insert", "insert", "commit"],
+        "enqueue many": [*LOAD, "insert", "insert", "commit"],
+        "claim": ["update"],
+        "settle": ["begin", "insert", "insert", "delete", "commit"],
+        "claim nothing": ["update"],
+        "list": ["begin", "select", "select", "commit"],
+    },
+}
+
+
+def test_a_jobs_life_takes_no_more_calls_than_it_must(store: Bench) -> None:
+    assert calls_of_a_life(store) == CALLS[store.dialect.name]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What PostgreSQL says a statement did, per job."""
+
+    log_records: float
+    log_bytes: float
+    pages: float
+
+
+def cost_of(store: Bench, statement: Statement, *, jobs: int) -> Cost:
+    """Run a statement under EXPLAIN; full pages, which the log has after a checkpoint, are left out."""
+    [text] = store.dialect.script(
+        statement.name, store.database.store.database.style, own_clock=True, given=statement.parameters.keys()
+    ).texts
+    given = {**statement.parameters, "now": store.now}
+    with store.transaction() as connection:
+        [(found,)] = connection.execute(
+            f"explain (analyze, wal, buffers, format json) {text.sql}", {name: given[name] for name in text.names}
+        )
+    [facts] = found if isinstance(found, list) else json.loads(found)
+    plan = facts["Plan"]
+    return Cost(
+        log_records=plan["WAL Records"] / jobs,
+        log_bytes=(plan["WAL Bytes"] - 8192 * plan["WAL FPI"]) / jobs,
+        pages=(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]) / jobs,
+    )
+
+
+def test_what_a_job_writes_and_reads_stays_small(store: Bench) -> None:
+    if store.dialect.name != "postgres":
+        pytest.skip("only PostgreSQL tells what a statement cost")
+    store.run(jobs.enqueue_many([new_job(payload=as_json({"text": "x" * 200})) for _ in range(BATCH * 4)]))
+    store.rows("analyze stagepost_job")
+    claiming = Statement(
+        "claim_jobs",
+        {
+            "queue_name": QUEUE,
+            "owner": "w",
+            "task_names": as_json([TASK]),
+            "slots": BATCH,
+            "lease_us": round(LEASE / timedelta(microseconds=1)),
+        },
+    )
+
+    claim = cost_of(store, claiming, jobs=BATCH)
+    leased = store.rows("select id, attempts, locked_by from stagepost_job where state = 'running'")
+    changes = [
+        {"id": str(job_id), "attempt": attempt, "owner": owner, "state": "completed", "result": "1"}
+        for job_id, attempt, owner in leased
+    ]
+    end = cost_of(store, Statement("end_jobs", {"changes": as_json(changes)}), jobs=BATCH)
+    for part in PARTS:  # explained statements recorded no moves
+        store.run(repair(part))
+
+    # A claim locks a row, writes its new version, and entries in two indexes; an end deletes one row, writes
+    # another, and an entry in two indexes.
+    assert claim.log_records < 5.2, claim
+    assert claim.log_bytes < 800, claim
+    assert claim.pages < 25, claim
+    assert end.log_records < 5.5, end
+    assert end.log_bytes < 900, end
+    assert end.pages < 20, end

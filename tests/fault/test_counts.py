@@ -1,0 +1,66 @@
+"""F67 and counting in general: the numbers that are kept equal the rows at every moment, whoever dies."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from stagepost.model.identity import new_id
+from stagepost.model.job import NewJob
+from stagepost.store import Store
+from stagepost.store.counting import PARTS, find_drift, fold
+from stagepost.store.jobs import enqueue_many
+from tests.fault.arena import Arena
+from tests.fault.backends import Backend
+
+TASKS = ("transfer", "transfer_flaky", "note_flaky")
+RACERS, ROUNDS = 4, 10
+
+
+def test_counts_are_exact_at_every_moment_while_workers_are_killed(arena: Arena) -> None:
+    ids = [job_id for task in TASKS for job_id in arena.enqueue(task, 60)]
+    with arena.sampling(seconds=0.05):
+        for ended in (20, 60, 100):
+            worker = arena.start_worker()
+            arena.wait(lambda ended=ended: count_ended(arena) >= ended, "some jobs to end")  # type: ignore[misc]
+            worker.kill()
+        arena.start_worker()
+        arena.wait_for_end(ids, seconds=60)
+        arena.wait(lambda: not arena.backend.rows("select id from stagepost_move"), "all moves to be folded")
+    arena.stop_workers()
+
+    evidence = arena.verify(grace_us=5_000_000)
+
+    assert len(evidence.samples) > 5
+    assert {counter.stored for counter in evidence.counters} > {0, len(ids)}
+
+
+def count_ended(arena: Arena) -> int:
+    [(ended,)] = arena.backend.rows("select count(*) from stagepost_job_history")
+    return int(ended)
+
+
+def test_folders_that_race_lose_and_double_nothing(backend: Backend) -> None:
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(RACERS) as threads:
+        stores = [stack.enter_context(contextlib.closing(Store.at(backend.url, pool_size=1))) for _ in range(RACERS)]
+        for _ in range(ROUNDS):
+            for number in range(30):
+                stores[0].run(
+                    enqueue_many([NewJob(id=new_id(), task_name="t", payload="{}", queue_name=f"queue-{number % 3}")])
+                )
+            barrier = threading.Barrier(RACERS)
+
+            def race(store: Store, barrier: threading.Barrier = barrier) -> int:
+                barrier.wait(timeout=10)
+                return store.run(fold(most=20))
+
+            folded = list(threads.map(race, stores))
+
+            assert sum(folded) + count_moves(backend) >= 30
+            assert [store.run(find_drift(part)) for store, part in zip(stores, PARTS, strict=False)] == [[]] * RACERS
+
+
+def count_moves(backend: Backend) -> int:
+    [(moves,)] = backend.rows("select count(*) from stagepost_move")
+    return int(moves)

@@ -1,0 +1,117 @@
+"""F64, F65: families four generations deep end from below, each parent once, while their workers are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+from stagepost.model.lifecycle import FINAL
+from stagepost.store import batches
+from tests.fault.arena import Arena
+from tests.fault.families import DEPTH, WIDTH, fails, is_strict, joins
+from tests.fault.nursery import WorkerProcess
+
+WORKERS = 3
+LIFE_SECONDS = (0.2, 0.8)
+AT_ONCE = 60
+LASTING = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+COLUMNS = "id, batch_id, item_key, task_name, state, crashes, payload, result, finished_at"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A job of a family as it ended."""
+
+    id: str
+    parent: str | None
+    key: str | None
+    task: str
+    state: str
+    crashes: int
+    name: str
+    seed: int | None
+    result: int | None
+    finished_at: int
+
+
+@pytest.mark.parametrize("kills", [20, pytest.param(1000, marks=LASTING)])
+def test_families_end_from_below_while_workers_are_killed(arena: Arena, kills: int) -> None:
+    seeds: dict[str, int] = {}
+    workers: dict[WorkerProcess, float] = {}
+    for _ in range(kills):
+        keep_busy(arena, seeds)
+        while len(workers) < WORKERS:
+            workers[arena.start_worker()] = time.monotonic() + arena.random.uniform(*LIFE_SECONDS)
+        victim = min(workers, key=lambda worker: workers[worker])
+        time.sleep(max(0.0, workers.pop(victim) - time.monotonic()))  # the moment is what is tried here
+        victim.kill()
+        assert victim.wait() == -signal.SIGKILL, victim.logged()
+    arena.wait(lambda: all_done(arena), "all families to end", seconds=60)
+
+    found = members(arena)
+    crashes = sum(one.crashes for one in found.values())
+    assert crashes > kills / 5, f"{kills} kills cost {crashes} attempts: they hit too little"
+    assert seeds.keys() == {one.id for one in found.values() if one.parent is None}
+    for one in found.values():
+        check(arena, one, [child for child in found.values() if child.parent == one.id], seeds)
+
+
+def keep_busy(arena: Arena, seeds: dict[str, int]) -> None:
+    while arena.backend.rows("select count(*) from stagepost_job")[0][0] < AT_ONCE:
+        seed = arena.random.randrange(1_000_000)
+        [job_id] = arena.enqueue("member", seed=seed, name="0")
+        seeds[job_id] = seed
+
+
+def all_done(arena: Arena) -> bool:
+    [(live,)] = arena.backend.rows("select count(*) from stagepost_job")
+    [(unfinished,)] = arena.backend.rows("select count(*) from stagepost_batch where state <> 'done'")
+    return bool(live + unfinished == 0)
+
+
+def members(arena: Arena) -> dict[str, Member]:
+    found: dict[str, Member] = {}
+    for row in arena.backend.rows(f"select {COLUMNS} from stagepost_job_history"):
+        job_id, parent, key, task, state, crashes, payload, result, finished_at = row
+        given = payload if isinstance(payload, dict) else json.loads(payload)
+        value = result if isinstance(result, int) or result is None else json.loads(result)
+        found[str(job_id)] = Member(
+            str(job_id), parent and str(parent), key, task, state, crashes, given["name"], given.get("seed"), value,
+            finished_at,
+        )  # fmt: skip
+    return found
+
+
+def check(arena: Arena, parent: Member, children: list[Member], seeds: dict[str, int]) -> None:
+    """Compare a job with what its children's ends make of it."""
+    where = f"{parent}, children {children}, seed {arena.seed}"
+    seed = seeds.get(parent.id, parent.seed)
+    states = Counter(child.state for child in children)
+    counts = arena.operate(batches.count(parent.id))
+    assert {str(state): getattr(counts, state) for state in FINAL if getattr(counts, state)} == dict(states), where
+    assert counts.live == 0, where
+    assert all(child.finished_at <= parent.finished_at for child in children), where
+    if parent.state in {"dead_letter", "cancelled"}:
+        return  # hit by three kills, or below one that was: it went with all its children
+    assert seed is not None or parent.task == "join"
+    if len(parent.name) > DEPTH:
+        assert parent.state == ("failed" if fails(seed or 0, parent.name) else "completed"), where
+        return
+    assert sorted(child.name for child in children) == [f"{parent.name}{number}" for number in range(WIDTH)], where
+    assert len({child.key for child in children}) == WIDTH, where
+    if parent.task == "join":
+        assert parent.state == "completed", where
+        assert parent.result == 1 + sum(child.result or 0 for child in children), where
+        return
+    went_badly = states["failed"] + states["dead_letter"] + states["cancelled"]
+    if is_strict(parent.name) and went_badly:
+        assert parent.state == "failed", where
+    else:
+        assert not joins(seed or 0, parent.name), where
+        expected = "completed_with_errors" if went_badly + states["completed_with_errors"] else "completed"
+        assert (parent.state, parent.result) == (expected, 1), where

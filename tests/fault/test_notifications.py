@@ -1,0 +1,125 @@
+"""What PostgreSQL tells listening workers: once per statement, when it commits, of what they can claim."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from stagepost.model.identity import new_id
+from stagepost.model.job import NewJob
+from stagepost.store import Store
+from stagepost.store.migrate import migrate
+from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
+from tests.fault.wakeups import SOON, app_at, greeting, listening, opened
+
+
+@pytest.fixture
+def heard(postgres_database: str) -> Iterator[Callable[[], list[str]]]:
+    """What was sent on the channel since the last question, in the order of the commits."""
+    with contextlib.closing(Store.at(postgres_database)) as store:
+        migrate(store)
+    with psycopg.connect(postgres_database, autocommit=True) as ear, psycopg.connect(postgres_database) as mouth:
+        ear.execute("listen stagepost")
+
+        def ask() -> list[str]:
+            mouth.execute("select pg_notify('stagepost', 'end')")
+            mouth.commit()
+            payloads: list[str] = []
+            for notification in ear.notifies(timeout=SOON):
+                if notification.payload == "end":
+                    return [payload for payload in payloads if not payload.startswith(PROBE_PREFIX)]
+                payloads.append(notification.payload)
+            raise AssertionError("nothing arrives")
+
+        yield ask
+
+
+def test_postgres_is_told_once_for_a_statement_with_many_jobs(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    digest = app.task(name="digest", queue="reports")(lambda: None)
+    with opened(app):
+        app.enqueue_many([*(greeting(app) for _ in range(100)), digest.job()])
+
+        assert heard() == ["mail,reports"]
+
+
+def test_postgres_is_told_of_nothing_that_cannot_be_claimed_yet(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    later = app.task(name="later")(lambda: None)
+    one_by_one = app.task(name="one_by_one", max_running=1)(lambda: None)
+    with opened(app):
+        later.using(delay=5).enqueue()
+        one_by_one.enqueue()
+        assert heard() == []
+
+        app.client.enqueue_many([later.using(delay=5).job(), greeting(app)])
+        assert heard() == ["mail"]
+
+
+def test_a_list_of_queues_too_long_for_a_notification_tells_everybody(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    wakeups = PostgresWakeups(app.store.database.connect, ["unrelated"])
+    names = [f"{number:0190}" for number in range(50)]
+    jobs = [NewJob(id=new_id(), task_name="greet", payload="{}", queue_name=name) for name in names]
+    with opened(app), listening(wakeups) as ear:
+        app.client.enqueue_many(jobs)
+
+        assert heard() == [""]
+        ear.hears()
+
+
+def test_postgres_is_told_of_a_callers_job_when_the_caller_commits(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    with opened(app), psycopg.connect(postgres_database) as tx:
+        app.client.enqueue(greeting(app), tx=tx)
+        app.client.enqueue(greeting(app), tx=tx)
+        assert heard() == []
+
+        tx.commit()
+        assert heard() == ["mail"]
+
+
+def test_postgres_is_told_nothing_of_a_caller_that_rolls_back(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    with opened(app), psycopg.connect(postgres_database) as tx:
+        app.client.enqueue(greeting(app), tx=tx)
+        tx.rollback()
+
+        assert heard() == []
+
+
+def test_postgres_is_told_nothing_where_wake_ups_are_off(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database, wakeups=False)
+    with opened(app):
+        app.client.enqueue(greeting(app))
+
+        assert heard() == []
+
+
+def test_a_transaction_does_not_tell_while_others_do_that_would_hold_up_its_commit(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    with opened(app), psycopg.connect(postgres_database) as others:
+        others.execute("select pg_try_advisory_xact_lock(736475017, number) from generate_series(0, 511) as number")
+        app.client.enqueue(greeting(app))
+        assert heard() == []
+
+        others.commit()
+        app.client.enqueue(greeting(app))
+        assert heard() == ["mail"]

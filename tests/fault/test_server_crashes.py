@@ -1,0 +1,190 @@
+"""F22 to F25, F32: the database itself dies, restarts or hangs while workers are at work."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagepost.model.lifecycle import FINAL
+from stagepost.store.store import CALL_SECONDS
+from tests.fault.arena import LEASE, Arena
+from tests.fault.backends import opened
+from tests.fault.conftest import WITHOUT_TLS
+from tests.fault.leaks import Footprint, no_bigger_than, pools_empty
+from tests.fault.nursery import Nursery
+from tests.fault.records import sample_of
+from tests.fault.servers import PrivateMariaDB, PrivatePostgres
+from tests.services.fixtures import give_up_on
+from tests.services.locate import MARIADB, POSTGRES, Service
+from tests.services.mariadb import MariadbServer
+from tests.services.postgres import PostgresServer
+from tests.services.processes import wait_until
+
+LASTING = [pytest.mark.nightly, pytest.mark.timeout(900)]
+MIX = ("transfer", "transfer_flaky", "note")
+RECOVERY_SECONDS = LEASE + 15 + 5
+GRACE_US = 15_000_000
+
+Victim = PrivatePostgres | PrivateMariaDB
+VICTIMS: dict[str, tuple[type[Victim], Service[Any]]] = {
+    "postgres": (PrivatePostgres, POSTGRES),
+    "mariadb": (PrivateMariaDB, MARIADB),
+}
+
+
+@pytest.fixture(scope="module", params=VICTIMS)
+def server(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[Victim]:
+    """A server to hurt, which syncs what it commits: here it is the one that dies."""
+    kind, service = VICTIMS[request.param]
+    if missing := kind.missing_program():
+        give_up_on(service, f"a private instance needs {missing}", pytestconfig)
+    with kind() as server:
+        yield server
+
+
+@pytest.fixture
+def arena(server: Victim, nursery: Nursery, tmp_path: Path) -> Iterator[Arena]:
+    """On a database of its own, which goes with the server."""
+    if isinstance(server, PrivatePostgres):
+        name, url = "postgres", PostgresServer(server.url, origin="").fresh_database()
+    else:
+        name, url = "mariadb", MariadbServer(server.url, origin="").fresh_database() + WITHOUT_TLS
+    with opened(name, url) as backend:
+        try:
+            yield Arena(backend, nursery, tmp_path)
+        finally:
+            nursery.kill_all()
+
+
+def restart(_: Arena, server: Victim) -> None:
+    """End all sessions at once, without a checkpoint; start with recovery."""
+    if isinstance(server, PrivatePostgres):
+        server.restart_immediate()
+    else:
+        server.restart_killed()
+
+
+def kill_a_backend(arena: Arena, server: Victim) -> None:
+    """Kill the process of one session, upon which PostgreSQL ends all of them and recovers."""
+    assert isinstance(server, PrivatePostgres)
+    sessions = arena.backend.open_sessions()
+    server.kill_backend(arena.random.choice(sessions)[0])
+
+
+def restart_twice(arena: Arena, server: Victim) -> None:
+    """Again, as soon as workers are back and clear up after the first time."""
+    restart(arena, server)
+    arena.backend.reconnect()
+    arena.wait(lambda: bool(arena.backend.open_sessions()), "a worker to come back")
+    restart(arena, server)
+
+
+@pytest.mark.parametrize("crashes", [3, pytest.param(20, marks=LASTING)])
+@pytest.mark.parametrize(
+    ("server", "crash"),
+    [
+        pytest.param("postgres", restart, id="F22 postgres restarts"),
+        pytest.param("postgres", kill_a_backend, id="F23 postgres loses a backend"),
+        pytest.param("postgres", restart_twice, id="F24 postgres restarts twice"),
+        pytest.param("mariadb", restart_twice, id="F24 mariadb restarts twice"),
+        pytest.param("mariadb", restart, id="F32 mariadb is killed"),
+    ],
+    indirect=["server"],
+)
+def test_a_database_that_crashes_loses_nothing_and_doubles_nothing(
+    arena: Arena, server: Victim, crash: Callable[[Arena, Victim], None], crashes: int
+) -> None:
+    """F22, F23, F24, F32: what it confirmed is there afterwards, and work goes on by itself."""
+    worker = arena.start_worker(concurrency=4)
+    arena.wait_for_end(arena.enqueue("transfer", 30) + arena.enqueue("note", 30))
+    before = Footprint.of(worker.pid)
+
+    with producing(arena):
+        for _ in range(crashes):
+            arena.wait(lambda: has_one(arena, "running"), "work")
+            sample_what_is_kept(arena)
+            crash(arena, server)
+            arena.backend.reconnect()
+            arena.samples.append(sample_of(arena.backend))
+            wait_for_progress(arena)
+    arena.wait_for_end(seconds=60)
+
+    arena.verify(grace_us=GRACE_US)
+    pools_empty(worker)
+    no_bigger_than(before, worker.pid)
+
+
+@contextlib.contextmanager
+def producing(arena: Arena) -> Iterator[None]:
+    """Ask for more and more jobs in the body, whatever becomes of the server meanwhile."""
+    stopped = threading.Event()
+    errors: list[BaseException] = []
+
+    def produce() -> None:
+        try:
+            while not stopped.wait(0.05):  # the pace: a server that is down is asked no less often
+                for task in MIX:
+                    arena.enqueue(task, 2)
+        except Exception as error:  # noqa: BLE001 - raised in the test's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=produce, name="producer", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join(60)
+    assert errors == []
+
+
+def sample_what_is_kept(arena: Arena) -> None:
+    """MariaDB shows a commit to others before it is on disk, and before the one who commits hears of it."""
+    arena.samples.append(sample_of(arena.backend))
+    if arena.backend.name == "mariadb":
+        arena.backend.rows("flush engine logs")
+
+
+def has_one(arena: Arena, state: str) -> bool:
+    return any(job.state == state for job in arena.jobs().values())
+
+
+def wait_for_progress(arena: Arena) -> None:
+    """Wait until jobs that had not ended by now have."""
+    before = ended(arena)
+    arena.wait(lambda: ended(arena) > before, "work to go on", seconds=RECOVERY_SECONDS)
+
+
+def ended(arena: Arena) -> int:
+    return sum(job.state in FINAL for job in arena.jobs().values())
+
+
+@pytest.mark.parametrize("seconds", [0, pytest.param(60, marks=LASTING)], ids="hangs for {}s".format)
+def test_a_database_that_hangs_stops_the_handlers_and_nothing_of_them_counts(
+    arena: Arena, server: Victim, seconds: int
+) -> None:
+    """F25: it answers nobody and refuses nobody, until the handlers are stopped or for longer."""
+    worker = arena.start_worker()
+    jobs = arena.enqueue("transfer_until_stopped", 4, seconds=2 * LEASE)
+    arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
+    until = time.monotonic() + seconds
+
+    server.pause()
+    try:  # not by the arena, which would ask the database
+        wait_until(lambda: worker.logged().count("is stopped") == len(jobs), "all to be stopped", seconds=2 * LEASE)
+        wait_until(lambda: time.monotonic() > until, "the time it hangs", seconds=seconds + 1)
+    finally:
+        server.resume()
+    arena.wait_for_end(jobs, seconds=CALL_SECONDS + RECOVERY_SECONDS)
+
+    evidence = arena.verify(grace_us=seconds * 1_000_000 + GRACE_US)
+    assert {job.state for job in evidence.jobs.values()} == {"completed"}
+    assert min(attempt for _, attempt in evidence.ledger) > 1
+    assert worker.status is None
+    pools_empty(worker)

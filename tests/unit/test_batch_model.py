@@ -1,0 +1,204 @@
+"""What batches are made of, without a database: keys, progress, and how a source becomes chunks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from stagepost import ConfigurationError, Cursor, Item, SourceMismatch
+from stagepost.client.feed import Feed, chunks_of, chunks_of_async, few, few_async
+from stagepost.model.batch import (
+    Batch,
+    BatchKind,
+    BatchState,
+    Counts,
+    OnFailed,
+    check_key,
+    new_item,
+    progress_of,
+    summary_of,
+)
+from stagepost.model.job import NewJob
+from stagepost.store.batches import Added
+
+BATCH_ID = "019a8a56-0f3e-7c44-a7d1-2b9c1d0e5a03"
+SECOND = 1_000_000
+
+
+def a_batch(**changes: Any) -> Batch:
+    facts: dict[str, Any] = {
+        "id": BATCH_ID, "key": "upload:42", "kind": BatchKind.BATCH, "state": BatchState.SEALED, "gate": None,
+        "on_failed": OnFailed.FINISH, "owner_id": None, "position": 0, "cursor_key": None, "on_complete": None,
+        "result": None, "outcome": None, "cancelled_at": None, "created_at": 10 * SECOND, "sealed_at": None,
+        "done_at": None,
+    }  # fmt: skip
+    return Batch(**(facts | changes))
+
+
+def source(number: int) -> list[Item]:
+    return [Item(f"f{at}", NewJob(id="", task_name="t", payload="{}")) for at in range(number)]
+
+
+@pytest.mark.parametrize("key", ["a", "f" * 191, "übung", "dataset:7/file 1.wav"])
+def test_a_key_may_be_any_text(key: str) -> None:
+    check_key("item key", key)
+
+
+@pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        ("", "has 0 characters: 1 to 191"),
+        ("f" * 192, "has 192 characters"),
+        (" a", "white space"),
+        ("a\n", "white space"),
+        ("a\0b", "no database keeps"),
+        ("\ud800", "no database keeps"),
+        (7, "is no text"),
+    ],
+)
+def test_a_key_that_cannot_be_kept_is_a_clear_error(key: Any, complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        check_key("item key", key)
+
+
+def test_an_item_has_no_unique_key_beside_its_own() -> None:
+    with pytest.raises(ConfigurationError, match="unique by its own key"):
+        new_item("f1", NewJob(id="", task_name="t", payload="{}", unique_key="u"))
+
+
+def test_progress_takes_its_rate_over_the_whole_life() -> None:
+    progress = progress_of(a_batch(), Counts(completed=300, failed=100, queued=600), now=50 * SECOND)
+
+    assert (progress.total, progress.fraction, progress.per_second) == (1000, 0.4, 10.0)
+    assert progress.eta == timedelta(seconds=60)
+
+
+def test_progress_takes_its_rate_since_an_earlier_look() -> None:
+    earlier = progress_of(a_batch(), Counts(completed=300, queued=700), now=50 * SECOND)
+
+    progress = progress_of(a_batch(), Counts(completed=500, queued=500), now=54 * SECOND, since=earlier)
+
+    assert (progress.per_second, progress.eta) == (50.0, timedelta(seconds=10))
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({"state": BatchState.OPEN}, Counts(completed=5, queued=5)),
+        ({}, Counts(queued=5)),
+        ({}, Counts(failed=5)),
+        ({"state": BatchState.DONE, "done_at": 20 * SECOND}, Counts(completed=5)),
+    ],
+    ids=["more may come", "nothing moved yet", "only failed are left", "done"],
+)
+def test_there_is_no_eta_if_nobody_can_know(changes: dict[str, Any], counts: Counts) -> None:
+    assert progress_of(a_batch(**changes), counts, now=50 * SECOND).eta is None
+
+
+def test_a_batch_that_is_done_has_the_rate_it_had() -> None:
+    done = a_batch(state=BatchState.DONE, done_at=20 * SECOND)
+
+    assert progress_of(done, Counts(completed=50), now=5000 * SECOND).per_second == 5.0
+    assert progress_of(done, Counts(), now=5000 * SECOND).fraction == 1.0
+
+
+def test_items_that_are_retried_make_no_negative_rate_and_an_eta_has_a_limit() -> None:
+    earlier = progress_of(a_batch(), Counts(failed=10), now=50 * SECOND)
+
+    assert progress_of(a_batch(), Counts(queued=10), now=51 * SECOND, since=earlier).per_second == 0.0
+    slow = progress_of(a_batch(), Counts(completed=1, queued=10**15), now=10**15)
+    assert slow.eta == timedelta(days=3650)
+
+
+def test_a_summary_says_how_far_a_batch_is() -> None:
+    counts = Counts(completed=498_988, failed=7, dead_letter=5, queued=1000)
+
+    assert summary_of(BatchState.SEALED, counts) == "499,000 of 500,000 done, 12 failed"
+    assert summary_of(BatchState.OPEN, Counts(queued=2)) == "0 of 2 done, more may come"
+
+
+@pytest.mark.parametrize(("number", "sizes"), [(0, []), (4, [4]), (10, [4, 4, 2])])
+def test_a_source_is_cut_into_chunks(number: int, sizes: list[int]) -> None:
+    async def asynchronous() -> AsyncIterator[Item]:
+        for item in source(number):
+            yield item
+
+    async def lengths(items: Any) -> list[int]:
+        return [len(chunk) async for chunk in chunks_of_async(items, 4)]
+
+    assert [len(chunk) for chunk in chunks_of(iter(source(number)), 4)] == sizes
+    assert asyncio.run(lengths(asynchronous())) == sizes
+    assert asyncio.run(lengths(iter(source(number)))) == sizes
+
+
+def test_more_items_than_one_transaction_should_hold_are_refused() -> None:
+    def endless() -> Iterator[Item]:
+        while True:
+            yield from source(100)
+
+    with pytest.raises(ConfigurationError, match="more than 10,000 items in one transaction"):
+        few("upload:42", endless())
+    with pytest.raises(ConfigurationError, match="more than 10,000 items in one transaction"):
+        asyncio.run(few_async("upload:42", endless()))
+    assert len(few("upload:42", source(3))) == len(asyncio.run(few_async("upload:42", source(3)))) == 3
+
+
+def test_only_items_can_be_added() -> None:
+    with pytest.raises(ConfigurationError, match=r"takes items made by `task.item\(key, …\)`; this is a NewJob"):
+        Feed(a_batch()).prepare([source(1)[0].job])  # type: ignore[list-item]
+
+
+def keys_left(feed: Feed, items: list[Item]) -> list[str | None]:
+    step = feed.next(feed.prepare(items))
+    return [] if step is None else [job.item_key for job in step[0]]
+
+
+def test_what_a_cursor_says_is_in_is_left_out() -> None:
+    feed = Feed(a_batch(position=3, cursor_key="f2"), resumes=True)
+
+    assert keys_left(feed, source(6)[:2]) == []
+    assert keys_left(feed, source(6)[2:5]) == ["f3", "f4"]
+    assert keys_left(feed, source(6)[5:]) == ["f5"]
+    feed.end()
+
+
+def test_a_resumer_skips_ahead_to_where_another_is() -> None:
+    feed = Feed(a_batch(), resumes=True)
+    assert keys_left(feed, source(8)[:2]) == ["f0", "f1"]
+
+    feed.note(Added(0, Cursor(5, "f4")))
+
+    assert keys_left(feed, source(8)[2:4]) == []
+    assert keys_left(feed, source(8)[4:6]) == ["f5"]
+
+
+def test_a_rest_begins_at_the_cursor() -> None:
+    feed = Feed(a_batch(position=3, cursor_key="f2"), position=3, resumes=True)
+
+    assert keys_left(feed, source(5)[3:]) == ["f3", "f4"]
+
+
+def test_another_source_is_not_resumed() -> None:
+    feed = Feed(a_batch(position=2, cursor_key="other"), resumes=True)
+
+    with pytest.raises(SourceMismatch, match="stopped after item 2 of its source, 'other'; here that one is 'f1'"):
+        feed.next(feed.prepare(source(3)))
+
+
+def test_a_source_that_ends_too_soon_is_not_resumed() -> None:
+    feed = Feed(a_batch(position=5, cursor_key="f4"), resumes=True)
+    assert keys_left(feed, source(3)) == []
+
+    with pytest.raises(SourceMismatch, match="the source ends before that"):
+        feed.end()
+
+
+def test_adding_goes_by_keys_and_looks_at_no_cursor() -> None:
+    feed = Feed(a_batch(position=5, cursor_key="other"))
+
+    assert keys_left(feed, source(3)) == ["f0", "f1", "f2"]
+    feed.end()
