@@ -124,7 +124,7 @@ class Arena:
         wanted = None if ids is None else set(ids)
         return [note for note in self.sink.notes(what) if wanted is None or note.job_id in wanted]
 
-    def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = 20.0) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
         """Wait for real processes, which give no signal to wait on."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -132,7 +132,7 @@ class Arena:
                 raise AssertionError(f"waited {seconds:g} s in vain for {what}; seed {self.seed}{self._report()}")
             time.sleep(0.02)
 
-    def wait_for_end(self, ids: Iterable[str] | None = None, *, seconds: float = 30.0) -> None:
+    def wait_for_end(self, ids: Iterable[str] | None = None, *, seconds: float = 60.0) -> None:
         """Wait until jobs have ended: those given, or all."""
         chosen = list(self.jobs() if ids is None else ids)
         self.wait(lambda: self.have_ended(chosen), "jobs to end", seconds=seconds)
@@ -153,7 +153,7 @@ class Arena:
                 worker.pause()
         raise AssertionError("the worker was in a transaction a hundred times")
 
-    def supervise(self, number: int, condition: Callable[[], bool], *, seconds: float = 30.0, **options: Any) -> int:
+    def supervise(self, number: int, condition: Callable[[], bool], *, seconds: float = 60.0, **options: Any) -> int:
         """Keep so many workers alive until the condition holds; returns how many died."""
         workers = [self.start_worker(**options) for _ in range(number)]
         deaths = 0

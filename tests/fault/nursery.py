@@ -63,7 +63,7 @@ class WorkerProcess:
     def terminate(self) -> None:
         self.signal(signal.SIGTERM)
 
-    def wait(self, seconds: float = 20.0) -> int:
+    def wait(self, seconds: float = 60.0) -> int:
         """Wait for its end."""
         return self._nursery.wait_for(self.pid, seconds)
 
@@ -104,7 +104,7 @@ class Nursery:
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
         with self._changed:
-            if not self._changed.wait_for(lambda: number in self._pids, 20):
+            if not self._changed.wait_for(lambda: number in self._pids, 60):
                 raise TimeoutError(f"the nursery started no worker {number}")
             worker = WorkerProcess(self._pids[number], log, self)
         self.workers.append(worker)

@@ -51,7 +51,7 @@ class Storm:
     drain_seconds: float
 
 
-BRIEF = Storm(producers=20, workers=30, life_seconds=(0.3, 1.2), drain_seconds=90)
+BRIEF = Storm(producers=20, workers=30, life_seconds=(0.3, 1.2), drain_seconds=200)
 LASTING = Storm(producers=20, workers=100, life_seconds=(1.0, 8.0), drain_seconds=1500)
 
 

@@ -37,7 +37,7 @@ def test_workers_whose_sessions_are_ended_all_the_time_lose_and_double_nothing(a
 
     with arena.sampling():
         ended = end_sessions(arena, SESSIONS_ENDED)
-        arena.wait_for_end(seconds=60)
+        arena.wait_for_end(seconds=120)
 
     arena.verify(grace_us=5_000_000)
     assert ended >= SESSIONS_ENDED

@@ -26,7 +26,7 @@ def test_counts_are_exact_at_every_moment_while_workers_are_killed(arena: Arena)
             arena.wait(lambda ended=ended: count_ended(arena) >= ended, "some jobs to end")  # type: ignore[misc]
             worker.kill()
         arena.start_worker()
-        arena.wait_for_end(ids, seconds=60)
+        arena.wait_for_end(ids, seconds=120)
         arena.wait(lambda: not arena.backend.rows("select id from stagepost_move"), "all moves to be folded")
     arena.stop_workers()
 

@@ -51,7 +51,7 @@ def test_families_end_from_below_while_workers_are_killed(arena: Arena, kills: i
         time.sleep(max(0.0, workers.pop(victim) - time.monotonic()))  # the moment is what is tried here
         victim.kill()
         assert victim.wait() == -signal.SIGKILL, victim.logged()
-    arena.wait(lambda: all_done(arena), "all families to end", seconds=60)
+    arena.wait(lambda: all_done(arena), "all families to end", seconds=120)
 
     found = members(arena)
     crashes = sum(one.crashes for one in found.values())

@@ -31,7 +31,7 @@ def test_handlers_may_fork_and_both_processes_may_use_the_database(arena: Arena)
     others = arena.enqueue("transfer", 200) + arena.enqueue("note", 200)
     worker = arena.start_worker(concurrency=4)
 
-    arena.wait_for_end(forking + others, seconds=60)
+    arena.wait_for_end(forking + others, seconds=120)
 
     evidence = arena.verify(grace_us=3_000_000)
     assert {(job.state, job.failures, job.crashes) for job in evidence.jobs.values()} == {("completed", 0, 0)}

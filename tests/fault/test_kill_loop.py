@@ -33,7 +33,7 @@ def test_kills_without_end_lose_nothing_and_double_nothing(arena: Arena, kills: 
         kill_workers(arena, kills, keep_busy)
         arena.start_worker()
         arena.start_worker()
-        arena.wait_for_end(seconds=60)
+        arena.wait_for_end(seconds=120)
 
     evidence = arena.verify(grace_us=4_000_000)
     crashes = sum(job.crashes for job in evidence.jobs.values())
@@ -51,7 +51,7 @@ def test_no_limit_is_exceeded_while_workers_are_killed(arena: Arena, kills: int)
         kill_workers(arena, kills, keep_limits_busy, queues=queues)
         arena.start_worker(queues=queues)
         arena.start_worker(queues=queues)
-        arena.wait_for_end(seconds=60)
+        arena.wait_for_end(seconds=120)
 
     evidence = arena.verify(grace_us=4_000_000)
     assert sum(job.crashes for job in evidence.jobs.values()) > kills / 4

@@ -186,7 +186,7 @@ def test_workers_that_lose_commit_replies_again_and_again_keep_the_ledger_exact(
 
         lost = lose_replies(arena, proxy, REPLIES_IN_ALL)
         proxy.pass_through()
-        arena.wait_for_end(seconds=60)
+        arena.wait_for_end(seconds=120)
 
         arena.verify(grace_us=5_000_000)
         assert lost >= REPLIES_IN_ALL

@@ -59,14 +59,14 @@ def run_killer(mutant: Mutant, folder: Path, servers: dict[str, str]) -> subproc
         env={**os.environ, **servers, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_fault_is_noticed(runs: Runs, mutant: Mutant) -> None:
-    run = runs[mutant.name].result(timeout=110)
+    run = runs[mutant.name].result(timeout=250)
 
     assert run.returncode == FAILED_TESTS, (
         f"{mutant.killer} did not fail with {mutant.name!r} planted in {mutant.file}:\n{run.stdout[-3000:]}"

@@ -113,7 +113,7 @@ def test_a_database_that_crashes_loses_nothing_and_doubles_nothing(
             arena.backend.reconnect()
             arena.samples.append(sample_of(arena.backend))
             wait_for_progress(arena)
-    arena.wait_for_end(seconds=60)
+    arena.wait_for_end(seconds=120)
 
     arena.verify(grace_us=GRACE_US)
     pools_empty(worker)

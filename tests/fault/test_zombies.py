@@ -26,7 +26,7 @@ def test_nothing_of_a_worker_that_overslept_its_lease_is_accepted(arena: Arena) 
     evidence = arena.verify(grace_us=3_000_000)
     assert {job.attempt for job in evidence.jobs.values()} == {2}
     assert {note.attempt for note in arena.notes("lease lost")} == {1}
-    assert all("lost its lease" in worker.logged() for worker in sleepers)
+    arena.wait(lambda: all("lost its lease" in worker.logged() for worker in sleepers), "each to say so")
 
 
 def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_running(arena: Arena) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 DEEPEST = 10_000
-SECONDS = 110
+SECONDS = 250
 
 STATE = "assertion violated"
 """A safety property is broken: there is a state in which it does not hold."""
