@@ -25,6 +25,10 @@ StagepostError
 │   ├── BatchClosed         it takes no more items
 │   └── SourceMismatch      the source is not the one that a producer stopped in
 ├── GateClosed              batches under a gate are unfinished
+├── TransportError          the broker
+│   ├── BrokerUnavailable   it cannot be reached, or did not answer in time
+│   └── TopologyConflict    it has a queue or exchange of that name that is made otherwise
+├── BadMessage              a message that is not what its queue is for
 ├── ScheduleNotFound
 ├── WaitTimeout             waited for something, it did not come in time
 ├── Retryable               raise it in a handler: try again later
@@ -39,9 +43,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 __all__ = [
+    "BadMessage",
     "BatchClosed",
     "BatchError",
     "BatchNotFound",
+    "BrokerUnavailable",
     "Cancelled",
     "ChildDiffers",
     "ConfigurationError",
@@ -67,6 +73,8 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "TaskError",
+    "TopologyConflict",
+    "TransportError",
     "UniqueKeyTaken",
     "UnknownTask",
     "WaitTimeout",
@@ -259,6 +267,22 @@ class RunNotFound(RunError):
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id, "there is no such run. `stagepost runs list` shows those that exist.")
+
+
+class TransportError(StagepostError):
+    """The broker refused or failed."""
+
+
+class BrokerUnavailable(TransportError):
+    """The broker cannot be reached, or did not answer in time."""
+
+
+class TopologyConflict(TransportError):
+    """The broker has a queue or exchange of this name that was declared otherwise."""
+
+
+class BadMessage(StagepostError):
+    """A message is not what its queue is for; the message says why."""
 
 
 class ScheduleNotFound(StagepostError):

@@ -46,14 +46,16 @@ class App:
         self,
         database_url: str | None = None,
         *,
+        transport: str | None = None,
         settings: Settings | None = None,
         store: Store | None = None,
         clock: Clock | None = None,
         auto_migrate: bool | None = None,
     ) -> None:
         settings = settings or Settings.load()
-        self.settings = (
-            settings if database_url is None else Settings(**{**_fields(settings), "database_url": database_url})
+        given = {"database_url": database_url, "transport": transport}
+        self.settings = Settings(
+            **{**_fields(settings), **{name: value for name, value in given.items() if value is not None}}
         )
         self.clock = clock or SystemClock()
         self.registry = Registry()

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
+from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import ConfigurationError
 
 __all__ = ["CONFIG_VARIABLE", "Settings"]
@@ -24,6 +25,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     database_url: str = "sqlite:///stagepost.db"
     """`sqlite:///file.db`, `postgresql://…` or `mysql://…`."""
+    transport: str | None = None
+    """`amqp://…` or `amqps://…`: carry queues by RabbitMQ; None leaves them with the database alone."""
+    rabbitmq: RabbitmqSettings = RabbitmqSettings()
+    """How, and which queues."""
     concurrency: int = 10
     """How many jobs one worker process runs at once."""
     prefetch: int | None = None
@@ -44,6 +49,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Listen for new jobs where the database can tell; polling goes on underneath."""
 
     def __post_init__(self) -> None:
+        if self.transport is not None and not self.transport.startswith(("amqp://", "amqps://")):
+            scheme = self.transport.partition(":")[0]
+            raise ConfigurationError(f"transport begins with {scheme!r}: give amqp://… or amqps://…, or leave it out.")
         for name in ("concurrency", "pool_size"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be 1 or more.")
@@ -76,7 +84,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if file is None and environment.get(CONFIG_VARIABLE):
             file = Path(environment[CONFIG_VARIABLE])
         values: dict[str, Any] = _from_file(file) if file is not None else {}
-        values |= _from_environment(cls, environment)
+        found = _from_environment(cls, environment)
+        values |= {**found, "rabbitmq": {**values.get("rabbitmq", {}), **found.get("rabbitmq", {})}}
         values |= {name: value for name, value in given.items() if value is not None}
         try:
             return msgspec.convert(values, type=cls, strict=False)
@@ -93,12 +102,18 @@ def _from_file(file: Path) -> dict[str, Any]:
     return dict(section)
 
 
-def _from_environment(settings: type[Settings], environment: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(
+    settings: type[msgspec.Struct], environment: Mapping[str, str], *, prefix: str = PREFIX
+) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in settings.__struct_fields__:
-        variable = PREFIX + name.upper()
-        if variable in environment:
-            values[name] = environment[variable]
+        variable = prefix + name.upper()
+        if name == "rabbitmq":
+            if nested := _from_environment(RabbitmqSettings, environment, prefix=f"{variable}_"):
+                values[name] = nested
+        elif variable in environment:
+            value = environment[variable]
+            values[name] = value.split(",") if name == "queues" else value
         elif f"{variable}_FILE" in environment:
             values[name] = _from_secret_file(f"{variable}_FILE", Path(environment[f"{variable}_FILE"]))
     return values

@@ -12,11 +12,12 @@ from importlib import import_module
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from stagepost.config.urls import masked
 from stagepost.errors import ConfigurationError, StoreUnavailable
 from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
 from stagepost.store.statement import Rows
 
-__all__ = ["Connection", "Database", "database_at", "masked"]
+__all__ = ["Connection", "Database", "database_at"]
 
 CONNECT_SECONDS = 10
 CALL_SECONDS = 60
@@ -87,14 +88,6 @@ def database_at(url: str) -> Database:
                 f"database URL {masked(url)!r}: unknown kind {scheme!r}. "
                 f"Use sqlite:///file.db, postgresql://… or mysql://…"
             )
-
-
-def masked(url: str) -> str:
-    """Hide the password of a URL."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return url.replace(f":{parts.password}@", ":***@", 1)
 
 
 @dataclass

@@ -19,6 +19,7 @@ __all__ = [
     "Renewed",
     "Rescued",
     "claim",
+    "leased",
     "next_due",
     "promote_due",
     "release_strays",
@@ -60,11 +61,15 @@ def claim(
         if (left := slots - len(rows)) > 0:
             at = {"slots": left, "priority": priority, "after": (marks or {})[priority]}
             rows += yield Statement("claim_jobs", {**facts, **at}, is_enough=len(marks or ()) == 1)
-    jobs = [
+    return sorted(leased(rows), key=lambda job: (-job.priority, job.available_at, job.id))
+
+
+def leased(rows: Rows) -> list[LeasedJob]:
+    """Build jobs from the columns that the `claim_*` statements share."""
+    return [
         LeasedJob(*(str(job_id), *facts, batch_id and str(batch_id), owned_by))
         for job_id, *facts, batch_id, owned_by in rows
     ]
-    return sorted(jobs, key=lambda job: (-job.priority, job.available_at, job.id))
 
 
 @operation

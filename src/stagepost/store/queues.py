@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from stagepost.model.rate import RateLimit, take
 from stagepost.store.counting import count_by_queue
 from stagepost.store.jobs import audit
 from stagepost.store.leases import claim
-from stagepost.store.statement import Statement, Steps, as_json, operation, query
+from stagepost.store.statement import Operation, Statement, Steps, as_json, operation, query
 
 __all__ = [
     "ALL_QUEUES",
@@ -28,6 +28,7 @@ __all__ = [
     "queue_settings",
     "resume",
     "set_limits",
+    "within_limits",
 ]
 
 ALL_QUEUES = "*"
@@ -131,6 +132,21 @@ def claim_limited(
     global_name: str = ALL_QUEUES,
 ) -> Steps[list[LeasedJob]]:
     """Lease jobs as `claim` does, but no more than the limits of the queue, and of all queues together, allow."""
+
+    def lease_some(room: int) -> Operation[list[LeasedJob]]:
+        return claim(queue_name, owner=owner, task_names=task_names, slots=room, lease=lease)
+
+    return (yield from within_limits(queue_name, slots, lease_some, global_name=global_name))
+
+
+def within_limits(
+    queue_name: str,
+    slots: int,
+    lease_some: Callable[[int], Operation[list[LeasedJob]]],
+    *,
+    global_name: str = ALL_QUEUES,
+) -> Steps[list[LeasedJob]]:
+    """Let `lease_some` lease as many jobs as the limits of the queue, and of all queues together, leave room for."""
     # Locked, in one order for all, before counting: two that count at once would both see the same room.
     rows = yield Statement("lock_queues", {"name": queue_name, "global_name": global_name})
     limits = [(_settings(*row[:-2]), *row[-2:]) for row in rows]
@@ -144,7 +160,7 @@ def claim_limited(
             slots = min(slots, take(full_at, full_at - until_full, max(0, slots), settings.rate).granted)
     if slots <= 0:
         return []
-    jobs = yield from claim(queue_name, owner=owner, task_names=task_names, slots=slots, lease=lease).start()
+    jobs = yield from lease_some(slots).start()
     for settings, full_at, until_full in limits:
         if settings.rate is not None and jobs:
             taken = take(full_at, full_at - until_full, len(jobs), settings.rate)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
+from stagepost.config.urls import masked
 from stagepost.errors import StagepostError, StoreUnavailable
-from stagepost.store.connection import Connection, Database, database_at, masked
+from stagepost.store.connection import Connection, Database, database_at
 from stagepost.store.deadline import Deadlines, Limit
 from stagepost.store.dialect import Dialect
 from stagepost.store.doorbell import Doorbell

@@ -74,7 +74,8 @@ class Claimer(Service):
     async def run_once(self) -> int:
         """Fill the free room from all queues; returns how many jobs were claimed."""
         if self._may_have_strays:
-            await self._store.run(release_strays(owner=self._owner, held=self._held()))
+            async with self._flights.claiming:
+                await self._store.run(release_strays(owner=self._owner, held=self._held()))
             self._may_have_strays = False
         await self._read_settings()
         looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._marks.values())
@@ -84,7 +85,8 @@ class Claimer(Service):
             if slots <= 0 or self.is_stopping:
                 break
             wanted += slots
-            claimed += await self._claim(self._queues[0], slots)
+            async with self._flights.claiming:
+                claimed += await self._claim(self._queues[0], slots)
             self._queues.rotate(-1)
         self.empty_passes = self.empty_passes + 1 if wanted and not claimed and looks_everywhere else 0
         self._is_full = claimed >= wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from stagepost.client.context import JobContext
@@ -56,6 +56,10 @@ class Flights:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._flights: dict[Fence, Flight] = {}
+        self.claiming = asyncio.Lock()
+        """Held from a claim until its jobs are in here: in between they look like strays."""
+        self.on_removed: Callable[[list[Flight]], None] = lambda _flights: None
+        """Called with attempts that are settled or lost."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -70,9 +74,11 @@ class Flights:
 
     def remove(self, flights: Iterable[Flight]) -> None:
         """Let go of what is settled or lost; twice does no harm."""
+        gone = list(flights)
         with self._lock:
-            for flight in flights:
+            for flight in gone:
                 self._flights.pop(flight.fence, None)
+        self.on_removed(gone)
 
     def all(self) -> list[Flight]:
         """All of them at this moment."""

@@ -16,8 +16,8 @@ from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.render import Output, Section
+from stagepost.config.urls import masked
 from stagepost.model.identity import new_id
-from stagepost.store.connection import masked
 
 __all__ = ["demo"]
 

@@ -1,4 +1,5 @@
--- Live jobs.
+-- Live jobs. `sent_at` of a queued job: when the broker took a message with its id; null until then, and again once it
+-- is claimed.
 create table stagepost_job (
     id char(36) character set ascii collate ascii_bin primary key,
     queue_name varchar(191) not null,
@@ -15,6 +16,7 @@ create table stagepost_job (
     locked_by varchar(64),
     started_at bigint,
     cancel_requested_at bigint,
+    sent_at bigint,
     unique_key varchar(191),
     limit_key varchar(191),
     limit_slots integer,
@@ -27,7 +29,9 @@ create table stagepost_job (
     updated_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
-create index stagepost_job_claim on stagepost_job (state, queue_name, priority desc, available_at, id);
+create index stagepost_job_claim on stagepost_job (state, queue_name, sent_at, priority desc, available_at, id);
+
+create index stagepost_job_sent on stagepost_job (queue_name, sent_at);
 
 create index stagepost_job_due on stagepost_job (state, available_at);
 
@@ -261,3 +265,32 @@ create table stagepost_audit (
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
 create index stagepost_audit_subject on stagepost_audit (subject, acted_at);
+
+-- Messages for the broker that are no jobs of ours to run: published in order and then deleted.
+create table stagepost_outbox (
+    id bigint auto_increment primary key,
+    routing_key varchar(191) not null,
+    message_id varchar(191) not null,
+    headers longtext not null,
+    body longtext not null,
+    created_at bigint not null
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+-- What is known of a queue at the broker: since when it is seen empty, and when something was last taken from it.
+create table stagepost_channel (
+    queue_name varchar(191) primary key,
+    empty_since bigint,
+    active_at bigint,
+    looked_at bigint
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+-- Messages that nobody can work with, taken from the broker's queue of dead letters.
+create table stagepost_dead_message (
+    id char(36) character set ascii collate ascii_bin primary key,
+    queue_name varchar(191) not null,
+    routing_key varchar(191) not null,
+    reason longtext not null,
+    headers longtext not null,
+    body longtext not null,
+    received_at bigint not null
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;

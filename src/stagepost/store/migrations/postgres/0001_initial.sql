@@ -1,4 +1,5 @@
 -- Live jobs: narrow, and full of updates, so pages keep room for new versions of their rows.
+-- `sent_at` of a queued job: when the broker took a message with its id; null until then, and again once it is claimed.
 create table stagepost_job (
     id uuid primary key,
     queue_name varchar(191) not null,
@@ -15,6 +16,7 @@ create table stagepost_job (
     locked_by varchar(64),
     started_at bigint,
     cancel_requested_at bigint,
+    sent_at bigint,
     unique_key varchar(191),
     limit_key varchar(191),
     limit_slots integer,
@@ -34,7 +36,10 @@ create table stagepost_job (
 );
 
 create index stagepost_job_claim on stagepost_job (queue_name, priority desc, available_at, id)
-where state = 'queued';
+where state = 'queued' and sent_at is null;
+
+create index stagepost_job_sent on stagepost_job (queue_name, sent_at)
+where sent_at is not null;
 
 create index stagepost_job_due on stagepost_job (available_at)
 where state in ('retrying', 'scheduled');
@@ -280,3 +285,32 @@ create table stagepost_audit (
 );
 
 create index stagepost_audit_subject on stagepost_audit (subject, acted_at);
+
+-- Messages for the broker that are no jobs of ours to run: published in order and then deleted.
+create table stagepost_outbox (
+    id bigint generated always as identity primary key,
+    routing_key varchar(191) not null,
+    message_id varchar(191) not null,
+    headers text not null,
+    body text not null,
+    created_at bigint not null
+);
+
+-- What is known of a queue at the broker: since when it is seen empty, and when something was last taken from it.
+create table stagepost_channel (
+    queue_name varchar(191) primary key,
+    empty_since bigint,
+    active_at bigint,
+    looked_at bigint
+);
+
+-- Messages that nobody can work with, taken from the broker's queue of dead letters.
+create table stagepost_dead_message (
+    id uuid primary key,
+    queue_name varchar(191) not null,
+    routing_key varchar(191) not null,
+    reason text not null,
+    headers text not null,
+    body text not null,
+    received_at bigint not null
+);

@@ -1,4 +1,5 @@
--- Live jobs.
+-- Live jobs. `sent_at` of a queued job: when the broker took a message with its id; null until then, and again once it
+-- is claimed.
 create table stagepost_job (
     id text primary key,
     queue_name text not null,
@@ -15,6 +16,7 @@ create table stagepost_job (
     locked_by text,
     started_at integer,
     cancel_requested_at integer,
+    sent_at integer,
     unique_key text,
     limit_key text,
     limit_slots integer,
@@ -28,7 +30,10 @@ create table stagepost_job (
 );
 
 create index stagepost_job_claim on stagepost_job (queue_name, priority desc, available_at, id)
-where state = 'queued';
+where state = 'queued' and sent_at is null;
+
+create index stagepost_job_sent on stagepost_job (queue_name, sent_at)
+where sent_at is not null;
 
 create index stagepost_job_due on stagepost_job (available_at)
 where state in ('retrying', 'scheduled');
@@ -270,3 +275,32 @@ create table stagepost_audit (
 );
 
 create index stagepost_audit_subject on stagepost_audit (subject, acted_at);
+
+-- Messages for the broker that are no jobs of ours to run: published in order and then deleted.
+create table stagepost_outbox (
+    id integer primary key autoincrement,
+    routing_key text not null,
+    message_id text not null,
+    headers text not null,
+    body text not null,
+    created_at integer not null
+);
+
+-- What is known of a queue at the broker: since when it is seen empty, and when something was last taken from it.
+create table stagepost_channel (
+    queue_name text primary key,
+    empty_since integer,
+    active_at integer,
+    looked_at integer
+);
+
+-- Messages that nobody can work with, taken from the broker's queue of dead letters.
+create table stagepost_dead_message (
+    id text primary key,
+    queue_name text not null,
+    routing_key text not null,
+    reason text not null,
+    headers text not null,
+    body text not null,
+    received_at integer not null
+);

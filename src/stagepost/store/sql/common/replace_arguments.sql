@@ -9,6 +9,7 @@ set payload = :payload,
     context = :context,
     state = case when :delay_us > 0 then 'scheduled' else state end,
     available_at = case when :delay_us > 0 then :now + :delay_us else available_at end,
+    sent_at = null,
     updated_at = :now
 where id = :id
   and state in ('blocked', 'queued', 'retrying', 'scheduled')

@@ -6,6 +6,7 @@ select
 from stagepost_job force index (stagepost_job_claim)
 where state = 'queued'
   and queue_name = :queue_name
+  and sent_at is null
   [[and priority = :priority and available_at >= :after]]
   and json_contains(:task_names, json_quote(task_name))
   and not exists (select 1 from stagepost_queue where name = :queue_name and paused_at is not null)

@@ -4,6 +4,7 @@ with picked as (
     from stagepost_job
     where state = 'queued'
       and queue_name = :queue_name
+      and sent_at is null
       [[and priority = :priority and available_at >= :after]]
       and task_name in (select json_array_elements_text(:task_names::text::json))
       and not exists (select 1 from stagepost_queue where name = :queue_name and paused_at is not null)

@@ -10,6 +10,7 @@ set payload = :payload::text::json,
     context = :context::text::json,
     state = case when :delay_us::bigint > 0 then 'scheduled' else state end,
     available_at = case when :delay_us::bigint > 0 then :now + :delay_us else available_at end,
+    sent_at = null,
     updated_at = :now
 where id = :id
   and state in ('blocked', 'queued', 'retrying', 'scheduled')

@@ -12,6 +12,7 @@ where id in (
     from stagepost_job
     where state = 'queued'
       and queue_name = :queue_name
+      and sent_at is null
       [[and priority = :priority and available_at >= :after]]
       and task_name in (select value from json_each(:task_names))
       and not exists (select 1 from stagepost_queue where name = :queue_name and paused_at is not null)

@@ -1,0 +1,111 @@
+"""How queues are carried by RabbitMQ: which, under which names, and with which limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from stagepost.errors import ConfigurationError
+
+__all__ = ["QueueSettings", "RabbitmqSettings"]
+
+NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,180}")
+NOT_NEGATIVE = ("prefetch", "message_ttl", "max_length")
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What differs for one queue; what is left out is as for all."""
+
+    name: str | None = None
+    """Its name at the broker, and its routing key; `<prefix>.<queue>` unless given."""
+    prefetch: int | None = None
+    message_ttl: float | None = None
+    max_length: int | None = None
+
+
+class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How Stagepost uses a broker. Durations are seconds."""
+
+    queues: list[str] | None = None
+    """Which queues it carries; all, unless some are named. The others stay with the database alone."""
+    prefix: str = "task"
+    """What the names at the broker begin with: several apps can share one."""
+    exchange: str | None = None
+    """A topic exchange; `<prefix>_exchange` unless given."""
+    queue_type: Literal["quorum", "classic"] = "quorum"
+    """`quorum` survives the loss of a node; `classic` is for brokers without it."""
+    declare: bool = True
+    """Make exchange and queues where they are missing. Otherwise somebody runs `stagepost rabbitmq apply`."""
+    prefetch: int = 1
+    """How many messages of a queue one worker process has at once, those that it works on included."""
+    message_ttl: float | None = None
+    """How long a message waits in its queue before it becomes a dead letter; as long as it takes, unless given."""
+    max_length: int | None = None
+    """How many messages a queue holds; the rest waits in the database."""
+    confirm_timeout: float = 10.0
+    """How long the broker may take to confirm what was published; what it does not confirm is published again."""
+    unroutable_timeout: float = 60.0
+    """How long a message may have nowhere to go before its job fails."""
+    lost_after: float = 15.0
+    """How long a queue must be empty, and nothing taken from it, before a message that should be there is lost."""
+    quiet_time: float = 600.0
+    """The same for a queue whose length the broker does not tell."""
+    queue: dict[str, QueueSettings] = {}
+    """What differs for some queues."""
+
+    def __post_init__(self) -> None:
+        for what, name in (("prefix", self.prefix), ("exchange", self.exchange_name)):
+            if not NAME.fullmatch(name):
+                raise ConfigurationError(f"rabbitmq {what} {name!r}: give letters, digits, and any of _.:- instead.")
+        for scope, settings in {"": self, **self.queue}.items():
+            for field in NOT_NEGATIVE:
+                value = getattr(settings, field)
+                if value is not None and value < (1 if field != "prefetch" else 0):
+                    where = f"rabbitmq.queue.{scope}.{field}" if scope else f"rabbitmq.{field}"
+                    raise ConfigurationError(f"{where} is {value}: it must be more.")
+        for field in ("confirm_timeout", "unroutable_timeout", "lost_after", "quiet_time"):
+            if getattr(self, field) <= 0:
+                raise ConfigurationError(f"rabbitmq.{field} is {getattr(self, field)}: it must be more than 0 seconds.")
+
+    @property
+    def exchange_name(self) -> str:
+        """The exchange that everything is published to."""
+        return self.exchange or f"{self.prefix}_exchange"
+
+    @property
+    def dead_letters(self) -> str:
+        """The queue of dead letters, and its routing key."""
+        return f"{self.prefix}.dlq"
+
+    @property
+    def answers(self) -> str:
+        """The queue that foreign programs answer to, and its routing key."""
+        return f"{self.prefix}.results"
+
+    def carries(self, queue: str) -> bool:
+        """Whether a queue's jobs go through the broker."""
+        return self.queues is None or queue in self.queues
+
+    def carried(self, queues: Iterable[str]) -> list[str]:
+        """Those of some queues that go through the broker."""
+        return [queue for queue in queues if self.carries(queue)]
+
+    def routing_key(self, queue: str) -> str:
+        """A queue's name at the broker."""
+        return self.of(queue).name or f"{self.prefix}.{queue}"
+
+    def of(self, queue: str) -> QueueSettings:
+        """What holds for one queue, with nothing left out but what is unlimited."""
+        own = self.queue.get(queue, NOTHING)
+        return QueueSettings(
+            name=own.name,
+            prefetch=self.prefetch if own.prefetch is None else own.prefetch,
+            message_ttl=self.message_ttl if own.message_ttl is None else own.message_ttl,
+            max_length=self.max_length if own.max_length is None else own.max_length,
+        )
+
+
+NOTHING = QueueSettings()

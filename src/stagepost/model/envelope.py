@@ -1,0 +1,153 @@
+"""The JSON that travels through a broker: requests to run a job, answers of foreign programs, and dead letters.
+
+What is written here is a contract with programs in other languages. Readers pass over fields they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from stagepost.errors import BadMessage
+from stagepost.model.context import TraceContext
+from stagepost.model.job import to_datetime
+
+__all__ = [
+    "Answer",
+    "DeadLetter",
+    "Envelope",
+    "Message",
+    "decode_answer",
+    "decode_envelope",
+    "message_id_of",
+    "request_for",
+    "utc_text",
+]
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Larger messages are not even read."""
+SHOWN_CHARACTERS = 200
+
+T = TypeVar("T")
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """Something to publish: persistent, JSON, to one routing key."""
+
+    routing_key: str
+    body: bytes
+    message_id: str
+    correlation_id: str | None = None
+    headers: Mapping[str, Any] = {}
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to run one attempt of a job."""
+
+    task_id: UUID
+    """The job."""
+    step: str
+    """Its task."""
+    attempt: int
+    """From 1; an answer must name the same."""
+    trace_id: str
+    created_at: str
+    """When the job was enqueued: UTC, with a Z."""
+    payload: msgspec.Raw
+    """Its arguments, by name."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a foreign program has to say of a request."""
+
+    task_id: UUID
+    attempt: int
+    status: Literal["completed", "failed", "progress"]
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    """Of a completed request."""
+    error: str | None = None
+    """Of a failed one: what happened, for people to read."""
+    retryable: bool = True
+    """Whether trying a failed one again can help."""
+    progress: msgspec.Raw | None = None
+    """How far it is; anything."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """What is published when a request has failed for good."""
+
+    original_message: msgspec.Raw
+    failed_at: str
+    failure_reason: str
+    attempt: int
+
+
+def request_for(
+    *,
+    routing_key: str,
+    job_id: str,
+    task_name: str,
+    attempt: int,
+    created_at: int,
+    payload: str,
+    context: str | None,
+) -> Message:
+    """Make the message that asks for one attempt of a job."""
+    trace = TraceContext.decode(context)
+    submitted_at = utc_text(created_at)
+    trace_id = trace.trace_id or job_id
+    body = msgspec.json.encode(
+        {
+            "task_id": job_id,
+            "step": task_name,
+            "attempt": attempt,
+            "trace_id": trace_id,
+            "created_at": submitted_at,
+            "payload": msgspec.Raw(payload.encode()),
+        }
+    )
+    headers = {"taskId": job_id, "taskType": task_name, "submittedAt": submitted_at, "attempt": attempt}
+    if trace.user_id is not None:
+        headers["userId"] = trace.user_id
+    return Message(routing_key, body, message_id_of(job_id, attempt), trace.correlation_id or trace_id, headers)
+
+
+def message_id_of(job_id: str, attempt: int) -> str:
+    """Name the request for one attempt, the same however often it is published."""
+    return f"{job_id}.{attempt}"
+
+
+def decode_envelope(body: bytes) -> Envelope:
+    """Read a request; what cannot be one is a `BadMessage` that says why."""
+    envelope = _decode(body, Envelope)
+    if envelope.attempt < 1:
+        raise BadMessage(f"attempt is {envelope.attempt}: attempts are counted from 1")
+    return envelope
+
+
+def decode_answer(body: bytes) -> Answer:
+    """Read an answer; what cannot be one is a `BadMessage` that says why."""
+    return _decode(body, Answer)
+
+
+def utc_text(instant: int) -> str:
+    """Write an instant, in microseconds since 1970, as UTC with a Z."""
+    return _z(to_datetime(instant))
+
+
+def _z(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
+    if len(body) > MOST_BYTES:
+        raise BadMessage(f"{len(body):,} bytes: {MOST_BYTES:,} are possible")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        shown = body[:SHOWN_CHARACTERS].decode(errors="replace")
+        raise BadMessage(f"{error or type(error).__name__}; it begins with {shown!r}") from error

@@ -1,0 +1,197 @@
+"""Operations on jobs that a broker brings to workers: what is to be sent, what was sent, what a delivery may start.
+
+A queued job whose `sent_at` is null is to be sent; the row itself is the outbox. Marked as sent it waits for a worker
+that takes its message and claims it by id and attempt. Whatever queues a job again leaves `sent_at` null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from stagepost.model.job import LeasedJob, microseconds
+from stagepost.model.lifecycle import JobState
+from stagepost.store.counting import record_moves
+from stagepost.store.leases import Fence, leased
+from stagepost.store.queues import within_limits
+from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
+
+__all__ = [
+    "Channel",
+    "Sent",
+    "Taken",
+    "Unsent",
+    "look_at",
+    "mark_sent",
+    "note_active",
+    "put_back",
+    "sent_jobs",
+    "sent_queues",
+    "take_delivered",
+    "unsent",
+]
+
+UNKNOWN_TASK_DELAY = timedelta(seconds=5)
+"""How long a job waits in the store when it came to a worker that does not know its task."""
+
+
+class Unsent(msgspec.Struct, frozen=True, gc=False):
+    """A job whose message is to be published."""
+
+    id: str
+    task_name: str
+    attempt: int
+    """The number that its next attempt will have."""
+    created_at: int
+    payload: str
+    context: str | None
+
+
+@query
+def unsent(queue_name: str, *, most: int) -> Steps[list[Unsent]]:
+    """List queued jobs of a queue that no message was sent for, in the order in which they are to run."""
+    rows = yield Statement("unsent_jobs", {"queue_name": queue_name, "most": most})
+    return [Unsent(str(job_id), *facts) for job_id, *facts in rows]
+
+
+@operation
+def mark_sent(sent: Sequence[Fence]) -> Steps[int]:
+    """Note that the broker has messages for these jobs and attempts; those that were claimed meanwhile stay so."""
+    rows = yield Statement("mark_sent", {"sent": _fences(sent)}, is_enough=True)
+    return len(rows)
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What became of deliveries."""
+
+    jobs: list[LeasedJob]
+    put_back: list[str] = []
+    """Jobs that may not start now; they are sent again when they may."""
+    unknown: list[str] = []
+    """Jobs that are not there, never were or have ended long ago."""
+    stale: list[str] = []
+    """Jobs that run, or wait for something else than this message."""
+
+
+@operation
+def take_delivered(
+    queue_name: str,
+    deliveries: Sequence[Fence],
+    *,
+    owner: str,
+    task_names: Sequence[str],
+    lease: timedelta,
+    is_limited: bool = False,
+) -> Steps[Taken]:
+    """Lease the jobs that messages named, by id and attempt; what cannot be leased needs no message any more.
+
+    A message may come twice, late, or for a job that has ended: then there is nothing to lease. A job that may not
+    start now, because its queue is paused or at its limit or its task is unknown here, goes back to be sent later.
+    """
+    facts = {
+        "queue_name": queue_name,
+        "deliveries": _fences(deliveries),
+        "owner": owner,
+        "task_names": as_json(task_names),
+        "lease_us": microseconds(lease),
+    }
+
+    @operation
+    def lease_some(room: int) -> Steps[list[LeasedJob]]:
+        rows = yield Statement("claim_delivered", {**facts, "slots": room}, is_enough=not is_limited)
+        return leased(rows)
+
+    slots = len(deliveries)
+    if is_limited:
+        jobs = yield from within_limits(queue_name, slots, lease_some)
+    else:
+        jobs = yield from lease_some(slots).start()
+    started = {job.id for job in jobs}
+    rest = {job_id: attempt for job_id, attempt in deliveries if job_id not in started}
+    if not rest:
+        return Taken(jobs)
+    rows = yield Statement("find_delivered", {"ids": as_json(sorted(rest))})
+    waiting = {
+        str(job_id): task_name
+        for job_id, state, attempts, task_name in rows
+        if state == JobState.QUEUED and attempts == rest[str(job_id)] - 1
+    }
+    known = {job_id for job_id, task_name in waiting.items() if task_name in task_names}
+    yield from _put_back(sorted(known), delay_us=0)
+    yield from _put_back(sorted(waiting.keys() - known), delay_us=microseconds(UNKNOWN_TASK_DELAY))
+    found = {str(row[0]) for row in rows}
+    return Taken(
+        jobs,
+        put_back=sorted(waiting),
+        unknown=sorted(rest.keys() - found),
+        stale=sorted(found - waiting.keys()),
+    )
+
+
+@operation
+def put_back(ids: Sequence[str]) -> Steps[list[str]]:
+    """Send jobs anew that wait for a message which will not come; those that were claimed meanwhile are left alone."""
+    rows = yield from _put_back(sorted(ids), delay_us=0)
+    return [str(row[0]) for row in rows]
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False):
+    """A job whose message is on its way."""
+
+    id: str
+    attempt: int
+    age_us: int
+    """For how long."""
+
+
+@query
+def sent_jobs(queue_name: str, *, older: timedelta, most: int) -> Steps[list[Sent]]:
+    """List jobs that wait longer than that for somebody to take their message, the oldest first."""
+    rows = yield Statement("sent_jobs", {"queue_name": queue_name, "older_us": microseconds(older), "most": most})
+    return [Sent(str(job_id), attempt, age_us) for job_id, attempt, age_us in rows]
+
+
+@query
+def sent_queues() -> Steps[list[str]]:
+    """Name the queues that have jobs whose message was sent."""
+    rows = yield Statement("sent_queues")
+    return sorted(row[0] for row in rows)
+
+
+class Channel(msgspec.Struct, frozen=True):
+    """What is known of a queue at the broker, as durations in microseconds; None is not known, or never."""
+
+    empty_for_us: int | None = None
+    idle_for_us: int | None = None
+    looked_for_us: int | None = None
+
+
+@operation
+def note_active(queue_name: str) -> Steps[None]:
+    """Note that somebody took a message from a queue, or answered one."""
+    yield Statement("add_channel", {"queue_name": queue_name})
+    yield Statement("note_active", {"queue_name": queue_name})
+
+
+@operation
+def look_at(queue_name: str, *, is_empty: bool) -> Steps[Channel]:
+    """Note whether a queue has messages that nobody took yet; returns since when it had none."""
+    yield Statement("add_channel", {"queue_name": queue_name})
+    yield Statement("note_empty", {"queue_name": queue_name, "is_empty": int(is_empty)})
+    [row] = yield Statement("read_channel", {"queue_name": queue_name})
+    return Channel(*row)
+
+
+def _put_back(ids: Sequence[str], *, delay_us: int) -> Steps[Rows]:
+    if not ids:
+        return []
+    rows = yield Statement("put_back_jobs", {"ids": as_json(ids), "delay_us": delay_us})
+    yield from record_moves((queue_name, batch_id, JobState.QUEUED, state) for _, queue_name, batch_id, state in rows)
+    return rows
+
+
+def _fences(fences: Sequence[Fence]) -> str:
+    # Sorted: two that lock the same rows in opposite order would deadlock.
+    return as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(fences)])

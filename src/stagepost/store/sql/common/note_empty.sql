@@ -1,0 +1,4 @@
+update stagepost_channel
+set empty_since = case when :is_empty = 0 then null else coalesce(empty_since, :now) end,
+    looked_at = :now
+where queue_name = :queue_name

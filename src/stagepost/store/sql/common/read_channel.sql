@@ -1,0 +1,3 @@
+select :now - empty_since, :now - active_at, :now - looked_at
+from stagepost_channel
+where queue_name = :queue_name

@@ -1,0 +1,4 @@
+-- Differs: the way to leave a row that exists alone.
+insert into stagepost_channel (queue_name)
+values (:queue_name)
+on duplicate key update queue_name = stagepost_channel.queue_name

@@ -1,0 +1,9 @@
+-- Differs: json is read as text.
+select id, task_name, attempts + 1, created_at, payload::text, context::text
+from stagepost_job
+where state = 'queued'
+  and queue_name = :queue_name
+  and sent_at is null
+  and not exists (select 1 from stagepost_queue where name in (:queue_name, '*') and paused_at is not null)
+order by priority desc, available_at, id
+limit :most

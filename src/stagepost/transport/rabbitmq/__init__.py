@@ -1,0 +1,1 @@
+"""RabbitMQ: brings the ids of jobs to workers, requests to foreign programs and their answers back."""

@@ -1,0 +1,66 @@
+"""A broker's URL, as the driver takes it."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from stagepost.config.urls import masked
+from stagepost.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pika
+
+__all__ = ["driver", "parameters_of"]
+
+CONNECT_SECONDS = 10.0
+HEARTBEAT_SECONDS = 30
+"""A peer that is silent for two of these is gone."""
+PORTS = {"amqp": 5672, "amqps": 5671}
+KNOWN = ("cafile", "certfile", "keyfile", "heartbeat")
+
+
+def driver() -> Any:
+    """Import the driver, which is an extra."""
+    try:
+        import pika  # noqa: PLC0415 - only those who use a broker need it
+    except ImportError:
+        raise ConfigurationError(
+            "transport needs the package pika. Install it with: pip install 'stagepost[rabbitmq]'"
+        ) from None
+    return pika
+
+
+def parameters_of(url: str) -> pika.ConnectionParameters:
+    """Turn amqp[s]://user:password@host:port/vhost into parameters with deadlines; TLS checks the server's name.
+
+    `?cafile=`, `?certfile=` and `?keyfile=` name files for TLS, `?heartbeat=` seconds.
+    """
+    pika = driver()
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    if unknown := sorted(options.keys() - set(KNOWN)):
+        raise ConfigurationError(f"transport {masked(url)}: unknown option {unknown[0]!r}. Known: {', '.join(KNOWN)}.")
+    host = parts.hostname or "localhost"
+    user = unquote(parts.username or "guest")
+    return pika.ConnectionParameters(
+        host=host,
+        port=parts.port or PORTS[parts.scheme],
+        virtual_host=unquote(parts.path[1:]) or "/",
+        credentials=pika.PlainCredentials(user, unquote(parts.password or "guest"), erase_on_connect=False),
+        ssl_options=pika.SSLOptions(_tls(options), host) if parts.scheme == "amqps" else None,
+        heartbeat=int(options.get("heartbeat", HEARTBEAT_SECONDS)),
+        connection_attempts=1,
+        socket_timeout=CONNECT_SECONDS,
+        stack_timeout=CONNECT_SECONDS,
+        blocked_connection_timeout=None,
+        client_properties={"connection_name": "stagepost", "product": "Stagepost"},
+    )
+
+
+def _tls(options: dict[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=options.get("cafile"))
+    if "certfile" in options:
+        context.load_cert_chain(options["certfile"], options.get("keyfile"))
+    return context

@@ -1,0 +1,92 @@
+"""Looks at a broker and prepares it, on a connection that is opened for that: slow, rare and simple."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from stagepost.config.urls import masked
+from stagepost.errors import BrokerUnavailable, TopologyConflict, TransportError
+from stagepost.transport.rabbitmq.address import driver, parameters_of
+from stagepost.transport.rabbitmq.topology import QueuePlan, Topology
+
+__all__ = ["Depth", "apply", "depths", "unavailable"]
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """How a queue stands at the broker."""
+
+    ready: int
+    """Messages that nobody has taken."""
+    consumers: int
+
+
+def apply(url: str, topology: Topology) -> None:
+    """Make what is missing; what is there already and made otherwise is a `TopologyConflict` that says how."""
+    with _channel(url) as channel:
+        try:
+            channel.exchange_declare(topology.exchange, exchange_type="topic", durable=True)
+            for plan in topology.queues:
+                channel.queue_declare(plan.name, durable=True, arguments=dict(plan.arguments))
+                channel.queue_bind(plan.name, topology.exchange, routing_key=plan.name)
+        except driver().exceptions.ChannelClosedByBroker as error:
+            raise _refused(error, url) from error
+
+
+def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
+    """Ask how many messages wait in queues; None for one that is not there, or may not be looked at."""
+    found: dict[str, Depth | None] = {}
+    left = list(plans)
+    while left:
+        with _channel(url) as channel, contextlib.suppress(driver().exceptions.ChannelClosedByBroker):
+            while left:
+                plan = left.pop(0)
+                found[plan.name] = None
+                answer = channel.queue_declare(plan.name, passive=True).method  # closes the channel if it is missing
+                found[plan.name] = Depth(answer.message_count, answer.consumer_count)
+    return found
+
+
+def unavailable(url: str, error: BaseException) -> BrokerUnavailable:
+    """Say that, and why, the broker cannot be used."""
+    reason = getattr(error, "reply_text", None) or str(error) or type(error).__name__
+    return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {reason}")
+
+
+@contextlib.contextmanager
+def _channel(url: str) -> Iterator[Any]:
+    """Open a connection and a channel for the body."""
+    pika = driver()
+    try:
+        connection = pika.BlockingConnection(parameters_of(url))
+    except (pika.exceptions.AMQPError, OSError) as error:
+        raise unavailable(url, error) from error
+    try:
+        yield connection.channel()
+    except pika.exceptions.ChannelClosedByBroker:
+        raise
+    except (pika.exceptions.AMQPError, OSError) as error:
+        raise unavailable(url, error) from error
+    finally:
+        with contextlib.suppress(Exception):  # it may be gone already
+            connection.close()
+
+
+def _refused(error: Any, url: str) -> TransportError:
+    text = error.reply_text
+    match error.reply_code:
+        case 406:
+            return TopologyConflict(
+                f"RabbitMQ at {masked(url)}: {text}. It was declared otherwise before. Change the settings to what it "
+                f"is, give it another name or prefix, or drain and delete it, and then run `stagepost rabbitmq apply`."
+            )
+        case 403:
+            return TransportError(
+                f"RabbitMQ at {masked(url)}: {text}. Let somebody who may run `stagepost rabbitmq apply`, and set "
+                f"`declare = false` in [rabbitmq]."
+            )
+        case _:
+            return TransportError(f"RabbitMQ at {masked(url)}: {text}")

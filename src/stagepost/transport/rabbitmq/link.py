@@ -1,0 +1,123 @@
+"""The one shape of every thread that talks to a broker: prepare it, connect, work, and again when that breaks off."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from stagepost.config.urls import masked
+from stagepost.errors import TransportError
+from stagepost.transport.rabbitmq.address import driver, parameters_of
+from stagepost.transport.rabbitmq.admin import unavailable
+
+__all__ = ["Link"]
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 5.0
+STOP_SECONDS = 5.0
+
+
+class Link(ABC):
+    """A connection kept open by a daemon thread, whose loop does all that happens on it."""
+
+    def __init__(self, url: str, *, name: str, prepare: Callable[[], None] = lambda: None) -> None:
+        self._url = url
+        self._prepare = prepare
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._stopping = threading.Event()
+        self._connection: Any = None
+        self._failures = 0
+        self.trouble: str | None = "not connected yet"
+        """Why nothing goes through at the moment; None while it does."""
+
+    def start(self) -> None:
+        """Connect in a thread; returns at once, whatever the broker does."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the connection and wait a moment for the thread to end."""
+        self._stopping.set()
+        self._later(self._close)
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    @abstractmethod
+    def _opened(self, connection: Any) -> None:
+        """Begin to work, in the link's thread."""
+
+    @abstractmethod
+    def _lost(self) -> None:
+        """Give up what was under way, in the link's thread: the connection is gone."""
+
+    def _later(self, function: Callable[[], None]) -> bool:
+        """Call something in the link's thread, from any thread; says whether there is one to do it."""
+        connection = self._connection
+        if connection is None:
+            return False
+        try:
+            connection.ioloop.add_callback_threadsafe(function)
+        except Exception:  # noqa: BLE001 - its loop has ended in between
+            return False
+        return True
+
+    def _works(self) -> None:
+        """Note that the link does what it is for."""
+        if self._failures:
+            log.info("%s: RabbitMQ at %s is back", self._thread.name, masked(self._url))
+        self.trouble, self._failures = None, 0
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            try:
+                self._prepare()
+                self._live()
+                reason = self.trouble or "the connection was closed"
+            except TransportError as error:
+                reason = str(error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the database has the jobs and we try again
+                reason = str(unavailable(self._url, error))
+            self._failures += 1
+            self.trouble = reason
+            if self._failures == 1 and not self._stopping.is_set():
+                log.warning("%s: %s. Connecting again; jobs wait in the database meanwhile.", self._thread.name, reason)
+            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
+
+    def _live(self) -> None:
+        """Live with one connection until it ends."""
+        connection = driver().SelectConnection(
+            parameters_of(self._url),
+            on_open_callback=self._opened,
+            on_open_error_callback=self._ended,
+            on_close_callback=self._ended,
+        )
+        self._connection = connection
+        try:
+            if not self._stopping.is_set():
+                connection.ioloop.start()
+        finally:
+            self._connection = None
+            self._lost()
+            with contextlib.suppress(Exception):
+                connection.ioloop.close()
+
+    def _ended(self, connection: Any, error: object) -> None:
+        self.trouble = str(unavailable(self._url, error if isinstance(error, BaseException) else Exception(error)))
+        connection.ioloop.stop()
+
+    def _close(self) -> None:
+        connection = self._connection
+        if connection is not None and not (connection.is_closing or connection.is_closed):
+            connection.close()
+
+    def _break_off(self, reason: str) -> None:
+        """Close the connection because it is of no use any more; another one is tried."""
+        self.trouble = reason
+        log.warning("%s: %s", self._thread.name, reason)
+        self._close()

@@ -1,0 +1,163 @@
+"""Publishes messages and says of each whether the broker has it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from enum import StrEnum
+from typing import Any
+
+from stagepost.model.envelope import Message
+from stagepost.transport.rabbitmq.address import driver
+from stagepost.transport.rabbitmq.link import Link
+
+__all__ = ["Publisher", "Verdict"]
+
+log = logging.getLogger(__name__)
+
+PERSISTENT = 2
+
+
+class Verdict(StrEnum):
+    """What became of a message."""
+
+    CONFIRMED = "confirmed"
+    """The broker has it, on disk."""
+    RETURNED = "returned"
+    """No queue is bound for it."""
+    REFUSED = "refused"
+    """The broker would not take it: its queue is full."""
+    UNKNOWN = "unknown"
+    """No answer came in time: it may be there or not."""
+
+
+class Batch:
+    """Messages on their way, and what is known of them so far."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = messages
+        self.verdicts: list[Verdict | None] = [None] * len(messages)
+        self.places = {message.message_id: place for place, message in enumerate(messages)}
+        self.left = len(messages)
+        self.future: Future[list[Verdict]] = Future()
+
+    def decide(self, place: int, verdict: Verdict) -> None:
+        """Note a verdict; a message that was returned is confirmed afterwards, which changes nothing."""
+        if self.verdicts[place] is None:
+            self.verdicts[place] = verdict
+
+    def settle(self, place: int, verdict: Verdict) -> None:
+        """Note the last word on a message."""
+        self.decide(place, verdict)
+        self.left -= 1
+        if not self.left:
+            self.finish()
+
+    def finish(self) -> None:
+        """Give what is known to whoever waits."""
+        if not self.future.done():
+            self.future.set_result([verdict or Verdict.UNKNOWN for verdict in self.verdicts])
+
+
+class Publisher(Link):
+    """Publishes persistent messages with `mandatory` and confirms, many in flight."""
+
+    def __init__(self, url: str, *, exchange: str, timeout: float, prepare: Callable[[], None] = lambda: None) -> None:
+        super().__init__(url, name="stagepost-publish", prepare=prepare)
+        self._exchange = exchange
+        self._timeout = timeout
+        self._channel: Any = None
+        self._tag = 0
+        self._pending: dict[int, tuple[Batch, int]] = {}
+        self._batch: Batch | None = None
+        self.is_blocked = False
+        """The broker takes no messages at the moment: it is short of memory or disk."""
+
+    def publish(self, messages: Sequence[Message]) -> Future[list[Verdict]]:
+        """Publish messages in their order; the future has a verdict for each, no later than the deadline.
+
+        One batch at a time. What was not confirmed may have arrived all the same.
+        """
+        batch = Batch(messages)
+        if not messages or not self._later(lambda: self._send(batch)):
+            batch.finish()
+        return batch.future
+
+    def _opened(self, connection: Any) -> None:
+        connection.add_on_connection_blocked_callback(self._blocked)
+        connection.add_on_connection_unblocked_callback(self._unblocked)
+        connection.channel(on_open_callback=self._channel_opened)
+
+    def _channel_opened(self, channel: Any) -> None:
+        channel.add_on_close_callback(self._channel_closed)
+        channel.add_on_return_callback(self._returned)
+        channel.confirm_delivery(self._confirmed, callback=lambda _: self._ready(channel))
+
+    def _ready(self, channel: Any) -> None:
+        self._channel, self._tag = channel, 0
+        self._works()
+
+    def _channel_closed(self, channel: Any, reason: object) -> None:
+        self._channel = None
+        if not self._stopping.is_set() and not channel.connection.is_closing:
+            self._break_off(f"the channel was closed: {reason}")
+
+    def _lost(self) -> None:
+        self._channel, self.is_blocked = None, False
+        batch, self._batch = self._batch, None
+        self._pending.clear()
+        if batch is not None:
+            batch.finish()
+
+    def _send(self, batch: Batch) -> None:
+        if self._channel is None or self.is_blocked:
+            batch.finish()
+            return
+        self._batch = batch
+        properties = driver().BasicProperties
+        for place, message in enumerate(batch.messages):
+            self._tag += 1
+            self._pending[self._tag] = batch, place
+            self._channel.basic_publish(
+                self._exchange,
+                message.routing_key,
+                message.body,
+                properties(
+                    content_type="application/json",
+                    delivery_mode=PERSISTENT,
+                    message_id=message.message_id,
+                    correlation_id=message.correlation_id,
+                    headers=dict(message.headers),
+                ),
+                mandatory=True,
+            )
+        self._connection.ioloop.call_later(self._timeout, lambda: self._give_up(batch))
+
+    def _confirmed(self, frame: Any) -> None:
+        method = frame.method
+        verdict = Verdict.CONFIRMED if type(method).__name__ == "Ack" else Verdict.REFUSED
+        tag = method.delivery_tag
+        tags = [known for known in self._pending if known <= tag] if method.multiple else [tag]
+        for known in tags:
+            if (found := self._pending.pop(known, None)) is not None:
+                found[0].settle(found[1], verdict)
+
+    def _returned(self, _channel: Any, _method: Any, properties: Any, _body: bytes) -> None:
+        batch = self._batch
+        if batch is not None and (place := batch.places.get(properties.message_id)) is not None:
+            batch.decide(place, Verdict.RETURNED)  # its confirm follows
+
+    def _give_up(self, batch: Batch) -> None:
+        if not batch.future.done():
+            batch.finish()
+            self._break_off(f"{batch.left} of {len(batch.messages)} messages were not confirmed in {self._timeout:g} s")
+
+    def _blocked(self, _connection: Any, frame: Any) -> None:
+        self.is_blocked = True
+        self.trouble = f"the broker takes no messages: {getattr(frame.method, 'reason', 'it is blocked')}"
+        log.warning("%s; jobs wait in the database meanwhile", self.trouble)
+
+    def _unblocked(self, _connection: Any, _frame: Any) -> None:
+        self.is_blocked, self.trouble = False, None
+        log.info("the broker takes messages again")

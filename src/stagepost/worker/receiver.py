@@ -1,0 +1,178 @@
+"""Turns messages into leases: the claimer of queues that a broker carries."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from stagepost.clock import Clock
+from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.errors import BadMessage
+from stagepost.model.envelope import decode_envelope
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.leases import Fence, release_strays
+from stagepost.store.queues import ALL_QUEUES, queue_settings
+from stagepost.store.sending import Taken, note_active, take_delivered
+from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
+from stagepost.upkeep.service import Service
+from stagepost.worker.flights import Flight, Flights
+
+__all__ = ["Receiver"]
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 500
+ACTIVE_SECONDS = 1.0
+SETTINGS_SECONDS = 1.0
+
+
+class Receiver(Service):
+    """Claims the jobs that messages name, and acknowledges a message once its attempt is settled or is nobody's.
+
+    A message that comes twice, late or for a job that has ended is acknowledged and counted: the row decides.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        flights: Flights,
+        *,
+        url: str,
+        settings: RabbitmqSettings,
+        queues: Sequence[str],
+        task_names: Sequence[str],
+        owner: str,
+        lease: timedelta,
+        start: Callable[[list[Flight]], None],
+        clock: Clock,
+        prepare: Callable[[], None],
+    ) -> None:
+        super().__init__(interval=SETTINGS_SECONDS)
+        self.needless = 0
+        """Messages that named nothing to run: duplicates, stale ones, strangers."""
+        self._store = store
+        self._flights = flights
+        self._names = {settings.routing_key(queue): queue for queue in queues}
+        self._task_names = tuple(task_names)
+        self._owner = owner
+        self._lease = lease
+        self._start = start
+        self._clock = clock
+        self._undone: list[Delivery] = []
+        self._held: dict[Fence, list[Delivery]] = {}
+        self._active_at: dict[str, float] = {}
+        self._limited: frozenset[str] = frozenset()
+        self._settings_read_at = float("-inf")
+        self._may_have_strays = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_told = False
+        self.consumer = Consumer(
+            url,
+            {settings.routing_key(queue): settings.of(queue).prefetch or 0 for queue in queues},
+            name="stagepost-consume",
+            on_deliveries=self._arrived,
+            prepare=prepare,
+        )
+
+    async def run(self) -> None:
+        """Take messages until told to stop; those that are here and unclaimed go back to the broker."""
+        self._loop = asyncio.get_running_loop()
+        self._flights.on_removed = self._settled
+        self.consumer.start()
+        await super().run()
+        self.consumer.pause()
+
+    async def close(self) -> None:
+        """Let go of the broker, once all that was taken is settled."""
+        await asyncio.get_running_loop().run_in_executor(None, self.consumer.stop)
+
+    async def run_once(self) -> int:
+        """Claim what messages have named since the last pass; returns how many jobs."""
+        self._is_told = False
+        if self._may_have_strays:
+            async with self._flights.claiming:
+                held = [flight.fence for flight in self._flights.all()]
+                await self._store.run(release_strays(owner=self._owner, held=held))
+            self._may_have_strays = False
+        await self._read_settings()
+        self._undone += self.consumer.take(MOST_AT_ONCE - len(self._undone))
+        claimed = 0
+        for queue, deliveries in self._by_queue().items():
+            claimed += await self._take(queue, deliveries)
+        if self.consumer.has_more:
+            self.wake()
+        return claimed
+
+    def _by_queue(self) -> dict[str, list[Delivery]]:
+        queues: dict[str, list[Delivery]] = {}
+        for delivery in self._undone:
+            queues.setdefault(self._names[delivery.queue], []).append(delivery)
+        return queues
+
+    async def _take(self, queue: str, deliveries: list[Delivery]) -> int:
+        named: dict[Fence, list[Delivery]] = {}
+        for delivery in deliveries:
+            with contextlib.suppress(BadMessage):
+                envelope = decode_envelope(delivery.body)
+                named.setdefault((str(envelope.task_id), envelope.attempt), []).append(delivery)
+        asked_at = self._clock.monotonic()
+        self._may_have_strays = True  # until the answer is here
+        async with self._flights.claiming:
+            taken = await self._store.run(
+                take_delivered(
+                    queue,
+                    list(named),
+                    owner=self._owner,
+                    task_names=self._task_names,
+                    lease=self._lease,
+                    is_limited=queue in self._limited,
+                ),
+                patience_seconds=0,
+            )
+            flights = [Flight(job, asked_at + self._lease.total_seconds()) for job in taken.jobs]
+            self._flights.add(flights)
+        self._may_have_strays = False
+        self._undone = [delivery for delivery in self._undone if self._names[delivery.queue] != queue]
+        for flight in flights:
+            self._held[flight.fence] = named.pop(flight.fence)
+        self._start(flights)
+        self._let_go(taken, [delivery for group in named.values() for delivery in group])
+        await self._note_active(queue)
+        return len(flights)
+
+    def _let_go(self, taken: Taken, needless: list[Delivery]) -> None:
+        """Acknowledge what names nothing that can be run now: the database has all that is left to do."""
+        self.needless += len(needless) - len(taken.put_back)
+        if needless:
+            self.consumer.ack(needless)
+
+    def _settled(self, flights: list[Flight]) -> None:
+        done = [delivery for flight in flights for delivery in self._held.pop(flight.fence, ())]
+        if done:
+            self.consumer.ack(done)
+
+    def _arrived(self) -> None:
+        """Wake the loop, once for all that arrives before it looks."""
+        if not self._is_told and self._loop is not None:
+            self._is_told = True
+            with contextlib.suppress(RuntimeError):  # the loop has ended; the messages go back to the broker
+                self._loop.call_soon_threadsafe(self.wake)
+
+    async def _note_active(self, queue: str) -> None:
+        """Write down now and then that somebody takes messages, for those who look for lost ones."""
+        now = self._clock.monotonic()
+        if now - self._active_at.get(queue, float("-inf")) >= ACTIVE_SECONDS:
+            self._active_at[queue] = now
+            await self._store.run(note_active(queue))
+
+    async def _read_settings(self) -> None:
+        if self._clock.monotonic() - self._settings_read_at < SETTINGS_SECONDS:
+            return
+        queues = list(self._names.values())
+        rows = await self._store.run(queue_settings([*queues, ALL_QUEUES]), patience_seconds=0)
+        limited = {settings.name for settings in rows.values() if settings.is_limited or settings.paused_at is not None}
+        self._limited = frozenset(queues if ALL_QUEUES in limited else limited)
+        self._settings_read_at = self._clock.monotonic()
