@@ -150,4 +150,4 @@ def _decode(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         shown = body[:SHOWN_CHARACTERS].decode(errors="replace")
-        raise BadMessage(f"{error or type(error).__name__}; it begins with {shown!r}") from error
+        raise BadMessage(f"{str(error) or type(error).__name__}; it begins with {shown!r}") from error

@@ -51,6 +51,14 @@ class Relay(Service):
         self._on_returned = on_returned
         self._returned_since: dict[str, float] = {}
 
+    async def run(self) -> None:
+        """Keep a connection while it runs."""
+        self._publisher.start()
+        try:
+            await super().run()
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, self._publisher.stop)
+
     async def run_once(self) -> int:
         """Publish what is to be sent now; returns how many messages the broker confirmed."""
         if not self._leader.is_leading or self._publisher.trouble is not None:

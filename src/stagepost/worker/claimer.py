@@ -88,7 +88,8 @@ class Claimer(Service):
             async with self._flights.claiming:
                 claimed += await self._claim(self._queues[0], slots)
             self._queues.rotate(-1)
-        self.empty_passes = self.empty_passes + 1 if wanted and not claimed and looks_everywhere else 0
+        looked = bool(wanted) or not self._queues
+        self.empty_passes = self.empty_passes + 1 if looked and not claimed and looks_everywhere else 0
         self._is_full = claimed >= wanted
         self._choose_interval(claimed=claimed, wanted=wanted)
         return claimed

@@ -30,6 +30,7 @@ from stagepost.upkeep.recounter import Recounter
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.upkeep.scheduler import Scheduler, declare
 from stagepost.upkeep.service import Service
+from stagepost.worker.broker import Broker
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.concluder import Concluder
 from stagepost.worker.executor import Executor
@@ -91,7 +92,7 @@ class Worker:
         self.claimer = Claimer(
             self.store,
             self.flights,
-            queues=self.queues,
+            queues=[queue for queue in self.queues if not self._is_carried(queue)],
             task_names=[task.name for task in app.registry],
             owner=self.owner,
             lease=self.lease,
@@ -103,11 +104,25 @@ class Worker:
         )
         self.executor.on_idle = self.claimer.wake_if_full
         self.leader = Leader(self.store, owner=self.owner, clock=clock, term=min(TERM, self.lease))
+        self.broker: Broker | None = None
+        if settings.transport is not None:
+            self.broker = Broker(
+                app,
+                settings.transport,
+                self.store,
+                self.flights,
+                self.leader,
+                queues=self.queues,
+                owner=self.owner,
+                lease=self.lease,
+                start=self.executor.start,
+            )
         self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
         self.finisher.on_unlimited = self.promoter.wake
         self.concluder = Concluder(self.store, clock=clock, on_done=self._wake_claimer)
         self.finisher.on_ended = self.concluder.note
-        self.wakeups = wakeups_for(app.store, settings, queues=self.queues)
+        carried = self.broker.queues if self.broker else ()
+        self.wakeups = wakeups_for(app.store, settings, queues={*self.queues, *carried})
         self.reporter = Reporter(self.store, self)
         self._upkeep: list[Service] = [
             self.leader,
@@ -130,6 +145,7 @@ class Worker:
             ),
             BatchRecounter(self.store, self.leader),
             self.reporter,
+            *(self.broker.upkeep if self.broker else ()),
         ]
         self.leader.on_elected = self._wake_upkeep
 
@@ -173,10 +189,11 @@ class Worker:
             self.store.close()
 
     async def _work(self, *, until_idle: bool) -> None:
-        services = [*self._upkeep, self.finisher, self.claimer]
+        receiver = self.broker.receiver if self.broker else None
+        services = [*self._upkeep, self.finisher, self.claimer, *([receiver] if receiver else ())]
         tasks = {service: asyncio.create_task(service.run(), name=type(service).__name__) for service in services}
         loop = asyncio.get_running_loop()
-        self.wakeups.start(partial(_call_in, loop, self.claimer.wake))
+        self.wakeups.start(partial(_call_in, loop, self._wake_claimer))
         try:
             if until_idle:
                 await self._until_idle()
@@ -185,6 +202,8 @@ class Worker:
             await self._shut_down(tasks)
         finally:
             await loop.run_in_executor(None, self.wakeups.stop)
+            if receiver is not None:
+                await receiver.close()
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
@@ -193,6 +212,8 @@ class Worker:
         """Stop claiming, drain with leases kept, give back what is left, write it all, stop the rest."""
         log.info("stopping: %d jobs are running", self.executor.running)
         self.claimer.stop()
+        if self.broker is not None and self.broker.receiver is not None:
+            self.broker.receiver.stop()
         with contextlib.suppress(TimeoutError):
             # A claim under way may still bring jobs; they are given back with the rest.
             await asyncio.wait_for(asyncio.shield(tasks[self.claimer]), STUBBORN_SECONDS)
@@ -233,7 +254,8 @@ class Worker:
             ended = self.finisher.ended
             if not len(self.flights) and not self.concluder.pending and await self._promotes_nothing():
                 await self._look_twice()
-                if not len(self.flights) and self.finisher.ended == ended:
+                has_sent_all = self.broker is None or await self.broker.is_idle()
+                if not len(self.flights) and has_sent_all and self.finisher.ended == ended:
                     return
             await asyncio.sleep(IDLE_SECONDS)
 
@@ -266,8 +288,13 @@ class Worker:
         self.pace.note(jobs)
         self.claimer.wake()
 
+    def _is_carried(self, queue: str) -> bool:
+        return self.app.settings.transport is not None and self.app.settings.rabbitmq.carries(queue)
+
     def _wake_claimer(self) -> None:
         self.claimer.wake()
+        if self.broker is not None:
+            self.broker.relay.wake()
 
     def _wake_upkeep(self) -> None:
         for service in self._upkeep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -29,6 +30,9 @@ def driver() -> Any:
         raise ConfigurationError(
             "transport needs the package pika. Install it with: pip install 'stagepost[rabbitmq]'"
         ) from None
+    chatter = logging.getLogger("pika")
+    if chatter.level == logging.NOTSET:
+        chatter.setLevel(logging.CRITICAL)  # it tells every step of every connection; what matters we tell ourselves
     return pika
 
 
