@@ -56,14 +56,13 @@ def lock_batches_of(job_ids: Sequence[str]) -> Steps[set[str]]:
 
 
 def lock_batches(batch_ids: Iterable[str]) -> Steps[None]:
-    """Lock these batches, all who lock several in the same order; one that is gone needs no lock."""
+    """Lock these batches, all who lock several in the same order."""
     for batch_id in sorted(batch_ids):
         rows = yield Statement("batch_of_id", {"id": batch_id})
         if rows:
             yield from lock_parent(batch_of(rows[0]))
-        yield Statement(
-            "lock_batch", {"id": batch_id}
-        )  # one made after the caller's snapshot was not read, but is there
+        # Not read does not mean that it is gone: it may have been made after the snapshot of a caller's transaction.
+        yield Statement("lock_batch", {"id": batch_id})
 
 
 def batch_of(row: tuple[Any, ...]) -> Batch:
