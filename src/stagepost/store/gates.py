@@ -9,6 +9,7 @@ import msgspec
 from stagepost.model.batch import Batch, Counts
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
+from stagepost.store.batch_locks import batch_of
 from stagepost.store.jobs import enqueue_many
 from stagepost.store.statement import Statement, Steps, operation, query
 
@@ -118,7 +119,7 @@ def list_gates(*, after: str = "", most: int = 50) -> Steps[list[StoredGate]]:
 
 
 def _standing(name: str, unfinished: int) -> Steps[Standing]:
-    from stagepost.store.batches import batch_of, count  # noqa: PLC0415 - the two know each other
+    from stagepost.store.batches import count  # noqa: PLC0415 - the two know each other
 
     if not unfinished:
         return Standing(0)
