@@ -158,8 +158,14 @@ def leading(arena: Arena, workers: list[WorkerProcess]) -> WorkerProcess:
         rows = arena.backend.rows("select owner from stagepost_leader where expires_at > :now")
         return [worker for worker in workers for (owner,) in rows if owner in worker.logged()]
 
-    arena.wait(lambda: bool(find()), "a leader")
-    return find()[0]
+    found: list[WorkerProcess] = []
+
+    def is_found() -> bool:
+        found[:] = find()
+        return bool(found)
+
+    arena.wait(is_found, "a leader")
+    return found[0]
 
 
 def due_times(arena: Arena) -> list[int]:

@@ -186,7 +186,7 @@ STEPS = st.lists(st.tuples(st.integers(0, len(ACTIONS) - 1), st.integers(0, 2**3
 def test_families_under_any_order_of_steps(store: Store) -> None:
     @seed(1)
     @settings(
-        max_examples=300 if store.dialect.name == "sqlite" else 50,
+        max_examples=120 if store.dialect.name == "sqlite" else 25,
         deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink],
