@@ -20,7 +20,7 @@ MOST_AT_ONCE = 100
 
 
 class BatchRecounter(Service):
-    """Counts unfinished batches row by row, and those under each gate, now and then; repairs a wrong count, and says so."""
+    """Counts unfinished batches row by row, and those under each gate; repairs what is wrong, and says so."""
 
     def __init__(self, store: AsyncStore, leader: Leader, *, interval: float = INTERVAL_SECONDS) -> None:
         super().__init__(interval=interval)
