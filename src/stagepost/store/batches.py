@@ -144,7 +144,7 @@ def add_jobs(
     not those that it has: a producer that is repeated from the start finds all well.
     """
     batch = yield from locked(batch_id)
-    jobs = yield from _missing(items)
+    jobs = yield from _missing(items, sees_all=(yield from _sees_all_items(batch)))
     if not jobs:
         return Added(0, (yield from _moved(batch, items, cursor, new=0)))
     if batch.state is not BatchState.OPEN or batch.cancelled_at is not None:
@@ -153,18 +153,36 @@ def add_jobs(
     return Added(len(jobs), (yield from _moved(batch, items, cursor, new=len(jobs))))
 
 
-def _missing(items: Sequence[NewJob]) -> Steps[list[NewJob]]:
+def _sees_all_items(batch: Batch) -> Steps[bool]:
+    """Say whether this transaction's snapshot, if it has one, is younger than the last chunk that was added.
+
+    The batch's row was read with its lock, and is as it is now; read again without, it is as in the snapshot.
+    """
+    rows = yield Statement("batch_of_id", {"id": batch.id})
+    return bool(rows) and batch_of(rows[0]).position == batch.position
+
+
+def _missing(items: Sequence[NewJob], *, sees_all: bool) -> Steps[list[NewJob]]:
     """Leave out items that are in, live or ended.
 
     In the order of their ids: then rows that lie together in the table are also claimed together.
     """
     jobs = {job.id: job for job in items}
-    ids = sorted(jobs)
-    known = yield Statement("known_jobs", {"ids": as_json(ids)})
-    if known:
-        out = {str(job_id) for (job_id,) in known}
-        ids = [job_id for job_id in ids if job_id not in out]
+    known = yield Statement("known_jobs", {"ids": as_json(sorted(jobs))})
+    ids = sorted(jobs.keys() - {str(job_id) for (job_id,) in known})
+    if not sees_all and ids:
+        ids = yield from _missing_now(ids)
     return [jobs[job_id] for job_id in ids]
+
+
+def _missing_now(job_ids: Sequence[str]) -> Steps[list[str]]:
+    """Look with locks, which show what was committed since the snapshot of a caller's transaction."""
+    ended = {str(row[0]) for row in (yield Statement("lock_ended_jobs", {"ids": as_json(job_ids)}))}
+    missing = []
+    for job_id in job_ids:
+        if job_id not in ended and not (yield Statement("lock_job", {"id": job_id})):
+            missing.append(job_id)
+    return missing
 
 
 def _moved(batch: Batch, items: Sequence[NewJob], cursor: Cursor | None, *, new: int) -> Steps[Cursor]:
