@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
+from tests.conformance.callers import Kind
 from tests.conformance.counts import counted, kept
 from tests.conformance.ran import start_recording, stop_recording
 
@@ -76,5 +77,23 @@ def blocking_store(database: DatabaseOnBench) -> Iterator[Bench]:
     """As `store`, in the blocking colour only: for races between threads and for plans of statements."""
     database.empty()
     store = Bench(database, Colour.SYNC)
+    yield store
+    assert kept(store) == counted(store)
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> Kind:
+    chosen: Kind = request.param
+    return chosen
+
+
+@pytest.fixture
+def callers_store(kind: Kind, database_on_bench: Callable[[str], DatabaseOnBench]) -> Iterator[Bench]:
+    """The kind's database, seen from outside the caller's transaction; in the end the counts equal the rows."""
+    database = database_on_bench(kind.database)
+    store = Bench(database, Colour.SYNC)
+    store.rows("create table if not exists caller_note (note varchar(100))")
+    store.rows("delete from caller_note")
+    database.empty()
     yield store
     assert kept(store) == counted(store)
