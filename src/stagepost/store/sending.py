@@ -193,5 +193,5 @@ def _put_back(ids: Sequence[str], *, delay_us: int) -> Steps[Rows]:
 
 
 def _fences(fences: Sequence[Fence]) -> str:
-    # Sorted: two that lock the same rows in opposite order would deadlock.
-    return as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(fences)])
+    # Sorted: two that lock the same rows in opposite order would deadlock. Each once: a join would give it twice.
+    return as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(set(fences))])
