@@ -189,7 +189,7 @@ def test_a_request_that_the_broker_gave_up_ends_its_job_and_counts_in_its_batch(
     assert "nobody took it in time" in (store.run(jobs.get(waiting.id)).error or "")
     assert store.run(jobs.get(moved_on.id)).state is JobState.QUEUED
     known = store.run(known_jobs([waiting.id, moved_on.id, requests[2].job_id]))
-    assert (known.ended, known.live) == ({waiting.id}, {moved_on.id})
+    assert (known.ended, known.live) == (frozenset({waiting.id}), frozenset({moved_on.id}))
 
 
 def test_a_scheduled_job_is_not_ended_by_an_old_request(store: Bench) -> None:
