@@ -19,10 +19,12 @@ from stagepost.store.queues import within_limits
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
+    "Backlog",
     "Channel",
     "Sent",
     "Taken",
     "Unsent",
+    "backlog",
     "look_at",
     "mark_sent",
     "note_active",
@@ -54,6 +56,22 @@ def unsent(queue_name: str, *, most: int) -> Steps[list[Unsent]]:
     """List queued jobs of a queue that no message was sent for, in the order in which they are to run."""
     rows = yield Statement("unsent_jobs", {"queue_name": queue_name, "most": most})
     return [Unsent(str(job_id), *facts) for job_id, *facts in rows]
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """What waits in a queue for the broker to take it."""
+
+    jobs: int
+    """Up to as many as were asked for."""
+    waits_us: int | None
+    """How long the one that waits longest of them does; None if none waits."""
+
+
+@query
+def backlog(queue_name: str, *, most: int = 10_000) -> Steps[Backlog]:
+    """Count the jobs of a queue that no message was sent for, no further than `most`."""
+    [(jobs, waits_us)] = yield Statement("count_unsent", {"queue_name": queue_name, "most": most})
+    return Backlog(int(jobs), None if waits_us is None else int(waits_us))
 
 
 @operation

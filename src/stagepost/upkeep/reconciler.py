@@ -19,7 +19,7 @@ from stagepost.transport.rabbitmq.topology import topology_of
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
 
-__all__ = ["Finding", "Reconciler", "lost_for"]
+__all__ = ["Finding", "Look", "Reconciler", "lost_for"]
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,15 @@ class Finding(msgspec.Struct, frozen=True):
     why: str
     lost: int
     """Jobs whose message is gone; they are sent again."""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What was seen of a queue, and what follows."""
+
+    depth: Depth | None
+    channel: Channel
+    lost_after: timedelta | None
+    """Messages sent longer ago are lost; None if none is for sure."""
 
 
 def lost_for(depth: Depth | None, channel: Channel, settings: RabbitmqSettings) -> timedelta | None:
@@ -63,6 +72,7 @@ class Reconciler(Service):
         settings: RabbitmqSettings,
         queues: Sequence[str],
         on_found: Callable[[], None] = lambda: None,
+        only_looks: bool = False,
     ) -> None:
         super().__init__(interval=max(0.2, min(5.0, settings.lost_after / 3)))
         self.resent = 0
@@ -72,6 +82,9 @@ class Reconciler(Service):
         self._settings = settings
         self._queues = list(queues)
         self._on_found = on_found
+        self._only_looks = only_looks
+        self.looks: dict[str, Look] = {}
+        """What the last pass saw of each queue."""
 
     async def run_once(self) -> list[Finding]:
         """Look once; what was lost is to be sent again afterwards."""
@@ -81,6 +94,7 @@ class Reconciler(Service):
         for queue, depth in (await self._depths()).items():
             channel = await self._store.run(look_at(queue, is_empty=depth is not None and depth.ready == 0))
             older = lost_for(depth, channel, self._settings)
+            self.looks[queue] = Look(depth, channel, older)
             if older is not None:
                 findings += await self._send_again(queue, older, "its queue is empty and nobody takes from it")
         for queue in await self._store.run(sent_queues()):
@@ -100,10 +114,13 @@ class Reconciler(Service):
 
     async def _send_again(self, queue: str, older: timedelta, why: str) -> list[Finding]:
         jobs = await self._store.run(sent_jobs(queue, older=older, most=MOST_AT_ONCE))
-        again = await self._store.run(put_back([job.id for job in jobs])) if jobs else []
+        ids = [job.id for job in jobs]
+        again = await self._store.run(put_back(ids)) if ids and not self._only_looks else ids
         if not again:
             return []
         self.resent += len(again)
+        if self._only_looks:
+            return [Finding(queue, why, len(again))]
         log.warning("queue %s: %d jobs are sent again, their messages are lost: %s", queue, len(again), why)
         if len(jobs) >= MOST_AT_ONCE:
             self.wake()

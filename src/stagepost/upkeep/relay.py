@@ -13,6 +13,7 @@ from stagepost.store.async_store import AsyncStore
 from stagepost.store.sending import Unsent, mark_sent, unsent
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
 from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.outgoing import Outgoing
 from stagepost.upkeep.service import Service
 
 __all__ = ["Relay"]
@@ -50,6 +51,7 @@ class Relay(Service):
         self._clock = clock
         self._on_returned = on_returned
         self._returned_since: dict[str, float] = {}
+        self._outgoing = Outgoing(store, publisher, settings=settings, queues=queues, clock=clock)
 
     async def run(self) -> None:
         """Keep a connection while it runs."""
@@ -72,6 +74,7 @@ class Relay(Service):
                 if done == MOST_AT_ONCE:
                     self.wake()
         self.sent += confirmed
+        await self._outgoing.send()
         return confirmed
 
     async def _send(self, queue: str, jobs: list[Unsent]) -> int:

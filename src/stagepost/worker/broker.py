@@ -11,11 +11,13 @@ from stagepost.store.sending import sent_jobs, unsent
 from stagepost.transport.rabbitmq.admin import apply
 from stagepost.transport.rabbitmq.publisher import Publisher
 from stagepost.transport.rabbitmq.topology import topology_of
+from stagepost.upkeep.dead_letters import DeadLetterCollector
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.reconciler import Reconciler
 from stagepost.upkeep.relay import Relay
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.parking import Parking
 from stagepost.worker.receiver import Receiver
 
 __all__ = ["Broker"]
@@ -55,6 +57,10 @@ class Broker:
         self.reconciler = Reconciler(
             store, leader, url=url, settings=settings, queues=self.queues, on_found=self.relay.wake
         )
+        self.collector: DeadLetterCollector | None = None
+        if settings.collect_dead_letters:
+            self.collector = DeadLetterCollector(store, leader, url=url, settings=settings, prepare=prepare)
+        self.parking = Parking(store, settings=settings, on_parked=self.relay.wake)
         own = settings.carried(queues)
         self.receiver: Receiver | None = None
         if own:
@@ -70,12 +76,13 @@ class Broker:
                 start=start,
                 clock=app.clock,
                 prepare=prepare,
+                on_bad=self.parking.park,
             )
 
     @property
     def upkeep(self) -> list[Service]:
         """What goes on until the last job is written."""
-        return [self.relay, self.reconciler]
+        return [self.relay, self.reconciler, *([self.collector] if self.collector else ())]
 
     async def is_idle(self) -> bool:
         """Whether no job is to be sent or on its way."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from stagepost.clock import Clock
@@ -49,6 +49,7 @@ class Receiver(Service):
         start: Callable[[list[Flight]], None],
         clock: Clock,
         prepare: Callable[[], None],
+        on_bad: Callable[[Sequence[tuple[Delivery, str]]], Awaitable[None]],
     ) -> None:
         super().__init__(interval=SETTINGS_SECONDS)
         self.needless = 0
@@ -61,6 +62,7 @@ class Receiver(Service):
         self._lease = lease
         self._start = start
         self._clock = clock
+        self._on_bad = on_bad
         self._undone: list[Delivery] = []
         self._held: dict[Fence, list[Delivery]] = {}
         self._active_at: dict[str, float] = {}
@@ -114,10 +116,14 @@ class Receiver(Service):
 
     async def _take(self, queue: str, deliveries: list[Delivery]) -> int:
         named: dict[Fence, list[Delivery]] = {}
+        bad: list[tuple[Delivery, str]] = []
         for delivery in deliveries:
-            with contextlib.suppress(BadMessage):
+            try:
                 envelope = decode_envelope(delivery.body)
                 named.setdefault((str(envelope.task_id), envelope.attempt), []).append(delivery)
+            except BadMessage as error:
+                bad.append((delivery, str(error)))
+        await self._on_bad(bad)
         asked_at = self._clock.monotonic()
         self._may_have_strays = True  # until the answer is here
         async with self._flights.claiming:
@@ -139,6 +145,7 @@ class Receiver(Service):
         for flight in flights:
             self._held[flight.fence] = named.pop(flight.fence)
         self._start(flights)
+        self.consumer.ack([delivery for delivery, _ in bad])
         self._let_go(taken, [delivery for group in named.values() for delivery in group])
         await self._note_active(queue)
         return len(flights)

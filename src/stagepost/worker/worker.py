@@ -121,6 +121,8 @@ class Worker:
         self.finisher.on_unlimited = self.promoter.wake
         self.concluder = Concluder(self.store, clock=clock, on_done=self._wake_claimer)
         self.finisher.on_ended = self.concluder.note
+        if self.broker is not None and self.broker.collector is not None:
+            self.broker.collector.on_ended = self.concluder.note
         carried = self.broker.queues if self.broker else ()
         self.wakeups = wakeups_for(app.store, settings, queues={*self.queues, *carried})
         self.reporter = Reporter(self.store, self)

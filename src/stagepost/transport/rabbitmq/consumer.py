@@ -28,6 +28,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     redelivered: bool
     routing_key: str
     message_id: str | None
+    correlation_id: str | None = None
 
 
 @dataclass
@@ -137,6 +138,7 @@ class Consumer(Link):
                     method.redelivered,
                     method.routing_key,
                     properties.message_id,
+                    properties.correlation_id,
                 )
             )
             self._on_deliveries()
