@@ -259,13 +259,14 @@ class Registry:
         self._tasks[task.name] = task
 
     def _check_queue(self, task: Task[..., Any]) -> None:
-        """Keep tasks that other programs run apart from ours: whoever takes from a queue must know all that is in it."""
+        """Keep tasks that other programs run apart from ours: who takes from a queue must know all that is in it."""
         queue, is_remote = task.options.queue, task.options.remote
         for other in self:
             if other.options.queue == queue and other.options.remote != is_remote and other.name != task.name:
                 ours, remote = (other.name, task.name) if is_remote else (task.name, other.name)
                 raise ConfigurationError(
-                    f"queue {queue!r}: task {remote} is remote and {ours} is not. Give remote tasks a queue of their own."
+                    f"queue {queue!r}: task {remote} is remote and {ours} is not. "
+                    f"Give remote tasks a queue of their own."
                 )
 
     def get(self, name: str) -> Task[..., Any]:
