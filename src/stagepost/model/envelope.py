@@ -32,7 +32,11 @@ MOST_BYTES = 4 * 1024 * 1024
 """Larger messages are not even read."""
 SHOWN_CHARACTERS = 200
 
+MOST_ATTEMPTS = 2**31 - 1
+"""What databases can count up to."""
+
 T = TypeVar("T")
+Named = TypeVar("Named", "Envelope", "Answer")
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -123,15 +127,12 @@ def message_id_of(job_id: str, attempt: int) -> str:
 
 def decode_envelope(body: bytes) -> Envelope:
     """Read a request; what cannot be one is a `BadMessage` that says why."""
-    envelope = _decode(body, Envelope)
-    if envelope.attempt < 1:
-        raise BadMessage(f"attempt is {envelope.attempt}: attempts are counted from 1")
-    return envelope
+    return _checked(_decode(body, Envelope))
 
 
 def decode_answer(body: bytes) -> Answer:
     """Read an answer; what cannot be one is a `BadMessage` that says why."""
-    return _decode(body, Answer)
+    return _checked(_decode(body, Answer))
 
 
 def utc_text(instant: int) -> str:
@@ -141,6 +142,12 @@ def utc_text(instant: int) -> str:
 
 def _z(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _checked(message: Named) -> Named:
+    if not 1 <= message.attempt <= MOST_ATTEMPTS:
+        raise BadMessage(f"attempt is {message.attempt}: attempts are counted from 1")
+    return message
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

@@ -35,6 +35,7 @@ __all__ = [
     "unsent",
 ]
 
+LONGEST_GAP = timedelta(seconds=15)
 UNKNOWN_TASK_DELAY = timedelta(seconds=5)
 """How long a job waits in the store when it came to a worker that does not know its task."""
 
@@ -194,10 +195,14 @@ def note_active(queue_name: str) -> Steps[None]:
 
 
 @operation
-def look_at(queue_name: str, *, is_empty: bool) -> Steps[Channel]:
-    """Note whether a queue has messages that nobody took yet; returns since when it had none."""
+def look_at(queue_name: str, *, is_empty: bool, gap: timedelta = LONGEST_GAP) -> Steps[Channel]:
+    """Note whether a queue has messages that nobody took yet; returns since when it had none.
+
+    If nobody looked for longer than `gap`, it may have had some meanwhile: then it is empty since now.
+    """
     yield Statement("add_channel", {"queue_name": queue_name})
-    yield Statement("note_empty", {"queue_name": queue_name, "is_empty": int(is_empty)})
+    facts = {"queue_name": queue_name, "is_empty": int(is_empty), "gap_us": microseconds(gap)}
+    yield Statement("note_empty", facts)
     [row] = yield Statement("read_channel", {"queue_name": queue_name})
     return Channel(*row)
 

@@ -101,6 +101,11 @@ class Consumer(Link):
         if not self._later(self._send_acks):
             self._forget_acks()
 
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Let the broker bring messages again, to anybody; from any thread."""
+        returned = list(deliveries)
+        self._later(lambda: self._send_back(returned))
+
     def pause(self) -> None:
         """Ask for no more messages; those that are here can still be acknowledged."""
         self._later(self._cancel)
@@ -163,6 +168,13 @@ class Consumer(Link):
         with self._ack_lock:
             self._acks_are_asked = False
         self._acks.clear()
+
+    def _send_back(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            line = self._lines.get(delivery.line)
+            if line is not None and line.channel.is_open:
+                line.acknowledge({delivery.tag})
+                line.channel.basic_nack(delivery.tag, requeue=True)
 
     def _send_acks(self) -> None:
         with self._ack_lock:
