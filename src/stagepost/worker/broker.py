@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -16,9 +17,11 @@ from stagepost.upkeep.reconciler import Reconciler
 from stagepost.upkeep.relay import Relay
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
-from stagepost.worker.receiver import Receiver
+from stagepost.worker.receiver import BadDelivery, Receiver
 
 __all__ = ["Broker"]
+
+log = logging.getLogger(__name__)
 
 
 class Broker:
@@ -42,18 +45,28 @@ class Broker:
         self.queues = settings.carried(sorted(known))
         """All that are carried, whoever runs their jobs."""
         self._store = store
-        topology = topology_of(settings, self.queues)
+
+        def declare(queues: Sequence[str]) -> None:
+            if settings.declare:
+                apply(url, topology_of(settings, queues))
 
         def prepare() -> None:
-            if settings.declare:
-                apply(url, topology)
+            declare(self.relay.queues)
 
         self.publisher = Publisher(
             url, exchange=settings.exchange_name, timeout=settings.confirm_timeout, prepare=prepare
         )
-        self.relay = Relay(store, leader, self.publisher, settings=settings, queues=self.queues, clock=app.clock)
+        self.relay = Relay(
+            store,
+            leader,
+            self.publisher,
+            settings=settings,
+            queues=self.queues,
+            clock=app.clock,
+            declare=declare,
+        )
         self.reconciler = Reconciler(
-            store, leader, url=url, settings=settings, queues=self.queues, on_found=self.relay.wake
+            store, leader, url=url, settings=settings, queues=self.relay.queues, on_found=self.relay.wake
         )
         own = settings.carried(queues)
         self.receiver: Receiver | None = None
@@ -70,12 +83,17 @@ class Broker:
                 start=start,
                 clock=app.clock,
                 prepare=prepare,
+                on_bad=self._park,
             )
 
     @property
     def upkeep(self) -> list[Service]:
         """What goes on until the last job is written."""
         return [self.relay, self.reconciler]
+
+    async def _park(self, bad: list[BadDelivery]) -> None:
+        for delivery, reason in bad:
+            log.error("a message in queue %s cannot be read: %s", delivery.queue, reason)
 
     async def is_idle(self) -> bool:
         """Whether no job is to be sent or on its way."""

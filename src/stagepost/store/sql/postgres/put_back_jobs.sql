@@ -5,5 +5,5 @@ set state = case when :delay_us::bigint > 0 then 'scheduled' else state end,
     sent_at = null,
     updated_at = :now
 where id in (select json_array_elements_text(:ids::text::json)::uuid)
-  and state = 'queued'
+  and state = 'queued' and coalesce(sent_at, 0) <= :sent_before
 returning id, queue_name, batch_id, state
