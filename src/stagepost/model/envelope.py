@@ -31,6 +31,8 @@ __all__ = [
 MOST_BYTES = 4 * 1024 * 1024
 """Larger messages are not even read."""
 SHOWN_CHARACTERS = 200
+SHORT_STRING_BYTES = 255
+"""No property of a message can be longer."""
 
 MOST_ATTEMPTS = 2**31 - 1
 """What databases can count up to."""
@@ -117,7 +119,8 @@ def request_for(
     headers = {"taskId": job_id, "taskType": task_name, "submittedAt": submitted_at, "attempt": attempt}
     if trace.user_id is not None:
         headers["userId"] = trace.user_id
-    return Message(routing_key, body, message_id_of(job_id, attempt), trace.correlation_id or trace_id, headers)
+    correlation_id = (trace.correlation_id or trace_id).encode()[:SHORT_STRING_BYTES].decode(errors="ignore")
+    return Message(routing_key, body, message_id_of(job_id, attempt), correlation_id, headers)
 
 
 def message_id_of(job_id: str, attempt: int) -> str:

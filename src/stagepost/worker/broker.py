@@ -61,19 +61,35 @@ class Broker:
         self.queues = settings.carried(sorted(known))
         """All that are carried, whoever runs their jobs."""
         self._store = store
-        topology = topology_of(settings, self.queues)
+
+        def declare(queues: Sequence[str]) -> None:
+            if settings.declare:
+                apply(url, topology_of(settings, queues))
 
         def prepare() -> None:
-            if settings.declare:
-                apply(url, topology)
+            declare(self.relay.queues)
 
         self.publisher = Publisher(
             url, exchange=settings.exchange_name, timeout=settings.confirm_timeout, prepare=prepare
         )
-        self.relay = Relay(store, leader, self.publisher, settings=settings, queues=self.queues, clock=app.clock)
+        self.relay = Relay(
+            store,
+            leader,
+            self.publisher,
+            settings=settings,
+            queues=self.queues,
+            clock=app.clock,
+            declare=declare,
+        )
         remote = app.registry.remote_queues
         self.reconciler = Reconciler(
-            store, leader, url=url, settings=settings, queues=self.queues, remote=remote, on_found=self.relay.wake
+            store,
+            leader,
+            url=url,
+            settings=settings,
+            queues=self.relay.queues,
+            remote=remote,
+            on_found=self.relay.wake,
         )
         self.collector: DeadLetterCollector | None = None
         if settings.collect_dead_letters:
