@@ -11,8 +11,9 @@ from typing import Any
 
 from stagepost.config.urls import masked
 from stagepost.errors import TransportError
-from stagepost.transport.rabbitmq.address import driver, parameters_of
+from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.admin import unavailable
+from stagepost.transport.rabbitmq.wire import connection_type, read_more
 
 __all__ = ["Link"]
 
@@ -91,9 +92,9 @@ class Link(ABC):
 
     def _live(self) -> None:
         """Live with one connection until it ends."""
-        connection = driver().SelectConnection(
+        connection = connection_type()(
             parameters_of(self._url),
-            on_open_callback=self._opened,
+            on_open_callback=self._begin,
             on_open_error_callback=self._ended,
             on_close_callback=self._ended,
         )
@@ -106,6 +107,10 @@ class Link(ABC):
             self._lost()
             with contextlib.suppress(Exception):
                 connection.ioloop.close()
+
+    def _begin(self, connection: Any) -> None:
+        read_more(connection)
+        self._opened(connection)
 
     def _ended(self, connection: Any, error: object) -> None:
         self.trouble = str(unavailable(self._url, error if isinstance(error, BaseException) else Exception(error)))
