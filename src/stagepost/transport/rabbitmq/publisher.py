@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any
 
 from stagepost.model.envelope import Message
@@ -115,30 +116,33 @@ class Publisher(Link):
             batch.finish()
             return
         self._batch = batch
-        properties = driver().BasicProperties
-        for place, message in enumerate(batch.messages):
-            self._tag += 1
-            self._pending[self._tag] = batch, place
-            self._channel.basic_publish(
-                self._exchange,
-                message.routing_key,
-                message.body,
-                properties(
-                    content_type="application/json",
-                    delivery_mode=PERSISTENT,
-                    message_id=message.message_id,
-                    correlation_id=message.correlation_id,
-                    headers=dict(message.headers),
-                ),
-                mandatory=True,
-            )
+        with self._connection.joined():
+            for place, message in enumerate(batch.messages):
+                self._tag += 1
+                self._pending[self._tag] = batch, place
+                self._put(message)
         self._connection.ioloop.call_later(self._timeout, lambda: self._give_up(batch))
+
+    def _put(self, message: Message) -> None:
+        self._channel.basic_publish(
+            self._exchange,
+            message.routing_key,
+            message.body,
+            driver().BasicProperties(
+                content_type="application/json",
+                delivery_mode=PERSISTENT,
+                message_id=message.message_id,
+                correlation_id=message.correlation_id,
+                headers=dict(message.headers),
+            ),
+            mandatory=True,
+        )
 
     def _confirmed(self, frame: Any) -> None:
         method = frame.method
         verdict = Verdict.CONFIRMED if type(method).__name__ == "Ack" else Verdict.REFUSED
         tag = method.delivery_tag
-        tags = [known for known in self._pending if known <= tag] if method.multiple else [tag]
+        tags = list(takewhile(lambda known: known <= tag, self._pending)) if method.multiple else [tag]
         for known in tags:
             if (found := self._pending.pop(known, None)) is not None:
                 found[0].settle(found[1], verdict)
