@@ -117,7 +117,7 @@ class Receiver(Service):
         for delivery in deliveries:
             with contextlib.suppress(BadMessage):
                 envelope = decode_envelope(delivery.body)
-                named.setdefault((str(envelope.task_id), envelope.attempt), []).append(delivery)
+                named.setdefault((envelope.task_id.lower(), envelope.attempt), []).append(delivery)
         asked_at = self._clock.monotonic()
         self._may_have_strays = True  # until the answer is here
         async with self._flights.claiming:
