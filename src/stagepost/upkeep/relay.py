@@ -19,7 +19,9 @@ __all__ = ["Relay"]
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 1000
+MOST_AT_ONCE = 2000
+GROUP = 500
+"""So many are published together; they are marked while the next group is on its way."""
 
 
 class Relay(Service):
@@ -77,11 +79,21 @@ class Relay(Service):
     async def _send(self, queue: str, jobs: list[Unsent]) -> int:
         routing_key = self._settings.routing_key(queue)
         messages = [_message(routing_key, job) for job in jobs]
-        verdicts = await asyncio.wrap_future(self._publisher.publish(messages))
-        there = [job for job, verdict in zip(jobs, verdicts, strict=True) if verdict is Verdict.CONFIRMED]
-        if there:
-            await self._store.run(mark_sent([(job.id, job.attempt) for job in there]))
-        return len(there)
+        confirmed = 0
+        marking: asyncio.Task[int] | None = None
+        for first in range(0, len(jobs), GROUP):
+            group = jobs[first : first + GROUP]
+            verdicts = await asyncio.wrap_future(self._publisher.publish(messages[first : first + GROUP]))
+            there = [job for job, verdict in zip(group, verdicts, strict=True) if verdict is Verdict.CONFIRMED]
+            if marking is not None:
+                await marking
+            marking = asyncio.create_task(self._store.run(mark_sent([(job.id, job.attempt) for job in there])))
+            confirmed += len(there)
+            if len(there) < len(group):
+                break  # the rest would overtake those that have to wait
+        if marking is not None:
+            await marking
+        return confirmed
 
 
 def _message(routing_key: str, job: Unsent) -> Message:
