@@ -24,7 +24,9 @@ __all__ = ["Relay"]
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 1000
+MOST_AT_ONCE = 2000
+GROUP = 500
+"""So many are published together; they are marked while the next group is on its way."""
 FEWEST_AT_ONCE = 10
 REFUSED_SECONDS = 0.2
 """How long a queue that is full is left alone."""
@@ -109,16 +111,24 @@ class Relay(Service):
     async def _send(self, queue: str, jobs: list[Unsent]) -> int:
         routing_key = self._settings.routing_key(queue)
         messages = [_message(routing_key, job) for job in jobs]
-        verdicts = await asyncio.wrap_future(self._publisher.publish(messages))
         by_verdict: dict[Verdict, list[Fence]] = {verdict: [] for verdict in Verdict}
-        for job, verdict in zip(jobs, verdicts, strict=True):
-            by_verdict[verdict].append((job.id, job.attempt))
-        there = by_verdict[Verdict.CONFIRMED]
-        if there:
-            await self._store.run(mark_sent(there, read_at=min(job.read_at for job in jobs)))
+        marking: asyncio.Task[int] | None = None
+        for first in range(0, len(jobs), GROUP):
+            group = jobs[first : first + GROUP]
+            verdicts = await asyncio.wrap_future(self._publisher.publish(messages[first : first + GROUP]))
+            for job, verdict in zip(group, verdicts, strict=True):
+                by_verdict[verdict].append((job.id, job.attempt))
+            there = by_verdict[Verdict.CONFIRMED][first:]
+            if marking is not None:
+                await marking
+            marking = asyncio.create_task(self._store.run(mark_sent(there, read_at=min(job.read_at for job in jobs))))
+            if len(there) < len(group):
+                break  # the rest would overtake those that have to wait
+        if marking is not None:
+            await marking
         self._mind_full(queue, tried=len(jobs), refused=len(by_verdict[Verdict.REFUSED]))
         await self._mind_unroutable(queue, by_verdict[Verdict.RETURNED])
-        return len(there)
+        return len(by_verdict[Verdict.CONFIRMED])
 
     def _mind_full(self, queue: str, *, tried: int, refused: int) -> None:
         """Try fewer messages, a moment later, while a queue is full; the rest keeps its order in the database."""
