@@ -109,14 +109,15 @@ def take_delivered(
     else:
         jobs = yield from lease_some(slots).start()
     started = {job.id for job in jobs}
-    rest = {job_id: attempt for job_id, attempt in deliveries if job_id not in started}
+    rest = {(job_id, attempt) for job_id, attempt in deliveries if job_id not in started}
     if not rest:
         return Taken(jobs)
-    rows = yield Statement("find_delivered", {"ids": as_json(sorted(rest))})
+    ids = {job_id for job_id, _ in rest}
+    rows = yield Statement("find_delivered", {"ids": as_json(sorted(ids))})
     waiting = {
         str(job_id): task_name
         for job_id, state, attempts, task_name in rows
-        if state == JobState.QUEUED and attempts == rest[str(job_id)] - 1
+        if state == JobState.QUEUED and (str(job_id), attempts + 1) in rest
     }
     known = {job_id for job_id, task_name in waiting.items() if task_name in task_names}
     yield from _put_back(sorted(known), delay_us=0)
@@ -125,7 +126,7 @@ def take_delivered(
     return Taken(
         jobs,
         put_back=sorted(waiting),
-        unknown=sorted(rest.keys() - found),
+        unknown=sorted(ids - found),
         stale=sorted(found - waiting.keys()),
     )
 
