@@ -63,6 +63,7 @@ TABLES: dict[str, Table] = {
             "result": "JSON of what the handler returned.",
             "error": "What it ended with, if that was no result.",
             "reason": "The error of a dead letter without its ids and numbers, so that alike ones group.",
+            "announced_at": "When others were told, through the broker, that it failed for good.",
             "finished_at": "When it ended.",
         },
     ),

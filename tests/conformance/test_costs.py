@@ -16,6 +16,7 @@ from stagepost.store.connection import Connection, Database
 from stagepost.store.counting import PARTS, repair
 from stagepost.store.dialect import Dialect, ParameterStyle
 from stagepost.store.listing import list_jobs
+from stagepost.store.sending import mark_sent, take_delivered, unsent
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Rows, Statement, as_json
 from tests.conformance.bench import Bench
@@ -104,8 +105,16 @@ def calls_of_a_life(store: Bench) -> dict[str, list[str]]:
     note("claim nothing")
     counting.run(list_jobs(most=1))
     note("list")
+    counting.run(jobs.enqueue_many([new_job() for _ in range(BATCH)]))
+    counted.calls[:] = []
+    messages = [(job.id, job.attempt) for job in counting.run(unsent(QUEUE, most=BATCH))]
+    note("find what is to be sent")
+    counting.run(mark_sent(messages))
+    note("mark as sent")
+    taken = counting.run(take_delivered(QUEUE, messages, owner="w", task_names=[TASK], lease=LEASE))
+    note("take deliveries")
     counting.close()
-    assert len(leased) == BATCH
+    assert len(leased) == len(taken.jobs) == BATCH
     return found
 
 
@@ -120,6 +129,9 @@ CALLS = {
         "settle": ["with"],
         "claim nothing": ["with"],
         "list": ["select", "select"],
+        "find what is to be sent": ["select"],
+        "mark as sent": ["with"],
+        "take deliveries": ["with"],
     },
     "mysql": {
         "enqueue one": ["begin", "insert", "insert", "update", "select", "commit"],
@@ -139,6 +151,9 @@ CALLS = {
         "settle": ["begin", "select", "insert", "insert", "delete", "commit"],
         "claim nothing": ["begin", "select", "commit"],
         "list": ["select", "select"],
+        "find what is to be sent": ["select"],
+        "mark as sent": ["begin", "select", "update", "commit"],
+        "take deliveries": ["begin", "select", "update", "commit"],
     },
     "sqlite": {
         "enqueue one": ["begin", "insert", "insert", "commit"],
@@ -147,6 +162,9 @@ CALLS = {
         "settle": ["begin", "insert", "insert", "delete", "commit"],
         "claim nothing": ["update"],
         "list": ["begin", "select", "select", "commit"],
+        "find what is to be sent": ["begin", "select", "commit"],
+        "mark as sent": ["update"],
+        "take deliveries": ["update"],
     },
 }
 
@@ -217,3 +235,36 @@ def test_what_a_job_writes_and_reads_stays_small(store: Bench) -> None:
     assert end.log_records < 5.5, end
     assert end.log_bytes < 900, end
     assert end.pages < 20, end
+
+
+def test_what_sending_a_job_writes_and_reads_stays_small(store: Bench) -> None:
+    if store.dialect.name != "postgres":
+        pytest.skip("only PostgreSQL tells what a statement cost")
+    store.run(jobs.enqueue_many([new_job(payload=as_json({"text": "x" * 200})) for _ in range(BATCH * 4)]))
+    store.rows("analyze stagepost_job")
+    messages = [
+        {"id": job.id, "attempt": job.attempt}
+        for job in sorted(store.run(unsent(QUEUE, most=BATCH)), key=lambda job: job.id)
+    ]
+    taking = {
+        "queue_name": QUEUE,
+        "deliveries": as_json(messages),
+        "owner": "w",
+        "task_names": as_json([TASK]),
+        "slots": BATCH,
+        "lease_us": round(LEASE / timedelta(microseconds=1)),
+    }
+
+    find = cost_of(store, Statement("unsent_jobs", {"queue_name": QUEUE, "most": BATCH}), jobs=BATCH)
+    mark = cost_of(store, Statement("mark_sent", {"sent": as_json(messages)}), jobs=BATCH)
+    take = cost_of(store, Statement("claim_delivered", taking), jobs=BATCH)
+
+    # Each of the two writes locks a row, writes its new version, and an entry in one index or two.
+    assert (find.log_records, find.log_bytes) == (0, 0), find
+    assert find.pages < 0.5, find
+    assert mark.log_records < 5.2, mark
+    assert mark.log_bytes < 800, mark
+    assert mark.pages < 25, mark
+    assert take.log_records < 5.2, take
+    assert take.log_bytes < 800, take
+    assert take.pages < 25, take

@@ -120,6 +120,7 @@ HOT = [
     (Statement("list_few_live_jobs", {**LISTING, "state": "running", "running": 1}), "stagepost_job_(lease|claim)"),
     (Statement("list_few_live_jobs", {**LISTING, "state": "retrying", "due": "retrying"}), "stagepost_job_(due|claim)"),
     (Statement("list_few_live_jobs", {**LISTING, "state": "blocked", "blocked": 1}), "stagepost_job_(limit|claim)"),
+    (Statement("list_few_live_jobs", {**LISTING, "state": "queued", "sent": 1}), "stagepost_job_(sent|claim)"),
     (Statement("list_few_ended_jobs", {**LISTING, "state": "failed"}), "stagepost_job_history_ended"),
     (Statement("look_until_live", {"before": NOTHING_BEFORE, "look": 100}), "primary key"),
     (Statement("look_until_ended", {"before": NOTHING_BEFORE, "look": 100}), "primary key"),
