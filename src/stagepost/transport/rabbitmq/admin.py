@@ -16,6 +16,9 @@ from stagepost.transport.rabbitmq.topology import QueuePlan, Topology
 __all__ = ["Comparison", "Depth", "apply", "compare", "depths", "unavailable"]
 
 
+NOT_FOUND = 404
+
+
 class Depth(msgspec.Struct, frozen=True):
     """How a queue stands at the broker."""
 
@@ -37,16 +40,19 @@ def apply(url: str, topology: Topology) -> None:
 
 
 def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
-    """Ask how many messages wait in queues; None for one that is not there, or may not be looked at."""
+    """Ask how many messages wait in queues: none in one that is not there; None where the broker does not tell."""
     found: dict[str, Depth | None] = {}
     left = list(plans)
     while left:
-        with _channel(url) as channel, contextlib.suppress(driver().exceptions.ChannelClosedByBroker):
+        with _channel(url) as channel:
             while left:
-                plan = left.pop(0)
-                found[plan.name] = None
-                answer = channel.queue_declare(plan.name, passive=True).method  # closes the channel if it is missing
-                found[plan.name] = Depth(answer.message_count, answer.consumer_count)
+                name = left.pop(0).name
+                try:
+                    answer = channel.queue_declare(name, passive=True).method
+                except driver().exceptions.ChannelClosedByBroker as error:
+                    found[name] = Depth(0, 0) if error.reply_code == NOT_FOUND else None
+                    break  # the channel went with it
+                found[name] = Depth(answer.message_count, answer.consumer_count)
     return found
 
 
@@ -71,7 +77,7 @@ def _channel(url: str) -> Iterator[Any]:
     """Open a connection and a channel for the body."""
     pika = driver()
     try:
-        connection = pika.BlockingConnection(parameters_of(url))
+        connection = pika.BlockingConnection(parameters_of(url))  # heartbeats end it if nobody answers any more
     except (pika.exceptions.AMQPError, OSError) as error:
         raise unavailable(url, error) from error
     try:
