@@ -49,7 +49,7 @@ class Outgoing:
         self._store = store
         self._publisher = publisher
         self._settings = settings
-        self._queues = list(queues)
+        self._queues = queues  # grows when the relay learns of more
         self._clock = clock
         self._told_until: dict[tuple[str, JobState], int] = {}
         self._noticed_at = self._looked_long_at = float("-inf")

@@ -45,6 +45,8 @@ class Look(msgspec.Struct, frozen=True):
     channel: Channel
     lost_after: timedelta | None
     """Messages sent longer ago are lost; None if none is for sure."""
+    heard: int = 0
+    """How many workers of the queue were heard from lately."""
 
 
 def lost_for(
@@ -128,7 +130,7 @@ class Reconciler(Service):
         channel = await self._store.run(look_at(queue, is_empty=is_empty, gap=gap))
         heard = 0 if depth is None or not depth.consumers else await self._heard(queue)
         older = lost_for(depth, channel, self._settings, heard=heard, patience=self._remote.get(queue))
-        self.looks[queue] = Look(depth, channel, older)
+        self.looks[queue] = Look(depth, channel, older, heard)
         if older is None:
             return []
         return await self._send_again(queue, began - microseconds(older), _why(depth))

@@ -58,8 +58,18 @@ def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
 
 def unavailable(url: str, error: BaseException) -> BrokerUnavailable:
     """Say that, and why, the broker cannot be used."""
-    reason = getattr(error, "reply_text", None) or str(error) or type(error).__name__
-    return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {reason}")
+    return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    """Find the words in an error that may hold others, and may have none of its own."""
+    if text := getattr(error, "reply_text", None):
+        return str(text)
+    held = (*getattr(error, "exceptions", ()), *error.args, getattr(error, "exception", None))
+    inner = next((one for one in reversed(held) if isinstance(one, BaseException)), None)
+    if inner is not None:
+        return _reason(inner)
+    return str(error) or type(error).__name__
 
 
 @contextlib.contextmanager
