@@ -58,8 +58,16 @@ def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
 
 def unavailable(url: str, error: BaseException) -> BrokerUnavailable:
     """Say that, and why, the broker cannot be used."""
-    reason = getattr(error, "reply_text", None) or str(error) or type(error).__name__
-    return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {reason}")
+    return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    """Say what is at the bottom of an error: the driver wraps those of connecting several times, without a word."""
+    inner = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), *error.args]
+    causes = [cause for cause in inner if isinstance(cause, BaseException)]
+    if causes:
+        return _reason(causes[-1])
+    return getattr(error, "reply_text", None) or str(error) or type(error).__name__
 
 
 @contextlib.contextmanager
