@@ -51,6 +51,7 @@ TABLES: dict[str, Table] = {
             "locked_by": "The owner of the running attempt: the id of a worker.",
             "has_children": "1 once its handler has submitted children for which it must wait.",
             "cancel_requested_at": "When somebody asked the running attempt to stop.",
+            "sent_at": "When the broker took the message for its next attempt; empty before, and once it is claimed.",
             "updated_at": "When the row last changed.",
         },
     ),
@@ -233,6 +234,38 @@ TABLES: dict[str, Table] = {
             "subject": "To which job, queue or schedule.",
             "detail": "For example the state the job was in.",
             "acted_at": "When.",
+        },
+    ),
+    "stagepost_channel": Table(
+        "What is known of queues at the broker, to tell lost messages from waiting ones.",
+        {
+            "queue_name": "The queue.",
+            "empty_since": "Since when every look found it empty.",
+            "active_at": "When somebody last took a message from it.",
+            "looked_at": "When somebody last looked.",
+        },
+    ),
+    "stagepost_outbox": Table(
+        "Messages for the broker that are no jobs to run; published in their order and then deleted.",
+        {
+            "id": "Its number.",
+            "routing_key": "Where it goes.",
+            "message_id": "Its id, the same however often it is published.",
+            "headers": "JSON.",
+            "body": "JSON.",
+            "created_at": "When it was written.",
+        },
+    ),
+    "stagepost_dead_message": Table(
+        "Messages that nobody can work with, taken from the broker's queue of dead letters.",
+        {
+            "id": "UUIDv7.",
+            "queue_name": "The queue at the broker that it came from.",
+            "routing_key": "Its routing key.",
+            "reason": "Why nobody could work with it.",
+            "headers": "JSON.",
+            "body": "As it came.",
+            "received_at": "When it was taken.",
         },
     ),
     "stagepost_migration": Table(

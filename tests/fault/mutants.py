@@ -15,6 +15,9 @@ RACES = "test_fences.py::test_claims_that_race_never_share_a_job"
 COUNTS = "test_counts.py::test_counts_are_exact_at_every_moment_while_workers_are_killed"
 FOLDS = "test_counts.py::test_folders_that_race_lose_and_double_nothing"
 SWEEP = "test_sweep.py::test_a_job_survives_an_error_at_every_call_of_its_life"
+RESTARTED = (
+    "tests/conformance/test_batch_races.py::test_a_batch_cannot_become_done_while_an_item_of_it_is_being_restarted"
+)
 LOST = "test_lost_commits.py::test_an_operation_whose_commit_reply_is_lost_happens_once"
 
 
@@ -29,6 +32,11 @@ class Mutant:
     killer: str
     times: int = 1
     """How often the old text is there; all of them are replaced."""
+
+    @property
+    def test(self) -> str:
+        """The killer as pytest names it; those of this folder are written without it."""
+        return self.killer if self.killer.startswith("tests/") else f"tests/fault/{self.killer}"
 
 
 def planted(mutant: Mutant, folder: Path) -> Path:
@@ -140,6 +148,20 @@ MUTANTS = [
         "for update skip locked\n",
         "",
         f"{FOLDS}[mariadb]",
+    ),
+    Mutant(
+        "a conclusion that locks no batch",
+        f"{SQL}/common/lock_batch.sql",
+        "for update\n",
+        "",
+        f"{RESTARTED}[postgres]",
+    ),
+    Mutant(
+        "a restart that does not lock the batches of its jobs",
+        "store/batch_locks.py",
+        '        yield Statement("lock_batch", {"id": batch_id})\n',
+        "",
+        f"{RESTARTED}[mariadb]",
     ),
     Mutant(
         "a rescue that does not look at leases",

@@ -1,4 +1,4 @@
-"""F48, F49, F51–F53, F55: messages get lost, come again, are nobody's or garbage; each job runs once all the same."""
+"""F48, F49, F51 to F53, F55: messages get lost, come again, are nobody's or garbage; each job runs once all the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GARBAGE = {
     "no JSON": b"\x00\xff\xfe garbage",
     "no envelope": b'{"task_id": 1}',
     "an unknown version": b'{"specversion": "9.0", "id": "7", "data": {"task_id": "x"}}',
-    "an impossible attempt": b'{"task_id":"%s","step":"transfer","attempt":-1,"trace_id":"","created_at":"","payload":{}}'
+    "an impossible attempt": b'{"task_id":"%s","step":"","attempt":-1,"trace_id":"","created_at":"","payload":{}}'
     % new_id().encode(),
     "deep": b'{"task_id":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "10 MB": b'{"task_id":"' + b"x" * 10_000_000 + b'"}',

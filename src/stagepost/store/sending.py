@@ -20,11 +20,14 @@ from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
+    "Backlog",
     "Channel",
     "Sent",
     "Taken",
     "Unsent",
+    "backlog",
     "look_at",
+    "lost_jobs",
     "mark_sent",
     "note_active",
     "put_back",
@@ -62,6 +65,22 @@ def unsent(queue_name: str, *, most: int) -> Steps[list[Unsent]]:
     """List queued jobs of a queue that no message was sent for, in the order in which they are to run."""
     rows = yield Statement("unsent_jobs", {"queue_name": queue_name, "most": most})
     return [Unsent(str(job_id), *facts) for job_id, *facts in rows]
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """What waits in a queue for the broker to take it."""
+
+    jobs: int
+    """Up to as many as were asked for."""
+    waits_us: int | None
+    """How long the one that waits longest of them does; None if none waits."""
+
+
+@query
+def backlog(queue_name: str, *, most: int = 10_000) -> Steps[Backlog]:
+    """Count the jobs of a queue that no message was sent for, no further than `most`."""
+    [(jobs, waits_us)] = yield Statement("count_unsent", {"queue_name": queue_name, "most": most})
+    return Backlog(int(jobs), None if waits_us is None else int(waits_us))
 
 
 @operation
@@ -166,11 +185,18 @@ def put_back(ids: Sequence[str]) -> Steps[list[str]]:
     return [str(row[0]) for row in rows]
 
 
+@query
+def lost_jobs(queue_name: str, *, sent_before: int, most: int) -> Steps[list[str]]:
+    """List jobs of a queue whose message was sent before an instant and has not been taken since."""
+    rows = yield Statement("lost_jobs", {"queue_name": queue_name, "sent_before": sent_before, "most": most})
+    return [str(row[0]) for row in rows]
+
+
 @operation
 def put_back_lost(queue_name: str, *, sent_before: int, most: int) -> Steps[list[str]]:
     """Send jobs of a queue anew whose message was sent before an instant and has not been taken since."""
-    rows = yield Statement("lost_jobs", {"queue_name": queue_name, "sent_before": sent_before, "most": most})
-    rows = yield from _put_back(sorted(str(row[0]) for row in rows), delay_us=0, sent_before=sent_before)
+    lost = yield from lost_jobs(queue_name, sent_before=sent_before, most=most).start()
+    rows = yield from _put_back(sorted(lost), delay_us=0, sent_before=sent_before)
     return [str(row[0]) for row in rows]
 
 
@@ -242,5 +268,5 @@ def _put_back(ids: Sequence[str], *, delay_us: int, sent_before: int = ALWAYS) -
 
 
 def _fences(fences: Sequence[Fence]) -> str:
-    # Sorted: two that lock the same rows in opposite order would deadlock.
-    return as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(fences)])
+    # Sorted: two that lock the same rows in opposite order would deadlock. Each once: a join would give it twice.
+    return as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(set(fences))])

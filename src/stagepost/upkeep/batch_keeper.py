@@ -8,7 +8,8 @@ from collections.abc import Callable
 from stagepost.errors import BatchNotFound
 from stagepost.model.batch import BatchState
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.batches import cancel_items, cancelled_batches, follow_up, idle_batches, try_conclude
+from stagepost.store.batch_items import cancel_items
+from stagepost.store.batches import cancelled_batches, follow_up, idle_batches, try_conclude
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
 

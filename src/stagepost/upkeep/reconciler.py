@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -12,7 +12,7 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import TransportError
 from stagepost.model.job import microseconds
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.sending import Channel, look_at, put_back_lost, read_clock, sent_queues
+from stagepost.store.sending import Channel, look_at, lost_jobs, put_back_lost, read_clock, sent_queues
 from stagepost.store.workers import list_workers
 from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import topology_of
@@ -20,11 +20,12 @@ from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
 from stagepost.upkeep.threads import in_thread
 
-__all__ = ["Finding", "Reconciler", "Uncarried", "lost_for"]
+__all__ = ["Finding", "Look", "Reconciler", "Uncarried", "lost_for"]
 
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 5000
+NO_QUEUES: Mapping[str, timedelta] = {}
 UNCARRIED = "the broker does not carry its queue any more"
 
 
@@ -37,23 +38,43 @@ class Finding(msgspec.Struct, frozen=True):
     """Jobs whose message is gone; they are sent again."""
 
 
-def lost_for(depth: Depth | None, channel: Channel, settings: RabbitmqSettings, *, heard: int = 0) -> timedelta | None:
+class Look(msgspec.Struct, frozen=True):
+    """What was seen of a queue, and what follows."""
+
+    depth: Depth | None
+    channel: Channel
+    lost_after: timedelta | None
+    """Messages sent longer ago are lost; None if none is for sure."""
+
+
+def lost_for(
+    depth: Depth | None,
+    channel: Channel,
+    settings: RabbitmqSettings,
+    *,
+    heard: int = 0,
+    patience: timedelta | None = None,
+) -> timedelta | None:
     """Decide from when on messages of a queue are lost: those sent longer ago than this; None if none is for sure.
 
     While messages wait in the queue, all others may wait, too. Once it is seen empty for a while, a message that is
     not lost must be with a consumer, and our workers claim what they have at once: it is lost if all consumers are
     workers that were `heard` from meanwhile. Where others consume, or the broker does not tell how many wait, only a
-    long silence says that nobody works on it.
+    long silence says that nobody works on it: as long as a program that runs remote tasks may have a request without
+    a word, which is `patience`, or the quiet time.
     """
     soon, late = timedelta(seconds=settings.lost_after), timedelta(seconds=settings.quiet_time)
-    is_silent = channel.idle_for_us is None or channel.idle_for_us >= microseconds(late)
     if depth is None:
-        return late if is_silent else None
-    if depth.ready or channel.empty_for_us is None:
+        late = max(late, patience or late)
+    elif depth.ready or channel.empty_for_us is None:
         return None
-    if depth.consumers <= heard:
+    elif depth.consumers <= heard:
         return soon if channel.empty_for_us >= microseconds(soon) else None
-    return late if is_silent and channel.empty_for_us >= microseconds(late) else None
+    elif patience is not None:
+        late = max(soon, patience)
+    is_silent = channel.idle_for_us is None or channel.idle_for_us >= microseconds(late)
+    is_empty = depth is None or (channel.empty_for_us or 0) >= microseconds(late)
+    return late if is_silent and is_empty else None
 
 
 class Reconciler(Service):
@@ -67,7 +88,9 @@ class Reconciler(Service):
         url: str,
         settings: RabbitmqSettings,
         queues: Sequence[str],
+        remote: Mapping[str, timedelta] = NO_QUEUES,
         on_found: Callable[[], None] = lambda: None,
+        only_looks: bool = False,
     ) -> None:
         super().__init__(interval=max(0.2, min(5.0, settings.lost_after / 3)))
         self.resent = 0
@@ -76,7 +99,11 @@ class Reconciler(Service):
         self._url = url
         self._settings = settings
         self._queues = queues
+        self._remote = dict(remote)
         self._on_found = on_found
+        self._only_looks = only_looks
+        self.looks: dict[str, Look] = {}
+        """What the last pass saw of each queue."""
 
     async def run_once(self) -> list[Finding]:
         """Look once; what was lost is to be sent again afterwards."""
@@ -88,10 +115,9 @@ class Reconciler(Service):
         findings = []
         for queue, depth in found.items():
             findings += await self._judge(queue, depth, began)
-        findings += [
-            Finding(queue, UNCARRIED, len(jobs))
-            for queue, jobs in (await put_back_uncarried(self._store, self._settings.carries, began)).items()
-        ]
+        if not self._only_looks:
+            uncarried = await put_back_uncarried(self._store, self._settings.carries, began)
+            findings += [Finding(queue, UNCARRIED, len(jobs)) for queue, jobs in uncarried.items()]
         if findings:
             self._on_found()
         return findings
@@ -101,7 +127,8 @@ class Reconciler(Service):
         gap = timedelta(seconds=max(self._settings.lost_after, 2 * self.interval))
         channel = await self._store.run(look_at(queue, is_empty=is_empty, gap=gap))
         heard = 0 if depth is None or not depth.consumers else await self._heard(queue)
-        older = lost_for(depth, channel, self._settings, heard=heard)
+        older = lost_for(depth, channel, self._settings, heard=heard, patience=self._remote.get(queue))
+        self.looks[queue] = Look(depth, channel, older)
         if older is None:
             return []
         return await self._send_again(queue, began - microseconds(older), _why(depth))
@@ -113,14 +140,27 @@ class Reconciler(Service):
         return sum(queue in worker.queues and worker.silent_us < latest for worker in workers)
 
     async def _depths(self) -> dict[str, Depth | None]:
-        plans = {plan.carries: plan for plan in topology_of(self._settings, self._queues).queues if plan.carries}
+        """Ask how queues stand; while answers wait for us, the queue of a remote task has not been emptied."""
+        plans = topology_of(self._settings, self._queues).queues
+        wanted = [plan for plan in plans if plan.carries or (self._remote and plan.name == self._settings.answers)]
         try:
-            found = await in_thread(depths, self._url, list(plans.values()))
+            found = await in_thread(depths, self._url, wanted)
         except TransportError:
             return {}  # said by those who need the broker; while it is away nothing can be known
-        return {queue: found[plan.name] for queue, plan in plans.items()}
+        answers = found.get(self._settings.answers)
+        standing = {}
+        for plan in plans:
+            if plan.carries:
+                depth = found[plan.name]
+                if depth is not None and answers is not None and plan.carries in self._remote:
+                    depth = Depth(depth.ready + answers.ready, depth.consumers)
+                standing[plan.carries] = depth
+        return standing
 
     async def _send_again(self, queue: str, sent_before: int, why: str) -> list[Finding]:
+        if self._only_looks:
+            lost = await self._store.run(lost_jobs(queue, sent_before=sent_before, most=MOST_AT_ONCE))
+            return [Finding(queue, why, len(lost))] if lost else []
         again = await self._store.run(put_back_lost(queue, sent_before=sent_before, most=MOST_AT_ONCE))
         if not again:
             return []

@@ -16,6 +16,7 @@ from stagepost.store.leases import Fence
 from stagepost.store.sending import Unsent, mark_sent, refuse_unsent, unsent
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
 from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.outgoing import Outgoing
 from stagepost.upkeep.service import Service
 from stagepost.upkeep.threads import in_thread
 
@@ -23,7 +24,9 @@ __all__ = ["Relay"]
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 1000
+MOST_AT_ONCE = 2000
+GROUP = 500
+"""So many are published together; they are marked while the next group is on its way."""
 FEWEST_AT_ONCE = 10
 REFUSED_SECONDS = 0.2
 """How long a queue that is full is left alone."""
@@ -66,6 +69,7 @@ class Relay(Service):
         self._most: dict[str, int] = {}
         self._resting: dict[str, float] = {}
         self._returned_since: dict[str, dict[Fence, float]] = {}
+        self._outgoing = Outgoing(store, publisher, settings=settings, queues=self.queues, clock=clock)
 
     async def run(self) -> None:
         """Keep a connection while it runs."""
@@ -92,6 +96,7 @@ class Relay(Service):
                 if done == most:
                     self.wake()
         self.sent += confirmed
+        await self._outgoing.send()
         return confirmed
 
     async def _learn(self) -> None:
@@ -106,16 +111,24 @@ class Relay(Service):
     async def _send(self, queue: str, jobs: list[Unsent]) -> int:
         routing_key = self._settings.routing_key(queue)
         messages = [_message(routing_key, job) for job in jobs]
-        verdicts = await asyncio.wrap_future(self._publisher.publish(messages))
         by_verdict: dict[Verdict, list[Fence]] = {verdict: [] for verdict in Verdict}
-        for job, verdict in zip(jobs, verdicts, strict=True):
-            by_verdict[verdict].append((job.id, job.attempt))
-        there = by_verdict[Verdict.CONFIRMED]
-        if there:
-            await self._store.run(mark_sent(there, read_at=min(job.read_at for job in jobs)))
+        marking: asyncio.Task[int] | None = None
+        for first in range(0, len(jobs), GROUP):
+            group = jobs[first : first + GROUP]
+            verdicts = await asyncio.wrap_future(self._publisher.publish(messages[first : first + GROUP]))
+            for job, verdict in zip(group, verdicts, strict=True):
+                by_verdict[verdict].append((job.id, job.attempt))
+            there = by_verdict[Verdict.CONFIRMED][first:]
+            if marking is not None:
+                await marking
+            marking = asyncio.create_task(self._store.run(mark_sent(there, read_at=min(job.read_at for job in jobs))))
+            if len(there) < len(group):
+                break  # the rest would overtake those that have to wait
+        if marking is not None:
+            await marking
         self._mind_full(queue, tried=len(jobs), refused=len(by_verdict[Verdict.REFUSED]))
         await self._mind_unroutable(queue, by_verdict[Verdict.RETURNED])
-        return len(there)
+        return len(by_verdict[Verdict.CONFIRMED])
 
     def _mind_full(self, queue: str, *, tried: int, refused: int) -> None:
         """Try fewer messages, a moment later, while a queue is full; the rest keeps its order in the database."""

@@ -197,5 +197,5 @@ def _named(deliveries: list[Delivery]) -> tuple[dict[Fence, list[Delivery]], lis
         except BadMessage as error:
             bad.append((delivery, str(error)))
         else:
-            named.setdefault((str(envelope.task_id), envelope.attempt), []).append(delivery)
+            named.setdefault((envelope.task_id.lower(), envelope.attempt), []).append(delivery)
     return named, bad

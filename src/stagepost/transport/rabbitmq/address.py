@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -22,6 +23,7 @@ PORTS = {"amqp": 5672, "amqps": 5671}
 KNOWN = ("cafile", "certfile", "keyfile", "heartbeat")
 
 
+@cache
 def driver() -> Any:
     """Import the driver, which is an extra."""
     try:

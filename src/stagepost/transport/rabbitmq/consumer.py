@@ -28,6 +28,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     redelivered: bool
     routing_key: str
     message_id: str | None
+    correlation_id: str | None = None
 
 
 @dataclass
@@ -102,15 +103,15 @@ class Consumer(Link):
         if not self._later(self._send_acks):
             self._forget_acks()
 
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Let the broker bring messages again, to anybody; from any thread."""
+        returned = list(deliveries)
+        self._later(lambda: self._send_back(returned))
+
     def pause(self) -> None:
         """Ask for no more messages; what was taken can still be acknowledged, what was not goes back at once."""
         self._is_paused = True
         self._later(self._cancel)
-
-    def give_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Let others have messages that were taken; from any thread."""
-        returned = list(deliveries)
-        self._later(lambda: self._send_back(returned))
 
     def _opened(self, connection: Any) -> None:
         self._consuming = 0
@@ -147,6 +148,7 @@ class Consumer(Link):
                     method.redelivered,
                     method.routing_key,
                     properties.message_id,
+                    properties.correlation_id,
                 )
             )
             self._on_deliveries()

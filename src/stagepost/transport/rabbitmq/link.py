@@ -11,8 +11,9 @@ from typing import Any
 
 from stagepost.config.urls import masked
 from stagepost.errors import TransportError
-from stagepost.transport.rabbitmq.address import driver, parameters_of
+from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.admin import unavailable
+from stagepost.transport.rabbitmq.wire import connection_type, read_more
 
 __all__ = ["Link"]
 
@@ -101,9 +102,9 @@ class Link(ABC):
     def _live(self) -> None:
         """Live with one connection until it ends."""
         self._why = None
-        connection = driver().SelectConnection(
+        connection = connection_type()(
             parameters_of(self._url),
-            on_open_callback=self._opened,
+            on_open_callback=self._begin,
             on_open_error_callback=self._ended,
             on_close_callback=self._ended,
         )
@@ -115,6 +116,10 @@ class Link(ABC):
             self._connection = None
             self._lost()
             _drop(connection)
+
+    def _begin(self, connection: Any) -> None:
+        read_more(connection)
+        self._opened(connection)
 
     def _ended(self, connection: Any, error: object) -> None:
         if self._why is None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any
 
 from stagepost.model.envelope import Message
@@ -121,15 +122,16 @@ class Publisher(Link):
             return
         self._batch = batch
         impossible = _impossible()
-        for place, message in enumerate(batch.messages):
-            self._tag += 1
-            self._pending[self._tag] = batch, place
-            try:
-                self._put(message)
-            except impossible:
-                del self._pending[self._tag]
-                self._tag -= 1
-                batch.settle(place, Verdict.RETURNED)
+        with self._connection.joined():
+            for place, message in enumerate(batch.messages):
+                self._tag += 1
+                self._pending[self._tag] = batch, place
+                try:
+                    self._put(message)
+                except impossible:
+                    del self._pending[self._tag]
+                    self._tag -= 1
+                    batch.settle(place, Verdict.RETURNED)
         batch.deadline = self._connection.ioloop.call_later(self._timeout, lambda: self._give_up(batch))
 
     def _put(self, message: Message) -> None:
@@ -151,7 +153,7 @@ class Publisher(Link):
         method = frame.method
         verdict = Verdict.CONFIRMED if type(method).__name__ == "Ack" else Verdict.REFUSED
         tag = method.delivery_tag
-        tags = [known for known in self._pending if known <= tag] if method.multiple else [tag]
+        tags = list(takewhile(lambda known: known <= tag, self._pending)) if method.multiple else [tag]
         for known in tags:
             if (found := self._pending.pop(known, None)) is not None:
                 batch, place = found
