@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
@@ -105,7 +106,7 @@ def stop(worker: WorkerProcess) -> None:
     assert worker.wait() == 0
 
 
-def start(arenas: list[Arena], **settings: int) -> None:
+def start(arenas: list[Arena], **settings: Any) -> None:
     for arena in arenas:
         arena.start_worker(**settings)
         arena.start_worker(**settings)
