@@ -124,6 +124,13 @@ def test_many_may_all_have_unique_keys(store: Bench) -> None:
     assert store.run(jobs.enqueue_many(asked)) == [Enqueued(job.id, is_new=True) for job in asked]
 
 
+def test_many_may_each_be_the_first_of_their_queue(store: Bench) -> None:
+    asked = [new_job(queue_name=f"queue-{number}") for number in range(MANY)]
+
+    assert store.run(jobs.enqueue_many(asked)) == [Enqueued(job.id, is_new=True) for job in asked]
+    assert kept(store) == counted(store)
+
+
 def test_the_same_job_twice_in_a_request_is_one(store: Bench) -> None:
     asked = [new_job() for _ in range(MANY)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -55,7 +55,7 @@ class CountedConnection:
         self._calls.append(sql.split(maxsplit=1)[0])
         return self._connection.execute(sql, parameters)
 
-    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         self._calls.append("load")
         return self._connection.load(sql, rows)
 

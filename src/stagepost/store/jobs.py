@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from stagepost.errors import (
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
 from stagepost.model.lifecycle import Cause, JobState
-from stagepost.store.counting import record_moves
+from stagepost.store.counting import Change, record_moves
 from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Load, Statement, Steps, as_json, operation, query
@@ -100,25 +101,31 @@ def _load(jobs: Sequence[NewJob], *, are_new: bool) -> Steps[set[str]]:
     if not jobs or (not are_new and (yield from _are_known([job.id for job in jobs]))):
         return set()
     [(now,)] = yield Statement("read_clock")
-    rows: dict[str, tuple[Any, ...]] = {}
+    loaded: set[str] = set()
+    moves: Counter[Change] = Counter()
+    [(put,)] = (yield Load("load_jobs", _rows_of(jobs, now, loaded, moves))) or [(0,)]
+    if put != len(loaded):
+        raise StoreUnavailable(f"{len(loaded) - put} of {len(loaded)} jobs were enqueued by another request meanwhile")
+    yield from record_moves(moves)
+    return loaded
+
+
+def _rows_of(jobs: Sequence[NewJob], now: int, loaded: set[str], moves: Counter[Change]) -> Iterator[tuple[Any, ...]]:
+    """Make rows one by one, while the database takes in those before; notes which, and what that changes."""
     told: set[str] = set()
     for job in jobs:
         available_at = now + job.delay_us if job.available_at is None else job.available_at
         state = "scheduled" if available_at > now else "blocked" if job.limit_key else "queued"
-        queue_name, job_id = job.queue_name, job.id
+        queue_name, job_id, batch_id = job.queue_name, job.id, job.batch_id
         if state == "queued" and queue_name not in told:
             told.add(queue_name)
-            continue
-        rows[job_id] = (
-            job_id, queue_name, job.task_name, state, job.priority, available_at, 0, 0, 0, job.max_attempts,
-            job.limit_key, job.limit, job.batch_id, job.item_key, job.payload, job.context, now, now,
-        )  # fmt: skip
-    [(put,)] = (yield Load("load_jobs", list(rows.values()))) or [(0,)]
-    if put not in {0, len(rows)}:
-        raise StoreUnavailable(f"{len(rows) - put} of {len(rows)} jobs were enqueued by another request meanwhile")
-    if put:
-        yield from record_moves((row[1], row[12], None, row[3]) for row in rows.values())
-    return set(rows) if put else set()
+        elif job_id not in loaded:
+            loaded.add(job_id)
+            moves[queue_name, batch_id, None, state] += 1
+            yield (
+                job_id, queue_name, job.task_name, state, job.priority, available_at, 0, 0, 0, job.max_attempts,
+                job.limit_key, job.limit, batch_id, job.item_key, job.payload, job.context, now, now,
+            )  # fmt: skip
 
 
 def _are_known(ids: Sequence[str]) -> Steps[bool]:
