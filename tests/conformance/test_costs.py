@@ -213,7 +213,7 @@ def test_what_a_job_writes_and_reads_stays_small(store: Bench) -> None:
     # another, and an entry in two indexes.
     assert claim.log_records < 5.2, claim
     assert claim.log_bytes < 800, claim
-    assert claim.pages < 25, claim
-    assert end.log_records < 5.5, end
-    assert end.log_bytes < 900, end
-    assert end.pages < 20, end
+    assert claim.pages < 12, claim
+    assert end.log_records < 4.5, end
+    assert end.log_bytes < 800, end
+    assert end.pages < 12, end
