@@ -133,6 +133,7 @@ BATCH = {"batch_id": IDS[0], "first_id": id_range(IDS[0])[0], "last_id": id_rang
 PAGE_OF_BATCH = {**BATCH, "after": BATCH["first_id"], "most": 100}
 HOT += [
     (Statement("known_jobs", {"ids": as_json(IDS)}), "primary key"),
+    (Statement("has_jobs_between", {"first_id": IDS[0], "last_id": IDS[-1]}), "primary key"),
     (Statement("lock_live_items", PAGE_OF_BATCH), "primary key"),
     (Statement("stop_running_items", BATCH), "primary key|stagepost_job_lease"),
     (Statement("failed_items", PAGE_OF_BATCH), "primary key|stagepost_job_history_ended"),
