@@ -60,11 +60,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def search(world: World, *, examples: int, seed: int | None, shrinks: bool = True) -> None:
-    """Run the machine on `examples` random sequences of steps."""
+def search(world: World, kind: Any = JobMachine, *, examples: int, seed: int | None, shrinks: bool = True) -> None:
+    """Run a machine on `examples` random sequences of steps."""
 
     def machine() -> JobMachine:
-        return JobMachine(world)
+        made: JobMachine = kind(world)
+        return made
 
     factory: Any = machine if seed is None else hypothesis.seed(seed)(machine)
     if blob := os.environ.get("STAGEPOST_REPRODUCE"):
