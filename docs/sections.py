@@ -39,7 +39,7 @@ EXIT_CODES = {
     ExitCode.OK: "Done, or the answer is yes.",
     ExitCode.FAILED: "It failed, or the answer is no.",
     ExitCode.USAGE: "Wrong usage, options or settings.",
-    ExitCode.UNREACHABLE: "The database cannot be reached.",
+    ExitCode.UNREACHABLE: "The database or the broker cannot be reached.",
     ExitCode.SCHEMA: "The database's tables are out of date.",
 }
 

@@ -25,7 +25,13 @@ def test_what_is_to_be_sent_has_all_that_its_message_needs(store: Bench) -> None
     [found] = store.run(sending.unsent(QUEUE, most=10))
 
     assert found == Unsent(
-        id=job.id, task_name=TASK, attempt=1, created_at=created, payload=job.payload, context=job.context
+        id=job.id,
+        task_name=TASK,
+        attempt=1,
+        created_at=created,
+        payload=job.payload,
+        context=job.context,
+        read_at=found.read_at,
     )
 
 

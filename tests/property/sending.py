@@ -130,8 +130,8 @@ class SendingModel(Model):
 class SendingWorld(World):
     """A world whose model knows of messages."""
 
-    def begin(self) -> SendingModel:
-        return SendingModel(super().begin().now)
+    def __init__(self, url: str) -> None:
+        super().__init__(url, model=SendingModel)
 
     def sent(self) -> dict[str, int]:
         """Which jobs the store has marked as sent, and when."""

@@ -58,6 +58,8 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How long a queue must be empty, and nothing taken from it, before a message that should be there is lost."""
     quiet_time: float = 600.0
     """The same for a queue whose length the broker does not tell."""
+    collect_dead_letters: bool = True
+    """Take what comes into the queue of dead letters and list it with failed jobs; without it, that is for others."""
     queue: dict[str, QueueSettings] = {}
     """What differs for some queues."""
 

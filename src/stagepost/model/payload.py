@@ -17,7 +17,7 @@ from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
 from stagepost.model import json_values
 from stagepost.model.json_values import Limits
 
-__all__ = ["Limits", "Signature", "decode_result", "encode_result"]
+__all__ = ["Limits", "Signature", "check_result", "decode_result", "encode_result"]
 
 _KINDS = inspect.Parameter
 _POSITIONAL_KINDS = (_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD)
@@ -302,6 +302,22 @@ def encode_result(value: object, *, annotation: Any, limits: Limits) -> str | No
                 f"`{json_values.name_of(annotation)}`: {error}. Correct the annotation or the return value."
             ) from error
     raise PayloadError(f"the result {unencodable}.")
+
+
+def check_result(text: bytes, *, annotation: Any, limits: Limits) -> str | None:
+    """Check a result that another program wrote as JSON as if a handler had returned it; None for null.
+
+    Where a handler may return None whatever it promised, another program may not: it has left the result out.
+    """
+    if len(text) > limits.max_bytes:
+        raise PayloadTooLarge("result", len(text), limits.max_bytes)
+    try:
+        value = msgspec.json.decode(text)
+        if value is None:
+            _result_decoder(annotation).decode(b"null")
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"its result does not fit `{json_values.name_of(annotation)}`: {error}.") from error
+    return encode_result(value, annotation=annotation, limits=limits)
 
 
 def decode_result(text: str | None, annotation: Any) -> Any:

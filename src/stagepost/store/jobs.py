@@ -16,6 +16,7 @@ from stagepost.errors import (
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
 from stagepost.model.lifecycle import Cause, JobState
+from stagepost.store.batch_locks import lock_batches, lock_batches_of
 from stagepost.store.counting import record_moves
 from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
@@ -176,7 +177,7 @@ def cancel(job_id: str, *, actor: str) -> Steps[JobState]:
 
 def _cancel_children(job_id: str) -> Steps[JobState]:
     """Begin to end the children that keep a cancelled job waiting; upkeep goes on with those that are left."""
-    from stagepost.store.batches import cancel_items  # noqa: PLC0415 - the two know each other
+    from stagepost.store.batch_items import cancel_items  # noqa: PLC0415 - the two know each other
 
     if not (yield Statement("lock_job", {"id": job_id})):
         return JobState.CANCELLED
@@ -186,9 +187,17 @@ def _cancel_children(job_id: str) -> Steps[JobState]:
 
 @operation
 def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> Steps[list[str]]:
-    """Queue ended jobs again with their attempts counted on and their failures forgotten; returns those restarted."""
-    ids = {"ids": as_json(sorted(set(job_ids)))}
+    """Queue ended jobs again with their attempts counted on and their failures forgotten; returns those restarted.
+
+    The numbers of a batch follow when an item of it is restarted. A batch that is done stays so, and its completion
+    job and its gate with it; one that is not done will wait for the item.
+    """
+    asked = sorted(set(job_ids))
+    ids = {"ids": as_json(asked)}
+    locked = yield from lock_batches_of(asked)
     rows = yield Statement("restart_jobs", ids)
+    # In a caller's transaction with an old snapshot the batches of those that ended since are known only now.
+    yield from lock_batches({str(row[3]) for row in rows if row[3]} - locked)
     # Asked afterwards: a key that was free before may be taken by the time the job is restarted.
     taken = yield Statement("taken_unique_keys", ids)
     stuck = {job_id for _, _, job_id in taken}

@@ -3,7 +3,7 @@ with picked as (
     select job.id
     from json_array_elements_text(:ids::text::json) as wanted (id)
     join stagepost_job as job on job.id = wanted.id::uuid
-    where job.state = 'queued'
+    where job.state = 'queued' and coalesce(job.sent_at, 0) <= :sent_before
     order by job.id
     for update of job
 )
