@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import wraps
 from pathlib import Path
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar
+from uuid import UUID
 
 from stagepost.errors import ConfigurationError, TaskError, UnknownTask
 from stagepost.model.children import OnChildFailed
@@ -37,6 +39,7 @@ R = TypeVar("R")
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,190}")
 PRIORITIES = range(-32768, 32768)
+REMOTE_TIMEOUT = timedelta(minutes=5)
 CHILD_MODULE = "__stagepost_child__"
 """What a script that was the main program is called where a handler's process loads it again."""
 
@@ -52,7 +55,8 @@ class TaskOptions:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     """How often and how soon a failed attempt is tried again."""
     timeout: timedelta | None = None
-    """An attempt that takes longer fails; None lets it run as long as its lease is kept."""
+    """An attempt that takes longer fails; None lets it run as long as its lease is kept. Of a remote task: how long
+    a program may be silent that has taken requests, before those are sent again; 5 minutes unless given."""
     pool: Literal["auto", "process"] = "auto"
     """`auto`: `async def` on the loop, `def` in a thread. `process`: one process per slot, for CPU and risky code."""
     max_running: int | None = None
@@ -65,6 +69,8 @@ class TaskOptions:
     """How large arguments and results may be."""
     on_child_failed: OnChildFailed | Literal["finish", "fail"] = OnChildFailed.FINISH
     """What children that did not complete make of its job: `finish`, with errors, or `fail`."""
+    remote: bool = False
+    """Another program runs it, which a broker brings its jobs to. The function says what goes in and what comes out."""
 
     def __post_init__(self) -> None:
         _check_name("queue", self.queue)
@@ -79,6 +85,17 @@ class TaskOptions:
             raise ConfigurationError(
                 f"on_child_failed is {self.on_child_failed!r}. Known are: {', '.join(OnChildFailed)}."
             )
+        if self.remote:
+            self._check_remote()
+
+    def _check_remote(self) -> None:
+        for name in ("pool", "rate_limit"):
+            if getattr(self, name) != TaskOptions.__dataclass_fields__[name].default:
+                raise ConfigurationError(
+                    f"{name} is for tasks that our workers run. Leave it out: another program runs a remote task."
+                )
+        if self.timeout is None:
+            object.__setattr__(self, "timeout", REMOTE_TIMEOUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +124,8 @@ class JobOptions:
     """Ids to carry instead of those that `traced` set."""
 
     def __post_init__(self) -> None:
+        if self.id is not None:
+            object.__setattr__(self, "id", _checked_id(self.id))
         if self.queue is not None:
             _check_name("queue", self.queue)
         if self.priority is not None:
@@ -129,13 +148,15 @@ class Task(Generic[P, R]):
 
     def __init__(self, function: Callable[..., Any], *, name: str, options: TaskOptions, wants_context: bool) -> None:
         _check_name("task", name)
-        self.function = function
+        self.function = _run_elsewhere(function, name) if options.remote else function
         self.name = name
         self.options = options
         self.wants_context = wants_context
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = inspect.iscoroutinefunction(self.function)
         if self.is_async and options.pool == "process":
             raise TaskError(f"task {name}: pool='process' runs plain functions; make it `def`, not `async def`.")
+        if wants_context and options.remote:
+            raise TaskError(f"task {name}: the program that runs a remote task gets its arguments, but no JobContext.")
         self.signature = Signature.of(function, context_parameter=wants_context)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
@@ -158,6 +179,8 @@ class Task(Generic[P, R]):
     ) -> NewJob:
         """Make a job of checked arguments, the task's options and the job's own; `job_id` replaces a new one."""
         options = self.options
+        if options.remote and job is not NO_OPTIONS:
+            self._check_remote(job)
         payload = self.signature.encode(args, kwargs, limits=options.limits)
         trace = (job.trace or current_trace.get()).encode()
         if job is NO_OPTIONS and options.max_running is None:  # nearly every job, and there may be very many
@@ -186,6 +209,18 @@ class Task(Generic[P, R]):
             limit=options.max_running,
             context=trace,
         )
+
+    def _check_remote(self, job: JobOptions) -> None:
+        if job.queue not in {None, self.options.queue}:
+            raise ConfigurationError(
+                f"task {self.name} is remote: its jobs go to queue {self.options.queue!r}, where its program "
+                f"takes them from, and not to {job.queue!r}."
+            )
+        if job.on_conflict != OnConflict.KEEP:
+            raise ConfigurationError(
+                f"task {self.name} is remote: on_conflict={str(job.on_conflict)!r} would change arguments that may be "
+                f"on their way. Leave it at 'keep'."
+            )
 
     def _limit_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
         if self.options.max_running is None:
@@ -223,7 +258,19 @@ class Registry:
                 f"task {task.name!r} is registered twice: by {_place(known.function)} and {_place(task.function)}. "
                 f"Give one of them another name."
             )
+        self._check_queue(task)
         self._tasks[task.name] = task
+
+    def _check_queue(self, task: Task[..., Any]) -> None:
+        """Keep tasks that other programs run apart from ours: who takes from a queue must know all that is in it."""
+        queue, is_remote = task.options.queue, task.options.remote
+        for other in self:
+            if other.options.queue == queue and other.options.remote != is_remote and other.name != task.name:
+                ours, remote = (other.name, task.name) if is_remote else (task.name, other.name)
+                raise ConfigurationError(
+                    f"queue {queue!r}: task {remote} is remote and {ours} is not. "
+                    f"Give remote tasks a queue of their own."
+                )
 
     def get(self, name: str) -> Task[..., Any]:
         """Look a task up by name."""
@@ -242,6 +289,16 @@ class Registry:
     def queues(self) -> list[str]:
         """The queues that its tasks name."""
         return sorted({task.options.queue for task in self})
+
+    @property
+    def remote_queues(self) -> dict[str, timedelta]:
+        """The queues that other programs take from, and how long those may be silent."""
+        queues: dict[str, timedelta] = {}
+        for task in self:
+            if task.options.remote:
+                timeout = task.options.timeout or REMOTE_TIMEOUT
+                queues[task.options.queue] = max(timeout, queues.get(task.options.queue, timeout))
+        return queues
 
 
 def default_name(function: Callable[..., Any]) -> str:
@@ -264,6 +321,19 @@ def with_changes(options: JobOptions, changes: Mapping[str, Any]) -> JobOptions:
         raise ConfigurationError(f"unknown job option {unknown}. Known are: {known}.") from None
 
 
+def _run_elsewhere(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Stand in for a function that is never run here."""
+
+    @wraps(function)
+    def refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
+        raise TaskError(
+            f"task {name} is remote: another program runs it. Enqueue it and wait for its result; "
+            f"in a test, replace its attribute `function` by a stand-in."
+        )
+
+    return refuse
+
+
 def _place(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
@@ -273,6 +343,14 @@ def _check_name(what: str, name: str) -> None:
         raise ConfigurationError(
             f"{what} name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."
         )
+
+
+def _checked_id(text: str) -> str:
+    """Write a UUID as databases do, so that two that are the same are the same text."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise ConfigurationError(f"id={text!r} is no UUID. Make one of your own key with uuid.uuid5.") from None
 
 
 def _check_unique_key(key: str | None, held_for: timedelta | None) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from tests.services import debian, mariadb, postgres, rabbitmq, redis
@@ -49,11 +50,12 @@ class Service(Generic[AnyServer]):
 
 @dataclass(frozen=True)
 class Programs:
-    """Programs that tests run and that are no server; `packages` has them all."""
+    """Programs that tests run and that are no server, and files they need; `packages` has them all."""
 
     name: str
     programs: tuple[str, ...]
     packages: tuple[str, ...]
+    files: tuple[str, ...] = ()
 
     @property
     def remedy(self) -> str:
@@ -106,7 +108,14 @@ SPIN = Programs(
     programs=("spin", "gcc"),
     packages=("spin", "gcc", "libc6-dev"),
 )
-SERVICES: tuple[Service[Any] | Programs, ...] = (POSTGRES, MARIADB, REDIS, RABBITMQ, SPIN)
+LIBRABBITMQ = Programs(
+    name="librabbitmq",
+    programs=("gcc",),
+    packages=("gcc", "libc6-dev", "librabbitmq-dev", "libcjson-dev"),
+    files=("/usr/include/amqp.h", "/usr/include/cjson/cJSON.h"),
+)
+NODE = Programs(name="node", programs=("node", "npm"), packages=("nodejs", "npm"))
+SERVICES: tuple[Service[Any] | Programs, ...] = (POSTGRES, MARIADB, REDIS, RABBITMQ, SPIN, LIBRABBITMQ, NODE)
 
 
 def locate(service: Service[Any] | Programs) -> Location:
@@ -116,7 +125,8 @@ def locate(service: Service[Any] | Programs) -> Location:
 
 def _locate_programs(wanted: Programs) -> Location:
     found = {name: find_program(name) for name in wanted.programs}
-    if missing := [name for name, path in found.items() if path is None]:
+    missing = [name for name, path in found.items() if path is None]
+    if missing := missing + [file for file in wanted.files if not Path(file).exists()]:
         return Location(Source.MISSING, f"{' and '.join(missing)} not installed")
     return Location(Source.INSTALLED, " and ".join(map(str, found.values())))
 

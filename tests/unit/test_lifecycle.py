@@ -45,6 +45,7 @@ queued                 claim                 running
 queued                 defer                 scheduled
 queued                 wait                  waiting
 queued                 cancel                cancelled
+queued                 refuse                failed
 running                complete              completed
 running                retry                 retrying
 running                snooze                scheduled

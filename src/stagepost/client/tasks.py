@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from stagepost.client.handle import JobHandle
-from stagepost.errors import TaskError
+from stagepost.errors import ConfigurationError, TaskError
 from stagepost.model.batch import Item, new_item
 from stagepost.model.job import NewJob
 from stagepost.task import NO_OPTIONS, JobOptions, Task, with_changes
@@ -54,6 +54,11 @@ class AppTask(Task[P, R]):
 
     def using(self, tx: Any = None, /, **options: Any) -> Request[P, R]:
         """Say in which transaction, and with which options of `JobOptions`, the next job is asked for."""
+        queue = options.get("queue")
+        if queue is not None and not self.options.remote and queue in self._app.registry.remote_queues:
+            raise ConfigurationError(
+                f"queue {queue!r} is for remote tasks: another program takes from it, and does not know {self.name}."
+            )
         return Request(self._app, self, tx, with_changes(NO_OPTIONS, options) if options else NO_OPTIONS)
 
 

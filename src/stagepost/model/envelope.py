@@ -31,10 +31,16 @@ __all__ = [
 MOST_BYTES = 4 * 1024 * 1024
 """Larger messages are not even read."""
 SHOWN_CHARACTERS = 200
+SHORT_STRING_BYTES = 255
+"""No property of a message can be longer."""
+
+MOST_ATTEMPTS = 2**31 - 1
+"""What databases can count up to."""
 
 ID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 T = TypeVar("T")
+Named = TypeVar("Named", "Envelope", "Answer")
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -115,7 +121,8 @@ def request_for(
     headers = {"taskId": job_id, "taskType": task_name, "submittedAt": submitted_at, "attempt": attempt}
     if trace.user_id is not None:
         headers["userId"] = trace.user_id
-    return Message(routing_key, body, message_id_of(job_id, attempt), trace.correlation_id or trace_id, headers)
+    correlation_id = (trace.correlation_id or trace_id).encode()[:SHORT_STRING_BYTES].decode(errors="ignore")
+    return Message(routing_key, body, message_id_of(job_id, attempt), correlation_id, headers)
 
 
 def message_id_of(job_id: str, attempt: int) -> str:
@@ -125,15 +132,12 @@ def message_id_of(job_id: str, attempt: int) -> str:
 
 def decode_envelope(body: bytes) -> Envelope:
     """Read a request; what cannot be one is a `BadMessage` that says why."""
-    envelope = _decode(body, Envelope)
-    if envelope.attempt < 1:
-        raise BadMessage(f"attempt is {envelope.attempt}: attempts are counted from 1")
-    return envelope
+    return _checked(_decode(body, Envelope))
 
 
 def decode_answer(body: bytes) -> Answer:
     """Read an answer; what cannot be one is a `BadMessage` that says why."""
-    return _decode(body, Answer)
+    return _checked(_decode(body, Answer))
 
 
 def utc_text(instant: int) -> str:
@@ -145,6 +149,12 @@ def utc_text(instant: int) -> str:
 @lru_cache(maxsize=64)
 def _second(seconds: int) -> str:
     return to_datetime(seconds * 1_000_000).isoformat(timespec="seconds").removesuffix("+00:00")
+
+
+def _checked(message: Named) -> Named:
+    if not 1 <= message.attempt <= MOST_ATTEMPTS:
+        raise BadMessage(f"attempt is {message.attempt}: attempts are counted from 1")
+    return message
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

@@ -15,7 +15,7 @@ import msgspec
 
 from stagepost.errors import ConfigurationError, PayloadError, Permanent, Retryable, StoreUnavailable
 
-__all__ = ["MAX_ERROR_LENGTH", "MAX_TRACEBACK_LENGTH", "RetryPolicy", "describe_error"]
+__all__ = ["MAX_ERROR_LENGTH", "MAX_TRACEBACK_LENGTH", "RetryPolicy", "describe_error", "shortened_error"]
 
 MAX_ERROR_LENGTH = 2_000
 MAX_TRACEBACK_LENGTH = 20_000
@@ -137,6 +137,11 @@ def describe_error(error: BaseException) -> tuple[str, str]:
         _shortened(summary, MAX_ERROR_LENGTH, kept_at_start=0.75),
         _shortened(trace, MAX_TRACEBACK_LENGTH, kept_at_start=0.25),
     )
+
+
+def shortened_error(text: str) -> str:
+    """Make of what others say of a failure a text that every database can store."""
+    return _shortened(text, MAX_ERROR_LENGTH, kept_at_start=0.75)
 
 
 def _shortened(text: str, limit: int, *, kept_at_start: float) -> str:

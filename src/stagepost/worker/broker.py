@@ -1,4 +1,4 @@
-"""What a worker does with a broker: publish, take messages, look for lost ones."""
+"""What a worker does with a broker: publish, take messages and answers, look for lost ones."""
 
 from __future__ import annotations
 
@@ -6,19 +6,38 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from stagepost.client.app import App
+from stagepost.errors import ConfigurationError
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.sending import sent_jobs, unsent
 from stagepost.transport.rabbitmq.admin import apply
 from stagepost.transport.rabbitmq.publisher import Publisher
 from stagepost.transport.rabbitmq.topology import topology_of
+from stagepost.upkeep.dead_letters import DeadLetterCollector
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.reconciler import Reconciler
 from stagepost.upkeep.relay import Relay
 from stagepost.upkeep.service import Service
+from stagepost.worker.answers import Answers
 from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.parking import Parking
 from stagepost.worker.receiver import Receiver
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "check_remote"]
+
+
+def check_remote(app: App) -> None:
+    """Refuse to work with remote tasks whose jobs no broker brings to the program that runs them."""
+    settings = app.settings
+    for queue in app.registry.remote_queues:
+        if settings.transport is None:
+            raise ConfigurationError(
+                f"queue {queue!r} has remote tasks, and there is no broker to bring them to the program that runs "
+                f"them. Set `transport` to the URL of a RabbitMQ."
+            )
+        if not settings.rabbitmq.carries(queue):
+            raise ConfigurationError(
+                f"queue {queue!r} has remote tasks, and the broker does not carry it. Add it to `queues` in [rabbitmq]."
+            )
 
 
 class Broker:
@@ -42,20 +61,54 @@ class Broker:
         self.queues = settings.carried(sorted(known))
         """All that are carried, whoever runs their jobs."""
         self._store = store
-        topology = topology_of(settings, self.queues)
+
+        def declare(queues: Sequence[str]) -> None:
+            if settings.declare:
+                apply(url, topology_of(settings, queues))
 
         def prepare() -> None:
-            if settings.declare:
-                apply(url, topology)
+            declare(self.relay.queues)
 
         self.publisher = Publisher(
             url, exchange=settings.exchange_name, timeout=settings.confirm_timeout, prepare=prepare
         )
-        self.relay = Relay(store, leader, self.publisher, settings=settings, queues=self.queues, clock=app.clock)
-        self.reconciler = Reconciler(
-            store, leader, url=url, settings=settings, queues=self.queues, on_found=self.relay.wake
+        self.relay = Relay(
+            store,
+            leader,
+            self.publisher,
+            settings=settings,
+            queues=self.queues,
+            clock=app.clock,
+            declare=declare,
         )
-        own = settings.carried(queues)
+        remote = app.registry.remote_queues
+        self.reconciler = Reconciler(
+            store,
+            leader,
+            url=url,
+            settings=settings,
+            queues=self.relay.queues,
+            remote=remote,
+            on_found=self.relay.wake,
+        )
+        self.collector: DeadLetterCollector | None = None
+        if settings.collect_dead_letters:
+            self.collector = DeadLetterCollector(store, leader, url=url, settings=settings, prepare=prepare)
+        self.parking = Parking(store, settings=settings, on_parked=self.relay.wake)
+        self.answers: Answers | None = None
+        """Of programs that run remote tasks, where the app has any."""
+        if remote:
+            self.answers = Answers(
+                store,
+                app.registry,
+                url=url,
+                settings=settings,
+                clock=app.clock,
+                prepare=prepare,
+                park=self.parking.park_one,
+            )
+            self.answers.on_settled = self.relay.wake
+        own = [queue for queue in settings.carried(queues) if queue not in remote]
         self.receiver: Receiver | None = None
         if own:
             self.receiver = Receiver(
@@ -64,18 +117,29 @@ class Broker:
                 url=url,
                 settings=settings,
                 queues=own,
-                task_names=[task.name for task in app.registry],
+                task_names=[task.name for task in app.registry if not task.options.remote],
                 owner=owner,
                 lease=lease,
                 start=start,
                 clock=app.clock,
                 prepare=prepare,
+                on_bad=self.parking.park,
             )
+
+    @property
+    def taking(self) -> list[Receiver | Answers]:
+        """What takes messages, to be stopped first and closed last."""
+        return [service for service in (self.receiver, self.answers) if service is not None]
 
     @property
     def upkeep(self) -> list[Service]:
         """What goes on until the last job is written."""
-        return [self.relay, self.reconciler]
+        return [self.relay, self.reconciler, *([self.collector] if self.collector else ())]
+
+    @property
+    def answered(self) -> int:
+        """How many jobs answers have settled."""
+        return self.answers.counted.settled if self.answers is not None else 0
 
     async def is_idle(self) -> bool:
         """Whether no job is to be sent or on its way."""

@@ -16,7 +16,7 @@ from stagepost.store.trouble import Trouble
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
 
-__all__ = ["Finisher"]
+__all__ = ["Finisher", "is_conflict", "tell"]
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Finisher(Service):
             return await self._store.run(settle(changes), patience_seconds=PATIENCE_SECONDS)
         except StoreUnavailable as error:
             self._drop_lost()
-            if not _is_conflict(error, self._store) or len(group) == 1:
+            if not is_conflict(error, self._store) or len(group) == 1:
                 raise
             return await self._settle_singly([ending for ending in group if not ending.flight.is_lost])
         except Exception:
@@ -104,7 +104,7 @@ class Finisher(Service):
             try:
                 settled = await self._store.run(settle([ending.change]), patience_seconds=0)
             except StoreUnavailable as error:
-                if not _is_conflict(error, self._store):
+                if not is_conflict(error, self._store):
                     raise
                 log.warning("job %s: its row is locked; its outcome is written later", ending.change.id)
                 continue
@@ -138,7 +138,7 @@ class Finisher(Service):
             if held.get(flight.fence):
                 self.settled += 1
                 if change.kind is not None:
-                    _tell(flight.job, change)
+                    tell(flight.job, change)
             elif flight.may_be_settled:
                 self.settled += 1
             else:
@@ -146,7 +146,7 @@ class Finisher(Service):
                 log.warning("%s", LeaseLost(change.id, change.attempt))
 
 
-def _tell(job: LeasedJob, change: Settlement) -> None:
+def tell(job: LeasedJob, change: Settlement) -> None:
     """Log what somebody may want to know of: a failed attempt, and more loudly one that was the last."""
     if change.is_final:
         log.error("job %s (%s) ended as %s: %s", job.id, job.task_name, change.state, change.error)
@@ -158,6 +158,7 @@ def _tell(job: LeasedJob, change: Settlement) -> None:
         )  # fmt: skip
 
 
-def _is_conflict(error: StoreUnavailable, store: AsyncStore) -> bool:
+def is_conflict(error: StoreUnavailable, store: AsyncStore) -> bool:
+    """Say whether the store is there, and a row is locked by somebody."""
     cause = error.__cause__
     return cause is not None and store.store.dialect.trouble(cause) is Trouble.CONFLICT

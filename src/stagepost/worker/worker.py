@@ -26,11 +26,12 @@ from stagepost.upkeep.counter import Counter
 from stagepost.upkeep.leader import TERM, Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
+from stagepost.upkeep.reconciler import Uncarried
 from stagepost.upkeep.recounter import Recounter
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.upkeep.scheduler import Scheduler, declare
 from stagepost.upkeep.service import Service
-from stagepost.worker.broker import Broker
+from stagepost.worker.broker import Broker, check_remote
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.concluder import Concluder
 from stagepost.worker.executor import Executor
@@ -68,12 +69,14 @@ class Worker:
         settings = app.settings
         self.app = app
         self.owner = new_id()
-        self.queues = list(queues) or app.registry.queues
+        remote = app.registry.remote_queues
+        self.queues = [queue for queue in list(queues) or app.registry.queues if queue not in remote]
         self.concurrency = settings.concurrency if concurrency is None else concurrency
         self.shutdown_timeout = settings.shutdown_timeout if shutdown_timeout is None else shutdown_timeout
         self.lease = timedelta(seconds=settings.lease)
         if not len(app.registry):
             raise ConfigurationError("the app has no tasks. Import the modules that define them before the worker.")
+        check_remote(app)
         self.must_restart = False
         """Set when this process can do no more work; whoever started it should start it again."""
         self._stop_event = asyncio.Event()
@@ -93,7 +96,7 @@ class Worker:
             self.store,
             self.flights,
             queues=[queue for queue in self.queues if not self._is_carried(queue)],
-            task_names=[task.name for task in app.registry],
+            task_names=[task.name for task in app.registry if not task.options.remote],
             owner=self.owner,
             lease=self.lease,
             room=self._room,
@@ -121,6 +124,11 @@ class Worker:
         self.finisher.on_unlimited = self.promoter.wake
         self.concluder = Concluder(self.store, clock=clock, on_done=self._wake_claimer)
         self.finisher.on_ended = self.concluder.note
+        if self.broker is not None and self.broker.collector is not None:
+            self.broker.collector.on_ended = self.concluder.note
+        if self.broker is not None and self.broker.answers is not None:
+            self.broker.answers.on_ended = self.concluder.note
+            self.broker.answers.on_unlimited = self.promoter.wake
         carried = self.broker.queues if self.broker else ()
         self.wakeups = wakeups_for(app.store, settings, queues={*self.queues, *carried})
         self.reporter = Reporter(self.store, self)
@@ -145,7 +153,7 @@ class Worker:
             ),
             BatchRecounter(self.store, self.leader),
             self.reporter,
-            *(self.broker.upkeep if self.broker else ()),
+            *(self.broker.upkeep if self.broker else [Uncarried(self.store, self.leader, on_found=self._wake_claimer)]),
         ]
         self.leader.on_elected = self._wake_upkeep
 
@@ -189,8 +197,8 @@ class Worker:
             self.store.close()
 
     async def _work(self, *, until_idle: bool) -> None:
-        receiver = self.broker.receiver if self.broker else None
-        services = [*self._upkeep, self.finisher, self.claimer, *([receiver] if receiver else ())]
+        taking = self.broker.taking if self.broker else []
+        services: list[Service] = [*self._upkeep, self.finisher, self.claimer, *taking]
         tasks = {service: asyncio.create_task(service.run(), name=type(service).__name__) for service in services}
         loop = asyncio.get_running_loop()
         self.wakeups.start(partial(_call_in, loop, self._wake_claimer))
@@ -202,8 +210,8 @@ class Worker:
             await self._shut_down(tasks)
         finally:
             await loop.run_in_executor(None, self.wakeups.stop)
-            if receiver is not None:
-                await receiver.close()
+            for service in taking:
+                await service.close()
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
@@ -212,11 +220,12 @@ class Worker:
         """Stop claiming, drain with leases kept, give back what is left, write it all, stop the rest."""
         log.info("stopping: %d jobs are running", self.executor.running)
         self.claimer.stop()
-        if self.broker is not None and self.broker.receiver is not None:
-            self.broker.receiver.stop()
-        with contextlib.suppress(TimeoutError):
-            # A claim under way may still bring jobs; they are given back with the rest.
-            await asyncio.wait_for(asyncio.shield(tasks[self.claimer]), STUBBORN_SECONDS)
+        claiming = {tasks[self.claimer]}
+        for taking in self.broker.taking if self.broker else ():
+            taking.stop()
+            claiming.add(tasks[taking])
+        # A claim under way may still bring jobs; they are given back with the rest.
+        await asyncio.wait(claiming, timeout=STUBBORN_SECONDS)
         self.executor.give_back_ready()
         if not await self._drain():
             self.executor.release_running("the worker is shutting down")
@@ -251,13 +260,17 @@ class Worker:
     async def _until_idle(self) -> None:
         """Return once nothing was due, after that nothing could be claimed, and all the while nothing ran."""
         while not self._stop_event.is_set():
-            ended = self.finisher.ended
+            ended = self._ended
             if not len(self.flights) and not self.concluder.pending and await self._promotes_nothing():
                 await self._look_twice()
                 has_sent_all = self.broker is None or await self.broker.is_idle()
-                if not len(self.flights) and has_sent_all and self.finisher.ended == ended:
+                if not len(self.flights) and has_sent_all and self._ended == ended:
                     return
             await asyncio.sleep(IDLE_SECONDS)
+
+    @property
+    def _ended(self) -> int:
+        return self.finisher.ended + (self.broker.answered if self.broker else 0)
 
     async def _promotes_nothing(self) -> bool:
         try:

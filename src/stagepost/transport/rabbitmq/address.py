@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["driver", "parameters_of"]
 
 CONNECT_SECONDS = 10.0
-HEARTBEAT_SECONDS = 30
-"""A peer that is silent for two of these is gone."""
+HEARTBEAT_SECONDS = 10
+"""A peer that is silent for about two of these is gone."""
 PORTS = {"amqp": 5672, "amqps": 5671}
 KNOWN = ("cafile", "certfile", "keyfile", "heartbeat")
 

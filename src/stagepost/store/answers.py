@@ -1,0 +1,76 @@
+"""What foreign programs answer to requests: taken in by groups, each job's at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from stagepost.model.job import LeasedJob
+from stagepost.model.lifecycle import JobState
+from stagepost.model.outcome import Outcome
+from stagepost.store.leases import Fence, leased, settle
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Statement, Steps, as_json, operation
+
+__all__ = ["REMOTE", "Accepted", "Settled", "accept_answers"]
+
+REMOTE = "remote"
+"""The owner of attempts that foreign programs made."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A job that was waiting for its answer, and what that did to it."""
+
+    job: LeasedJob
+    change: Settlement
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """What became of answers."""
+
+    settled: list[Settled]
+    ended: list[str] = []
+    """Jobs that are not live: they have ended, were cancelled, or never were."""
+    stale: list[str] = []
+    """Jobs that wait for something else than this answer, such as that of a later attempt."""
+    strange: list[str] = []
+    """Jobs that wait for this answer, but whose task is not known here to be remote."""
+    seen: frozenset[str] = frozenset()
+    """The tasks of all live jobs that were answered, or of which progress was reported."""
+
+
+@operation
+def accept_answers(
+    answers: Sequence[Fence],
+    *,
+    task_names: Sequence[str],
+    decide: Callable[[LeasedJob], Outcome],
+    in_progress: Sequence[str] = (),
+) -> Steps[Accepted]:
+    """Settle the jobs that wait for these answers, all in one transaction; what waits for none is told apart.
+
+    An answer counts for a queued job of the same attempt, whether or not its message was marked as sent by now, and
+    whether or not its queue is paused. `decide` says what it means, and must be pure: the transaction may be repeated.
+    `in_progress` are jobs that programs only reported on.
+    """
+    # Sorted: two that lock the same rows in opposite order would deadlock.
+    fences = [{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(answers)]
+    facts = {"answers": as_json(fences), "owner": REMOTE, "task_names": as_json(task_names)}
+    jobs = leased((yield Statement("claim_answered", facts))) if answers else []
+    changes = [Settled(job, Settlement.of(job, decide(job))) for job in jobs]
+    if changes:
+        yield from settle([settled.change for settled in changes]).start()
+    settled = {job.id for job in jobs}
+    rest = {job_id: attempt for job_id, attempt in answers if job_id not in settled}
+    ids = sorted({*rest, *in_progress} - settled)
+    rows = (yield Statement("find_delivered", {"ids": as_json(ids)})) if ids else []
+    live = {str(job_id): (state, attempts + 1, task_name) for job_id, state, attempts, task_name in rows}
+    waiting = {job_id for job_id, attempt in rest.items() if live.get(job_id, ())[:2] == (JobState.QUEUED, attempt)}
+    return Accepted(
+        changes,
+        ended=sorted(rest.keys() - live.keys()),
+        stale=sorted(rest.keys() & live.keys() - waiting),
+        strange=sorted(waiting),
+        seen=frozenset(job.task_name for job in jobs) | {task_name for _, _, task_name in live.values()},
+    )

@@ -1,0 +1,288 @@
+"""Takes in what foreign programs answer: the finisher of remote tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from stagepost.clock import Clock
+from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.errors import BadMessage, PayloadError, StoreUnavailable
+from stagepost.model.envelope import Answer, decode_answer
+from stagepost.model.job import LeasedJob
+from stagepost.model.outcome import Completed, Failed, Outcome, Refused
+from stagepost.model.payload import check_result
+from stagepost.model.retry import shortened_error
+from stagepost.store.answers import Accepted, accept_answers
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.leases import Fence
+from stagepost.store.sending import note_active
+from stagepost.store.statement import Operation
+from stagepost.task import Registry, Task
+from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
+from stagepost.upkeep.service import Service
+from stagepost.worker.finisher import is_conflict, tell
+
+__all__ = ["Answers", "Counted", "outcome_of_answer"]
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 500
+PREFETCH = 500
+ACTIVE_SECONDS = 1.0
+HELD_SECONDS = 5.0
+"""How long an answer that only another app's workers understand is kept before it goes back to the broker."""
+LOOK_SECONDS = 1.0
+
+Named = Mapping[Fence, list[tuple[Answer, Delivery]]]
+Park = Callable[[Delivery, str], Awaitable[None]]
+
+_random = random.Random()  # noqa: S311 - spreads retries
+
+
+class Counted(msgspec.Struct):
+    """How many answers there were, by what became of them."""
+
+    settled: int = 0
+    """Those that changed their job."""
+    repeated: int = 0
+    """Others to a request that was among those answered at the same time."""
+    ended: int = 0
+    """To jobs that have ended, were cancelled or never were."""
+    stale: int = 0
+    """To another attempt than the one that is waited for."""
+    progress: int = 0
+    strange: int = 0
+    """To jobs of tasks that are not known here; they went back to the broker."""
+    bad: int = 0
+    """What cannot be read or stored."""
+
+
+class Answers(Service):
+    """Settles the jobs that answers name, in groups, and acknowledges an answer once that is committed.
+
+    An answer that comes twice, late or for a job that has ended is acknowledged and counted: the row decides.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        registry: Registry,
+        *,
+        url: str,
+        settings: RabbitmqSettings,
+        clock: Clock,
+        prepare: Callable[[], None] = lambda: None,
+        park: Park | None = None,
+    ) -> None:
+        """`park` is told of messages that are no answers, and why; they are acknowledged when it returns."""
+        super().__init__(interval=LOOK_SECONDS)
+        self.counted = Counted()
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called when jobs may have become due."""
+        self.on_unlimited: Callable[[], None] = lambda: None
+        """Called when a job that counts against a limit has ended, so that the next can be let through."""
+        self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
+        """Called with the batches, or None, of the jobs that were settled."""
+        self._store = store
+        self._tasks = {task.name: task for task in registry if task.options.remote}
+        self._clock = clock
+        self._park = park or _let_lie
+        self._undone: list[Delivery] = []
+        self._held: list[tuple[float, Delivery]] = []
+        self._active_at: dict[str, float] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_told = False
+        self.consumer = Consumer(
+            url,
+            {settings.answers: PREFETCH},
+            name="stagepost-answers",
+            on_deliveries=self._arrived,
+            prepare=prepare,
+        )
+
+    async def run(self) -> None:
+        """Take answers until told to stop; those that are not settled by then go back to the broker."""
+        self._loop = asyncio.get_running_loop()
+        self.consumer.start()
+        await super().run()
+        self.consumer.pause()
+
+    async def close(self) -> None:
+        """Let go of the broker."""
+        await asyncio.get_running_loop().run_in_executor(None, self.consumer.stop)
+
+    async def run_once(self) -> int:
+        """Settle what has been answered since the last pass; returns how many jobs."""
+        self._is_told = False
+        self._give_back()
+        self._undone += self.consumer.take(MOST_AT_ONCE - len(self._undone))
+        if not self._undone:
+            return 0
+        settled = self.counted.settled
+        final, progress = await self._read()
+        await self._accept(final, progress)
+        if self.consumer.has_more:
+            self.wake()
+        return self.counted.settled - settled
+
+    async def _read(self) -> tuple[Named, list[tuple[Answer, Delivery]]]:
+        """Sort what has arrived: answers by what they answer, reports on progress, and what is neither."""
+        final: dict[Fence, list[tuple[Answer, Delivery]]] = {}
+        progress = []
+        for delivery in list(self._undone):
+            try:
+                answer = decode_answer(delivery.body)
+            except BadMessage as error:
+                await self._refuse([delivery], str(error))
+                continue
+            if answer.status == "progress":
+                progress.append((answer, delivery))
+            else:
+                final.setdefault((str(answer.task_id), answer.attempt), []).append((answer, delivery))
+        return final, progress
+
+    async def _accept(self, final: Named, progress: list[tuple[Answer, Delivery]]) -> None:
+        in_progress = [str(answer.task_id) for answer, _ in progress]
+        try:
+            accepted = await self._store.run(self._accepting(final, in_progress))
+        except StoreUnavailable as error:
+            if not is_conflict(error, self._store) or len(final) <= 1:
+                raise
+            accepted = None
+        except Exception:
+            log.exception("%d answers could not be stored together; storing them one by one", len(final))
+            accepted = None
+        if accepted is None:
+            await self._accept_singly(final)
+            accepted, final = await self._store.run(self._accepting({}, in_progress)), {}
+        self.counted.progress += len(progress)
+        self._done(delivery for _, delivery in progress)
+        await self._note(accepted, final)
+
+    async def _accept_singly(self, final: Named) -> None:
+        """Find the answer that the store refuses and fail that job, not its neighbours; pass over locked ones."""
+        for fence, answers in final.items():
+            one = {fence: answers}
+            accepted: Accepted | None
+            try:
+                accepted = await self._store.run(self._accepting(one, ()), patience_seconds=0)
+            except StoreUnavailable as error:
+                if not is_conflict(error, self._store):
+                    raise
+                continue  # stays with what is undone
+            except Exception as error:
+                reason = f"its answer could not be stored: {type(error).__name__}: {error}"
+                log.exception("job %s: %s", fence[0], reason)
+                accepted = await self._fail(one, Refused(shortened_error(reason)))
+            if accepted is not None:
+                await self._note(accepted, one)
+
+    async def _fail(self, one: Named, outcome: Refused) -> Accepted | None:
+        try:
+            return await self._store.run(
+                accept_answers(list(one), task_names=list(self._tasks), decide=lambda _job: outcome)
+            )
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - parked, where somebody sees it
+            await self._refuse([delivery for answers in one.values() for _, delivery in answers], repr(error))
+            return None
+
+    def _accepting(self, final: Named, in_progress: Sequence[str]) -> Operation[Accepted]:
+        def decide(job: LeasedJob) -> Outcome:
+            answer, _ = final[job.id, job.attempt][0]
+            return outcome_of_answer(answer, job, self._tasks[job.task_name])
+
+        return accept_answers(list(final), task_names=list(self._tasks), decide=decide, in_progress=in_progress)
+
+    async def _note(self, accepted: Accepted, final: Named) -> None:
+        """Count, acknowledge, and tell those who go on from here."""
+        self.counted.settled += len(accepted.settled)
+        self.counted.ended += len(accepted.ended)
+        self.counted.stale += len(accepted.stale)
+        self.counted.repeated += sum(len(answers) - 1 for answers in final.values())
+        strange = set(accepted.strange)
+        for (job_id, _), answers in final.items():
+            deliveries = [delivery for _, delivery in answers]
+            if job_id in strange:
+                self._hold(deliveries)
+            else:
+                self._done(deliveries)
+        for settled in accepted.settled:
+            if settled.change.kind is not None:
+                tell(settled.job, settled.change)
+        if accepted.settled:
+            self.on_ended(settled.job.batch_id for settled in accepted.settled)
+            self.on_settled()
+        if any(settled.change.limit_key for settled in accepted.settled):
+            self.on_unlimited()
+        for queue in {self._tasks[name].options.queue for name in accepted.seen & self._tasks.keys()}:
+            await self._note_active(queue)
+
+    def _done(self, deliveries: Iterable[Delivery]) -> None:
+        done = list(deliveries)
+        gone = {(delivery.line, delivery.tag) for delivery in done}
+        self._undone = [delivery for delivery in self._undone if (delivery.line, delivery.tag) not in gone]
+        if done:
+            self.consumer.ack(done)
+
+    async def _refuse(self, deliveries: list[Delivery], reason: str) -> None:
+        for delivery in deliveries:
+            await self._park(delivery, reason)
+        self.counted.bad += len(deliveries)
+        self._done(deliveries)
+
+    def _hold(self, deliveries: list[Delivery]) -> None:
+        """Keep answers for a while that only another app's workers understand, lest the broker brings them at once."""
+        now = self._clock.monotonic()
+        gone = {(delivery.line, delivery.tag) for delivery in deliveries}
+        self._undone = [delivery for delivery in self._undone if (delivery.line, delivery.tag) not in gone]
+        self._held += [(now, delivery) for delivery in deliveries]
+        self.counted.strange += len(deliveries)
+
+    def _give_back(self) -> None:
+        now = self._clock.monotonic()
+        due = [delivery for since, delivery in self._held if now - since >= HELD_SECONDS]
+        if due:
+            self._held = [(since, delivery) for since, delivery in self._held if now - since < HELD_SECONDS]
+            self.consumer.give_back(due)
+
+    def _arrived(self) -> None:
+        """Wake the loop, once for all that arrives before it looks."""
+        if not self._is_told and self._loop is not None:
+            self._is_told = True
+            with contextlib.suppress(RuntimeError):  # the loop has ended; the answers go back to the broker
+                self._loop.call_soon_threadsafe(self.wake)
+
+    async def _note_active(self, queue: str) -> None:
+        """Write down now and then that a program answers, for those who look for lost requests."""
+        now = self._clock.monotonic()
+        if now - self._active_at.get(queue, float("-inf")) >= ACTIVE_SECONDS:
+            self._active_at[queue] = now
+            await self._store.run(note_active(queue))
+
+
+def outcome_of_answer(answer: Answer, job: LeasedJob, task: Task[..., object]) -> Outcome:
+    """Say what an answer means for its job: a result must fit what the task returns, a failure follows its policy."""
+    options = task.options
+    if answer.status == "completed":
+        try:
+            return Completed(
+                check_result(bytes(answer.result), annotation=task.signature.result_annotation, limits=options.limits)
+            )
+        except PayloadError as error:
+            return Refused(shortened_error(f"the program's answer cannot be used: {error}"))
+    error_text = shortened_error(answer.error or "the program gave no reason")
+    if not answer.retryable:
+        return Refused(error_text)
+    return Failed(error_text, options.retry.delay(job.failures + 1, random=_random))
+
+
+async def _let_lie(delivery: Delivery, reason: str) -> None:
+    log.error("queue %s: a message is no answer and is passed over: %s", delivery.queue, reason)
