@@ -236,3 +236,33 @@ async def test_a_message_for_nobody_becomes_a_dead_one_and_holds_nothing_up(app:
     assert (kept.routing_key, kept.body) == (key, b"{}")
     assert "no queue is bound to exchange" in kept.error
     assert app.store.run(next_messages(most=9)) == []
+
+
+async def test_an_answer_that_is_none_is_kept_for_people_to_see(app: App) -> None:
+    @app.task(queue="foreign", remote=True)
+    def recognise(file: str) -> str:
+        raise NotImplementedError
+
+    with listening(app) as broker:
+        async with working(app):
+            broker.publish(app.settings.rabbitmq.answers, b"done!")
+            await until(partial(kept_are, app, 1))
+            await until(broker.is_empty)
+    [kept] = app.store.run(dead_messages())
+    assert (kept.queue, kept.body) == (app.settings.rabbitmq.answers, b"done!")
+
+
+async def test_hundreds_that_failed_are_each_announced_once(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def refuse(number: int) -> None:
+        raise Permanent("no")
+
+    monkeypatch.setattr(outgoing, "MOST_AT_ONCE", 7)
+    with listening(app) as broker:
+        handles = app.enqueue_many([refuse.job(number) for number in range(60)])
+        async with working(app):
+            await until(lambda: len(broker.heard(app.settings.rabbitmq.dead_letters)) >= 60)
+            await until(lambda: not untold(app))
+            await until(broker.is_empty)
+        told = [one.json["original_message"]["task_id"] for one in broker.heard(app.settings.rabbitmq.dead_letters)]
+    assert sorted(told) == sorted(handle.id for handle in handles)

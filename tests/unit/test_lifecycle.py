@@ -46,6 +46,7 @@ queued                 defer                 scheduled
 queued                 wait                  waiting
 queued                 cancel                cancelled
 queued                 refuse                failed
+queued                 exhaust               dead_letter
 running                complete              completed
 running                retry                 retrying
 running                snooze                scheduled

@@ -97,6 +97,8 @@ class Relay(Service):
                     self.wake()
         self.sent += confirmed
         await self._outgoing.send()
+        if self._outgoing.has_more:
+            self.wake()
         return confirmed
 
     async def _learn(self) -> None:
