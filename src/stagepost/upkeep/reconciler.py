@@ -71,6 +71,8 @@ class Reconciler(Service):
     ) -> None:
         super().__init__(interval=max(0.2, min(5.0, settings.lost_after / 3)))
         self.resent = 0
+        self.looks = 0
+        """How often the broker has said how its queues stand."""
         self._gap = timedelta(seconds=settings.lost_after)
         self._store = store
         self._leader = leader
@@ -107,6 +109,7 @@ class Reconciler(Service):
             found = await asyncio.to_thread(depths, self._url, wanted)
         except TransportError:
             return {}  # said by those who need the broker; while it is away nothing can be known
+        self.looks += 1
         answers = found.get(self._settings.answers)
         standing = {}
         for plan in plans:
