@@ -210,9 +210,9 @@ class Answers(Service):
         self.counted.stale += len(accepted.stale)
         self.counted.repeated += sum(len(answers) - 1 for answers in final.values())
         strange = set(accepted.strange)
-        for (job_id, _), answers in final.items():
+        for fence, answers in final.items():
             deliveries = [delivery for _, delivery in answers]
-            if job_id in strange:
+            if fence in strange:
                 self._hold(deliveries)
             else:
                 self._done(deliveries)
