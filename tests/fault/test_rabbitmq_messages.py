@@ -1,4 +1,4 @@
-"""F48, F49, F51 to F53, F55: messages are lost, come again, are nobody's or garbage; each job runs once all the same."""
+"""F48, F49, F51, F52, F53, F55: messages are lost, come again, are nobody's or garbage; each job runs once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ GARBAGE = {
 }
 
 
-@pytest.mark.parametrize("way", ["reset", "silence"])
+@pytest.mark.parametrize(
+    ("backend", "way"),
+    [("sqlite", "reset"), ("postgres", "reset"), ("mariadb", "reset"), ("sqlite", "silence")],
+    indirect=["backend"],
+)
 def test_confirms_that_are_lost_double_nothing(carried: Arena, names: Names, way: str) -> None:
     with names.proxy() as proxy:
         names.carry(carried, url=proxy.url_for(names.url) + "?heartbeat=1", rabbitmq_confirm_timeout=0.5)
@@ -129,6 +133,7 @@ def test_messages_that_are_purged_are_sent_again(carried: Arena, names: Names) -
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.parametrize("backend", ["mariadb"], indirect=True)
 def test_work_that_waits_for_a_slow_worker_is_not_sent_again(carried: Arena, names: Names) -> None:
     """For more than five times as long as a message may be missing."""
     carried.start_worker(concurrency=1, rabbitmq_prefetch=1, rabbitmq_lost_after=0.6)
@@ -139,6 +144,7 @@ def test_work_that_waits_for_a_slow_worker_is_not_sent_again(carried: Arena, nam
     assert resent(carried) == 0
 
 
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_messages_with_a_worker_that_stands_still_are_not_sent_again(carried: Arena, names: Names) -> None:
     names.carry(carried, rabbitmq_lost_after=0.6, rabbitmq_prefetch=10)
     still = carried.start_worker()
@@ -195,6 +201,7 @@ def test_a_worker_killed_with_messages_in_its_hands_loses_none(carried: Arena, n
     assert resent(carried) == 0
 
 
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
 def test_a_full_queue_makes_the_rest_wait_in_the_database(carried: Arena, names: Names) -> None:
     """A classic queue: a quorum queue refuses only what comes after it has noticed that it is full."""
     names.carry(carried, rabbitmq_max_length=5, rabbitmq_prefetch=1, rabbitmq_queue_type="classic")
