@@ -1,4 +1,4 @@
-"""The bare limit of RabbitMQ: messages as large as ours through pika, with nothing around them, one client."""
+"""The bare limit of RabbitMQ: Stagepost's own messages through pika, with nothing around them, one client."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import closing
+from itertools import takewhile
 from typing import Any
 
 import pika
@@ -14,14 +15,22 @@ from benchmarks.kit.contender import PADDING
 from benchmarks.kit.processes import cpu_seconds
 from benchmarks.measure import Facts, Sizes
 from benchmarks.servers import Address
+from stagepost.model.envelope import request_for
 
 __all__ = ["LIMITS"]
 
 QUEUE = "limit"
 PREFETCH = 2000
 ACK_EVERY = 500
-PERSISTENT = pika.BasicProperties(content_type="application/json", delivery_mode=2)
-BODY = json.dumps({"number": 123456, "padding": PADDING}).encode()
+MESSAGE = request_for(
+    routing_key=QUEUE,
+    job_id="01977b1c-5f0a-7000-8000-0123456789ab",
+    task_name="benchmarks.contenders.stagepost.noop",
+    attempt=1,
+    created_at=1_763_262_000_000_000,
+    payload=json.dumps({"number": 123456, "padding": PADDING}),
+    context=None,
+)
 
 
 class Loop:
@@ -51,7 +60,7 @@ def _publish_one_by_one(address: Address, sizes: Sizes, kind: str) -> Facts:
         channel.confirm_delivery()
         meter = _Meter(address)
         for _ in range(sizes.singles):
-            channel.basic_publish("", QUEUE, BODY, PERSISTENT, mandatory=True)
+            _put(channel)
         return meter.stop(sizes.singles)
 
 
@@ -63,24 +72,25 @@ def _publish(address: Address, sizes: Sizes, kind: str) -> Facts:
 
 def _publish_all(address: Address, jobs: int) -> Facts:
     facts: Facts = {}
+    pending = dict.fromkeys(range(1, jobs + 1))
+    meter = _Meter(address)
 
     def work(channel: Any, loop: Loop) -> None:
         def publish(_frame: Any) -> None:
-            nonlocal meter
-            meter = _Meter(address)
+            meter.start()
             for _ in range(jobs):
-                channel.basic_publish("", QUEUE, BODY, PERSISTENT, mandatory=True)
+                _put(channel)
 
         def confirmed(frame: Any) -> None:
-            nonlocal left
-            left = jobs - frame.method.delivery_tag if frame.method.multiple else left - 1
-            if frame.method.delivery_tag == jobs:
+            tag = frame.method.delivery_tag
+            for known in list(takewhile(lambda number: number <= tag, pending)) if frame.method.multiple else [tag]:
+                del pending[known]
+            if not pending:
                 facts.update(meter.stop(jobs))
                 loop.done()
 
         channel.confirm_delivery(confirmed, callback=publish)
 
-    meter, left = _Meter(address), jobs
     Loop(address.url, work).run()
     return facts
 
@@ -90,13 +100,13 @@ def _consume(address: Address, sizes: Sizes, kind: str) -> Facts:
     _declare(address.url, kind)
     _publish_all(address, sizes.jobs)
     facts: Facts = {}
+    meter = _Meter(address)
 
     def work(channel: Any, loop: Loop) -> None:
         def receive(_channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
-            nonlocal meter
             tag = method.delivery_tag
             if tag == 1:
-                meter = _Meter(address)
+                meter.start()
             if tag % ACK_EVERY == 0 or tag == sizes.jobs:
                 channel.basic_ack(tag, multiple=True)
             if tag == sizes.jobs:
@@ -106,7 +116,6 @@ def _consume(address: Address, sizes: Sizes, kind: str) -> Facts:
         channel.basic_qos(prefetch_count=PREFETCH)
         channel.basic_consume(QUEUE, receive)
 
-    meter = _Meter(address)
     Loop(address.url, work).run()
     return facts
 
@@ -122,6 +131,9 @@ LIMITS: dict[str, Callable[[Address, Sizes, str], Facts]] = {
 class _Meter:
     def __init__(self, address: Address) -> None:
         self._pids = address.server_pids
+        self.start()
+
+    def start(self) -> None:
         self._server, self._client, self._began_at = cpu_seconds(self._pids), time.process_time(), time.monotonic()
 
     def stop(self, jobs: int) -> Facts:
@@ -132,6 +144,17 @@ class _Meter:
             "server_cpu_seconds": cpu_seconds(self._pids) - self._server,
             "ledger": "exact",
         }
+
+
+def _put(channel: Any) -> None:
+    properties = pika.BasicProperties(
+        content_type="application/json",
+        delivery_mode=2,
+        message_id=MESSAGE.message_id,
+        correlation_id=MESSAGE.correlation_id,
+        headers=dict(MESSAGE.headers),
+    )
+    channel.basic_publish("", QUEUE, MESSAGE.body, properties, mandatory=True)
 
 
 def _declare(url: str, kind: str) -> None:

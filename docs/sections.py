@@ -69,6 +69,12 @@ CHILDREN = {
 }
 """What these causes mean for a job that waits for its children."""
 
+WITHOUT_ATTEMPT = {
+    Cause.REFUSE: "Its message for the broker had nowhere to go for too long.",
+    Cause.EXHAUST: "The broker gave its message up: nobody took it in time, or it was rejected.",
+}
+"""What these causes mean for a job that no worker has taken."""
+
 SECTION_VARIABLES = {"rabbitmq": f"`{PREFIX}RABBITMQ_…`", "queue": "none"}
 """Settings that are a section of the file, and how the environment gives them."""
 
@@ -207,6 +213,8 @@ def _when(state: JobState, cause: Cause) -> str:
         raise LookupError(f"docs/sections.py: say in CAUSES when `{cause}` happens.")
     if JobState.WAITING in {state, TRANSITIONS[state, cause]}:
         return CHILDREN.get(cause, CAUSES[cause])
+    if state is JobState.QUEUED:
+        return WITHOUT_ATTEMPT.get(cause, CAUSES[cause])
     return CAUSES[cause]
 
 

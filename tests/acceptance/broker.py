@@ -55,8 +55,8 @@ class Broker:
         apply(self.url, self.topology)
         self._connection = pika.BlockingConnection(parameters_of(self.url))
         self.channel = self._connection.channel()
-        self._ear = self.channel.queue_declare("", exclusive=True).method.queue
-        self.channel.queue_bind(self._ear, self.exchange, routing_key="#")
+        self.ear = self.channel.queue_declare("", exclusive=True).method.queue
+        self.channel.queue_bind(self.ear, self.exchange, routing_key="#")
         self._heard: list[Heard] = []
 
     def publish(self, routing_key: str, body: bytes, **properties: Any) -> None:
@@ -64,7 +64,7 @@ class Broker:
 
     def heard(self, routing_key: str) -> list[Heard]:
         """All that was published to a routing key so far."""
-        while (got := self.channel.basic_get(self._ear, auto_ack=True))[0] is not None:
+        while (got := self.channel.basic_get(self.ear, auto_ack=True))[0] is not None:
             method, properties, body = got
             self._heard.append(Heard(method.routing_key, body, properties))
         return [one for one in self._heard if one.routing_key == routing_key]
@@ -73,6 +73,10 @@ class Broker:
         """How many messages nobody has taken, by queue."""
         found = depths(self.url, list(self.topology.queues))
         return {name: None if depth is None else depth.ready for name, depth in found.items()}
+
+    def is_empty(self) -> bool:
+        """Whether no queue has messages; those that somebody has taken do not count."""
+        return set(self.waiting().values()) == {0}
 
     def close(self) -> None:
         with contextlib.suppress(pika.exceptions.AMQPError):

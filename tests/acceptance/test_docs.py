@@ -134,7 +134,7 @@ def test_every_command_on_the_pages_can_be_typed(monkeypatch: pytest.MonkeyPatch
 
 def refusal(command: str) -> str | None:
     """Say why a command line cannot be parsed, or None; nothing is run."""
-    filled = re.sub(r"\[?(?:JOB|RUN)_ID\]?(\.\.\.)?", JOB_ID, command)
+    filled = re.sub(r"\[?\b(?:(?:JOB|RUN)_)?ID\b\]?(\.\.\.)?", JOB_ID, command)
     words = shlex.split(re.split(r"\s[>|]\s", filled)[0], comments=True)[1:]
     try:
         group: click.Command = cli

@@ -75,6 +75,7 @@ async def _look(
             url=url,
             settings=invocation.settings.rabbitmq,
             queues=queues,
+            remote=invocation.app.registry.remote_queues if invocation.has_app else {},
             only_looks=only_looks,
         )
         findings = await reconciler.run_once()
@@ -97,7 +98,8 @@ def _why_not(look: Look, settings: RabbitmqSettings) -> str:
         return f"the broker does not tell how many messages wait, and nobody was quiet for {settings.quiet_time:g} s"
     if look.depth.ready:
         return "messages wait there: what is not taken yet may be among them"
-    empty, idle = look.channel.empty_for_us, look.channel.idle_for_us
-    if empty is None or empty < settings.lost_after * 1_000_000:
-        return f"it is seen empty for {duration_text(empty or 0)} only; {settings.lost_after:g} s are needed"
-    return f"somebody took a message {duration_text(idle or 0)} ago; {settings.lost_after:g} s are needed"
+    empty = duration_text(look.channel.empty_for_us or 0)
+    if look.depth.consumers <= look.heard:
+        return f"it is seen empty for {empty} only; {settings.lost_after:g} s are needed"
+    consumers = "1 consumer is" if look.depth.consumers == 1 else f"{look.depth.consumers} consumers are"
+    return f"{consumers} there, {look.heard} known as workers: one may have it, and only a long silence would tell"

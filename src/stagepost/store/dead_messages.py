@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stagepost.model.dead_letter import DeadMessage, Undelivered, from_text, to_text
-from stagepost.model.lifecycle import JobState
+from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.store.history import LAST_ID, LAST_INSTANT
 from stagepost.store.jobs import audit, job_of
 from stagepost.store.leases import settle
@@ -46,6 +46,7 @@ class GivenUp(msgspec.Struct, frozen=True):
 @operation
 def give_up(requests: Iterable[Undelivered]) -> Steps[GivenUp]:
     """End jobs as dead letters whose request the broker gave up, if they still wait for that very request."""
+    state = next_state(JobState.QUEUED, Cause.EXHAUST)
     changes, batches = [], []
     # Sorted: two that lock the same rows in opposite order would deadlock.
     for request in sorted({request.job_id: request for request in requests}.values(), key=lambda one: one.job_id):
@@ -54,12 +55,10 @@ def give_up(requests: Iterable[Undelivered]) -> Steps[GivenUp]:
             continue
         [row] = yield Statement("live_job", {"id": request.job_id})
         job = job_of(row)
-        changes.append(
-            Settlement.of_state(job.id, job.attempt, job.locked_by, JobState.DEAD_LETTER, error=request.error)
-        )
+        changes.append(Settlement.of_state(job.id, job.attempt, job.locked_by, state, error=request.error))
         batches.append(job.batch_id)
     if changes:
-        yield from settle(changes).start()
+        yield from settle(changes).start()  # their rows are locked: all fences hold
     return GivenUp([change.id for change in changes], batches)
 
 

@@ -122,11 +122,11 @@ class DeadLetterCollector(Service):
         self.collected.update(numbers)
         queue = self._settings.dead_letters
         if numbers["notices"]:
-            log.error("%s: %d jobs failed for good: see `stagepost dead list`", queue, numbers["notices"])
+            log.error("%s: %d jobs failed for good; stagepost dead list shows them", queue, numbers["notices"])
         if numbers["ended"]:
             log.error("%s: %d jobs became dead letters: the broker gave their messages up", queue, numbers["ended"])
         if numbers["strays"]:
-            log.error("%s: %d messages that are no job's: see `stagepost dead list`", queue, numbers["strays"])
+            log.error("%s: %d messages that are no job's; stagepost dead list shows them", queue, numbers["strays"])
 
     def _arrived(self) -> None:
         loop = self._loop

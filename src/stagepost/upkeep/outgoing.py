@@ -23,6 +23,8 @@ __all__ = ["Outgoing"]
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 200
+OUTBOX_SECONDS = 0.2
+"""How often the outbox is looked at: the relay is woken by every enqueue, and there is seldom anything in it."""
 NOTICE_SECONDS = 1.0
 """How often jobs that failed are looked for."""
 LOOK_BACK = timedelta(seconds=10)
@@ -49,17 +51,23 @@ class Outgoing:
         self._store = store
         self._publisher = publisher
         self._settings = settings
-        self._queues = list(queues)
+        self._queues = queues  # grows when the relay learns of more
         self._clock = clock
         self._told_until: dict[tuple[str, JobState], int] = {}
-        self._noticed_at = self._looked_long_at = float("-inf")
+        self._opened_at = self._noticed_at = self._looked_long_at = float("-inf")
+        self.has_more = False
+        """Whether there is more to send at once."""
 
     async def send(self) -> int:
         """Publish what is there; returns how many messages the broker confirmed."""
+        self.has_more = False
         return await self._send_outbox() + await self._send_notices()
 
     async def _send_outbox(self) -> int:
-        confirmed, after = 0, 0
+        confirmed, after, now = 0, 0, self._clock.monotonic()
+        if now - self._opened_at < OUTBOX_SECONDS:
+            return 0
+        self._opened_at = now
         while page := await self._store.run(next_messages(after=after, most=MOST_AT_ONCE)):
             after = page[-1].id
             # A message that is returned is known by its id: of two with the same one the second waits for its turn.
@@ -118,9 +126,11 @@ class Outgoing:
                 await self._store.run(mark_announced(there))
             if len(there) < len(found.fences):
                 return len(there)
-        if len(found.notices) == MOST_AT_ONCE:
-            self._noticed_at = float("-inf")  # there are more
-        self._told_until[queue, state] = found.finished_at[-1] if len(found.notices) == MOST_AT_ONCE else found.now
+        if len(found.notices) < MOST_AT_ONCE:
+            self._told_until[queue, state] = found.now
+        else:
+            self._told_until[queue, state] = found.finished_at[-1]
+            self.has_more, self._noticed_at = True, float("-inf")
         return len(found.notices)
 
 

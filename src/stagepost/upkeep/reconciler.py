@@ -45,6 +45,8 @@ class Look(msgspec.Struct, frozen=True):
     channel: Channel
     lost_after: timedelta | None
     """Messages sent longer ago are lost; None if none is for sure."""
+    heard: int = 0
+    """How many workers of the queue were heard from lately."""
 
 
 def lost_for(
@@ -94,6 +96,8 @@ class Reconciler(Service):
     ) -> None:
         super().__init__(interval=max(0.2, min(5.0, settings.lost_after / 3)))
         self.resent = 0
+        self.passes = 0
+        """How often the broker has said how its queues stand."""
         self._store = store
         self._leader = leader
         self._url = url
@@ -128,7 +132,7 @@ class Reconciler(Service):
         channel = await self._store.run(look_at(queue, is_empty=is_empty, gap=gap))
         heard = 0 if depth is None or not depth.consumers else await self._heard(queue)
         older = lost_for(depth, channel, self._settings, heard=heard, patience=self._remote.get(queue))
-        self.looks[queue] = Look(depth, channel, older)
+        self.looks[queue] = Look(depth, channel, older, heard)
         if older is None:
             return []
         return await self._send_again(queue, began - microseconds(older), _why(depth))
@@ -147,6 +151,7 @@ class Reconciler(Service):
             found = await in_thread(depths, self._url, wanted)
         except TransportError:
             return {}  # said by those who need the broker; while it is away nothing can be known
+        self.passes += 1
         answers = found.get(self._settings.answers)
         standing = {}
         for plan in plans:

@@ -98,7 +98,15 @@ class Broker:
         self.answers: Answers | None = None
         """Of programs that run remote tasks, where the app has any."""
         if remote:
-            self.answers = Answers(store, app.registry, url=url, settings=settings, clock=app.clock, prepare=prepare)
+            self.answers = Answers(
+                store,
+                app.registry,
+                url=url,
+                settings=settings,
+                clock=app.clock,
+                prepare=prepare,
+                park=self.parking.park_one,
+            )
             self.answers.on_settled = self.relay.wake
         own = [queue for queue in settings.carried(queues) if queue not in remote]
         self.receiver: Receiver | None = None

@@ -39,6 +39,10 @@ class Parking:
         log.error("queue %s: %d messages cannot be read, the first: %s", delivery.queue, len(bad), error)
         self._on_parked()
 
+    async def park_one(self, delivery: Delivery, error: str) -> None:
+        """Keep one delivery with the reason why it is bad."""
+        await self.park([(delivery, error)])
+
 
 def _bad(delivery: Delivery, error: str) -> Bad:
     return Bad(

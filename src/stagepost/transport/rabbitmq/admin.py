@@ -62,12 +62,14 @@ def unavailable(url: str, error: BaseException) -> BrokerUnavailable:
 
 
 def _reason(error: BaseException) -> str:
-    """Say what is at the bottom of an error: the driver wraps those of connecting several times, without a word."""
-    inner = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), *error.args]
-    causes = [cause for cause in inner if isinstance(cause, BaseException)]
-    if causes:
-        return _reason(causes[-1])
-    return getattr(error, "reply_text", None) or str(error) or type(error).__name__
+    """Find the words in an error that may hold others, and may have none of its own."""
+    if text := getattr(error, "reply_text", None):
+        return str(text)
+    held = (*getattr(error, "exceptions", ()), *error.args, getattr(error, "exception", None))
+    inner = next((one for one in reversed(held) if isinstance(one, BaseException)), None)
+    if inner is not None:
+        return _reason(inner)
+    return str(error) or type(error).__name__
 
 
 @contextlib.contextmanager
