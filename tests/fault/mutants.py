@@ -352,7 +352,7 @@ MUTANTS = [
         "transport/rabbitmq/admin.py",
         "Depth(answer.message_count, answer.consumer_count)",
         "Depth(0, answer.consumer_count)",
-        f"{MESSAGES}_work_that_waits_for_a_slow_worker_is_not_sent_again[sqlite]",
+        f"{MESSAGES}_work_that_waits_for_a_slow_worker_is_not_sent_again[mariadb]",
     ),
     Mutant(
         "a reconciler that forgets the messages in workers' hands",

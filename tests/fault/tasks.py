@@ -166,10 +166,10 @@ def note_at_gate(ctx: JobContext, gate: str) -> None:
 
 
 @app.task(name="note_late", retry=soon)
-def note_late(ctx: JobContext, delay: float) -> None:
-    """Fails once, and then says how late it is tried again."""
+def note_late(ctx: JobContext, due: float) -> None:
+    """Fails once, to be tried again at an instant, and then says how late that is."""
     if ctx.job.failures == 0:
-        raise Retryable("the first time", after=delay)
+        raise Retryable("the first time", after=max(0.0, due - time.time()))
     note(ctx, f"late {time.time() - ctx.job.available_at / 1e6:.4f}")
     note(ctx, "effect")
 

@@ -68,6 +68,7 @@ def test_a_broker_that_is_away_delays_work_and_nothing_else(arena: Arena, names:
     assert resent(arena) == 0
 
 
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
 def test_a_worker_stops_in_time_though_its_broker_does_not_answer(arena: Arena, names: Names) -> None:
     with names.proxy() as proxy:
         names.carry(arena, url=proxy.url_for(names.url))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
@@ -13,7 +15,8 @@ from stagepost.model.envelope import Message, request_for
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.counting import count_by_queue
 from stagepost.store.leases import Fence
-from stagepost.store.sending import Unsent, mark_sent, refuse_unsent, unsent
+from stagepost.store.queues import ALL_QUEUES, QueueSettings, queue_settings
+from stagepost.store.sending import Unsent, mark_sent, refuse_unsent, sent_jobs, unsent
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.outgoing import Outgoing
@@ -33,7 +36,9 @@ REFUSED_SECONDS = 0.2
 RETURNED_SECONDS = 1.0
 """How long one is that messages do not reach."""
 LEARN_SECONDS = 5.0
-"""How often queues are looked for that another app has begun to use."""
+"""How often queues are looked for that another app has begun to use, and limits that were set."""
+AHEAD_OF_LIMIT = 100
+"""How many more messages than may run at once are on their way to workers of a queue with a limit."""
 
 
 class Relay(Service):
@@ -66,6 +71,7 @@ class Relay(Service):
         self._clock = clock
         self._declare = declare
         self._learned_at = float("-inf")
+        self._limits: dict[str, float] = {}
         self._most: dict[str, int] = {}
         self._resting: dict[str, float] = {}
         self._returned_since: dict[str, dict[Fence, float]] = {}
@@ -88,8 +94,8 @@ class Relay(Service):
         for queue in self.queues:
             if self._resting.get(queue, float("-inf")) > self._clock.monotonic() or self.is_stopping:
                 continue
-            most = self._most.get(queue, MOST_AT_ONCE)
-            jobs = await self._store.run(unsent(queue, most=most))
+            most = min(self._most.get(queue, MOST_AT_ONCE), await self._room(queue))
+            jobs = await self._store.run(unsent(queue, most=most)) if most > 0 else []
             if jobs:
                 done = await self._send(queue, jobs)
                 confirmed += done
@@ -109,6 +115,20 @@ class Relay(Service):
         self._learned_at = now
         used = await self._store.run(count_by_queue())
         self.queues += [queue for queue in self._settings.carried(sorted(used)) if queue not in self.queues]
+        found = await self._store.run(queue_settings(self.queues))
+        limits = {name: _limit(settings) for name, settings in found.items()}
+        self._limits = {
+            queue: min(limits[queue], limits[ALL_QUEUES])
+            for queue in self.queues
+            if min(limits[queue], limits[ALL_QUEUES]) < math.inf
+        }
+
+    async def _room(self, queue: str) -> int:
+        """Say how many messages a queue may still get: few more than may run, for the others would only come back."""
+        if queue not in self._limits:
+            return MOST_AT_ONCE
+        most = math.ceil(self._limits[queue]) + AHEAD_OF_LIMIT
+        return most - len(await self._store.run(sent_jobs(queue, older=timedelta(0), most=most)))
 
     async def _send(self, queue: str, jobs: list[Unsent]) -> int:
         routing_key = self._settings.routing_key(queue)
@@ -174,6 +194,12 @@ class Relay(Service):
     def _rest(self, queue: str, seconds: float) -> None:
         self._resting[queue] = self._clock.monotonic() + seconds
         asyncio.get_running_loop().call_later(seconds, self.wake)
+
+
+def _limit(settings: QueueSettings) -> float:
+    """How many jobs of a queue may start about now."""
+    rate = math.inf if settings.rate is None else max(settings.rate.rate, settings.rate.burst)
+    return min(math.inf if settings.max_running is None else settings.max_running, rate)
 
 
 def _message(routing_key: str, job: Unsent) -> Message:
