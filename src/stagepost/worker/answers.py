@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -271,7 +272,7 @@ class Answers(Service):
             await self._store.run(note_active(queue))
 
 
-def outcome_of_answer(answer: Answer, job: LeasedJob, task: Task[..., object]) -> Outcome:
+def outcome_of_answer(answer: Answer, job: LeasedJob, task: Task[..., Any]) -> Outcome:
     """Say what an answer means for its job: a result must fit what the task returns, a failure follows its policy."""
     options = task.options
     if answer.status == "completed":
