@@ -68,7 +68,7 @@ def _measured(options: argparse.Namespace) -> Report:
                 _save(report, options.output, UNFINISHED)
         except KeyboardInterrupt:
             _say("interrupted: reporting what there is")
-        services = {entry.service for entry in present}
+        services = {service for entry in present for service in (entry.service, entry.broker) if service}
         report["servers"] = {name: {"version": servers.version(name), "settings": SETTINGS[name]} for name in services}
     return report
 
@@ -80,8 +80,9 @@ def _prepare(chosen: Sequence[Entry], servers: Servers) -> tuple[dict[str, Path]
     for entry in chosen:
         described[entry.name] = {"title": entry.title, "service": entry.service}
         try:
-            if reason := servers.missing(entry.service):
-                raise EnvironmentFailed(reason)
+            for service in filter(None, (entry.service, entry.broker)):
+                if reason := servers.missing(service):
+                    raise EnvironmentFailed(reason)
             python = python_of(entry)
             if entry not in LIMITS:
                 contestant = Contestant(entry, python, Address("", ()), QUICK)
@@ -97,9 +98,9 @@ def _take(turn: Turn, servers: Servers, python: Path, sizes: Sizes) -> list[Fact
     entry = turn.entry
 
     def figures() -> Iterator[tuple[str, Facts]]:
-        with servers.database(entry.service) as address:
+        with servers.lend(entry.service, entry.broker) as address:
             if entry in LIMITS:
-                yield from limits.measure(turn.figure.keys, entry.service, address, sizes)
+                yield from limits.measure(turn.figure.keys, entry, address, sizes)
                 return
             contestant = Contestant(entry, python, address, sizes)
             contestant.call("prepare")

@@ -20,6 +20,10 @@ class Entry:
     """What its environment is made of; none: this checkout's own environment."""
     python: tuple[int, int] = (3, 11)
     """The oldest Python it takes."""
+    broker: str = ""
+    """The service that carries its jobs beside the one that keeps them."""
+    variant: str = ""
+    """Which of several ways to run it."""
 
 
 PSYCOPG = "psycopg[binary,pool]"
@@ -31,6 +35,22 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("stagepost-postgres", "Stagepost on PostgreSQL", "stagepost", "postgres"),
     Entry("stagepost-sqlite", "Stagepost on SQLite", "stagepost", "sqlite"),
     Entry("stagepost-mariadb", "Stagepost on MariaDB", "stagepost", "mariadb"),
+    Entry(
+        "stagepost-rabbitmq",
+        "Stagepost on PostgreSQL, through RabbitMQ",
+        "stagepost",
+        "postgres",
+        broker="rabbitmq",
+        variant="quorum",
+    ),
+    Entry(
+        "stagepost-rabbitmq-classic",
+        "the same, classic queue",
+        "stagepost",
+        "postgres",
+        broker="rabbitmq",
+        variant="classic",
+    ),
     Entry("pgqueuer", "PgQueuer", "pgqueuer", "postgres", ("pgqueuer[asyncpg,cli]", PSYCOPG)),
     Entry("procrastinate", "Procrastinate", "procrastinate", "postgres", ("procrastinate", PSYCOPG)),
     Entry("chancy", "Chancy", "chancy", "postgres", ("chancy[cli]", PSYCOPG)),
@@ -38,6 +58,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("dbos", "DBOS", "dbos", "postgres", ("dbos",)),
     Entry("celery-redis", "Celery on Redis", "celery", "redis", CELERY),
     Entry("celery-rabbitmq", "Celery on RabbitMQ", "celery", "rabbitmq", CELERY),
+    Entry("celery-rabbitmq-threads", "Celery on RabbitMQ, threads", "celery", "rabbitmq", CELERY, variant="threads"),
     Entry("dramatiq-redis", "Dramatiq on Redis", "dramatiq", "redis", DRAMATIQ),
     Entry("dramatiq-rabbitmq", "Dramatiq on RabbitMQ", "dramatiq", "rabbitmq", DRAMATIQ),
     Entry("taskiq-redis", "taskiq on Redis", "taskiq", "redis", TASKIQ),
@@ -48,5 +69,7 @@ ENTRIES: tuple[Entry, ...] = (
 LIMITS: tuple[Entry, ...] = (
     Entry("limit-postgres", "limit: bare PostgreSQL", "limits", "postgres"),
     Entry("limit-sqlite", "limit: bare SQLite", "limits", "sqlite"),
+    Entry("limit-rabbitmq", "limit: bare RabbitMQ, classic queue", "limits", "rabbitmq", variant="classic"),
+    Entry("limit-rabbitmq-quorum", "limit: bare RabbitMQ, quorum queue", "limits", "rabbitmq", variant="quorum"),
 )
-"""No job systems: the same statements without anything around them."""
+"""No job systems: the same statements or messages without anything around them."""

@@ -16,6 +16,8 @@ from typing import Any
 
 import psycopg
 
+from benchmarks import broker_limits
+from benchmarks.catalogue import Entry
 from benchmarks.kit.contender import PADDING
 from benchmarks.kit.processes import cpu_seconds
 from benchmarks.measure import CallFailed, Cannot, Facts, Sizes
@@ -43,16 +45,18 @@ BULK_CHUNK = 10_000
 
 
 def has_any(keys: Sequence[str], service: str) -> bool:
-    """Whether a bare database has one of these figures; most are of job systems alone."""
-    return any((service, key) in LIMITS for key in keys)
+    """Whether a bare database or broker has one of these figures; most are of job systems alone."""
+    return any((service, key) in LIMITS or (service == "rabbitmq" and key in broker_limits.LIMITS) for key in keys)
 
 
-def measure(keys: Sequence[str], service: str, address: Address, sizes: Sizes) -> Iterator[tuple[str, Facts]]:
-    """Measure those figures that a bare database has."""
+def measure(keys: Sequence[str], entry: Entry, address: Address, sizes: Sizes) -> Iterator[tuple[str, Facts]]:
+    """Measure those figures that a bare database or broker has."""
     for key in keys:
-        if (service, key) in LIMITS:
+        if entry.service == "rabbitmq" and key in broker_limits.LIMITS:
+            yield key, broker_limits.LIMITS[key](address, sizes, entry.variant)
+        elif (entry.service, key) in LIMITS:
             _empty(address.url)
-            yield key, LIMITS[service, key](address, sizes)
+            yield key, LIMITS[entry.service, key](address, sizes)
 
 
 def pgbench_claim_and_end() -> str:

@@ -19,7 +19,13 @@ import psycopg
 
 from benchmarks.catalogue import Entry
 from benchmarks.environments import ROOT
-from benchmarks.kit.protocol import SERVER_VARIABLE, URL_VARIABLE
+from benchmarks.kit.protocol import (
+    BROKER_URL_VARIABLE,
+    BROKER_VARIABLE,
+    SERVER_VARIABLE,
+    URL_VARIABLE,
+    VARIANT_VARIABLE,
+)
 from benchmarks.servers import Address
 from tests.services.mariadb import connect
 
@@ -98,6 +104,9 @@ class Contestant:
             "PYTHONPATH": str(ROOT),
             URL_VARIABLE: self.address.url,
             SERVER_VARIABLE: " ".join(map(str, self.address.server_pids)),
+            BROKER_URL_VARIABLE: self.address.broker_url,
+            BROKER_VARIABLE: " ".join(map(str, self.address.broker_pids)),
+            VARIANT_VARIABLE: self.entry.variant,
         }
         words = [str(self.python), "-m", "benchmarks.kit", self.entry.program, command, *map(str, arguments)]
         process = subprocess.Popen(
@@ -161,6 +170,15 @@ def _drain_with_two(contestant: Contestant) -> Figures:
     return _drain(contestant, 2)
 
 
+def _through(contestant: Contestant) -> Figures:
+    """Jobs that are stored and not sent: one process sends them, takes them and runs them."""
+    if not contestant.entry.broker:
+        raise Cannot("nothing lies between its jobs and its workers")
+    jobs = contestant.sizes.jobs
+    contestant.call("enqueue-bulk", jobs, "--unsent")
+    yield "through", contestant.call("drain", jobs)
+
+
 def _latency(contestant: Contestant) -> Figures:
     yield "latency", contestant.call("latency", contestant.sizes.samples)
 
@@ -218,6 +236,7 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
         Figure(("enqueue_bulk", "drain_1"), _drain_with_one),
         Figure(("enqueue_bulk", "drain_2"), _drain_with_two),
     ),
+    "through": (Figure(("through",), _through),),
     "latency": (Figure(("latency",), _latency),),
     "sleep": (Figure(("sleep",), _sleep),),
     "idle": (Figure(("idle",), _idle),),

@@ -70,6 +70,10 @@ def _speed(title: str, figure: str, user: str) -> tuple[Column, Column, Column]:
     )
 
 
+def _broker(title: str, figure: str) -> Column:
+    return Column(f"{title}, broker µs", figure, _cpu("broker_cpu_seconds"))
+
+
 TABLES: tuple[Table, ...] = (
     Table(
         "Enqueue",
@@ -80,6 +84,20 @@ TABLES: tuple[Table, ...] = (
         "Drain",
         "Jobs that do nothing, until the store has them as ended. µs are CPU time per job.",
         (*_speed("one process", "drain_1", "worker"), *_speed("two processes", "drain_2", "worker")),
+    ),
+    Table(
+        "A broker beside the database",
+        "What it costs above, where the database keeps the jobs and the broker carries them; and jobs that are stored "
+        "and not sent, until they are ended, by one process that sends, takes and runs them.",
+        (
+            _broker("one by one", "enqueue_one"),
+            _broker("in bulk", "enqueue_bulk"),
+            _broker("drain", "drain_1"),
+            Column("stored to ended, jobs/s", "through", rate),
+            Column("worker µs", "through", _cpu("worker_cpu_seconds")),
+            Column("server µs", "through", _cpu("server_cpu_seconds")),
+            _broker("stored to ended", "through"),
+        ),
     ),
     Table(
         "Latency, sleeping jobs, idling",

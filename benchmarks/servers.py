@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -62,10 +62,12 @@ class DurableRedis(RedisInstance):
 
 @dataclass(frozen=True)
 class Address:
-    """An empty database, and the processes whose CPU time is the server's."""
+    """An empty database, the processes whose CPU time is the server's, and the same of a broker beside it."""
 
     url: str
     server_pids: tuple[int, ...]
+    broker_url: str = ""
+    broker_pids: tuple[int, ...] = ()
 
 
 class ServerMissing(RuntimeError):
@@ -89,6 +91,16 @@ class Servers:
             _, (_, server) = self._started.popitem()
             server.close()
         self._files.cleanup()
+
+    @contextlib.contextmanager
+    def lend(self, service: str, broker: str = "") -> Iterator[Address]:
+        """Lend an empty database, and an empty broker beside it if one is named."""
+        with self.database(service) as address:
+            if not broker:
+                yield address
+                return
+            with self.database(broker) as beside:
+                yield replace(address, broker_url=beside.url, broker_pids=beside.server_pids)
 
     @contextlib.contextmanager
     def database(self, service: str) -> Iterator[Address]:

@@ -22,6 +22,7 @@ from stagepost.client.pipelines import Pipeline
 from stagepost.client.runs import RunHandle
 from stagepost.client.tasks import Request
 from stagepost.config import Settings
+from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
 from stagepost.config.settings import PREFIX
 from stagepost.model.lifecycle import FINAL, TRANSITIONS, WHEN_LIMITED, Cause, JobState
 from stagepost.model.payload import Limits
@@ -38,7 +39,7 @@ EXIT_CODES = {
     ExitCode.OK: "Done, or the answer is yes.",
     ExitCode.FAILED: "It failed, or the answer is no.",
     ExitCode.USAGE: "Wrong usage, options or settings.",
-    ExitCode.UNREACHABLE: "The database cannot be reached.",
+    ExitCode.UNREACHABLE: "The database or the broker cannot be reached.",
     ExitCode.SCHEMA: "The database's tables are out of date.",
 }
 
@@ -68,6 +69,15 @@ CHILDREN = {
 }
 """What these causes mean for a job that waits for its children."""
 
+WITHOUT_ATTEMPT = {
+    Cause.REFUSE: "Its message for the broker had nowhere to go for too long.",
+    Cause.EXHAUST: "The broker gave its message up: nobody took it in time, or it was rejected.",
+}
+"""What these causes mean for a job that no worker has taken."""
+
+SECTION_VARIABLES = {"rabbitmq": f"`{PREFIX}RABBITMQ_…`", "queue": "none"}
+"""Settings that are a section of the file, and how the environment gives them."""
+
 
 def _options(cls: type) -> Callable[[], str]:
     def make() -> str:
@@ -85,12 +95,20 @@ def _methods(*classes: type, leave_out: str = "") -> Callable[[], str]:
     return make
 
 
-def _settings() -> str:
-    rows = [
-        (f"`{field.name}`", f"`{PREFIX}{field.name.upper()}`", field.default, field.note)
-        for field in fields_of(Settings)
-    ]
-    return table(("setting", "environment", "default", "meaning"), rows)
+def _settings(cls: type, prefix: str) -> Callable[[], str]:
+    def make() -> str:
+        rows = [
+            (
+                f"`{field.name}`",
+                SECTION_VARIABLES.get(field.name, f"`{prefix}{field.name.upper()}`"),
+                field.default,
+                field.note,
+            )
+            for field in fields_of(cls)
+        ]
+        return table(("setting", "environment", "default", "meaning"), rows)
+
+    return make
 
 
 def _errors() -> str:
@@ -195,11 +213,15 @@ def _when(state: JobState, cause: Cause) -> str:
         raise LookupError(f"docs/sections.py: say in CAUSES when `{cause}` happens.")
     if JobState.WAITING in {state, TRANSITIONS[state, cause]}:
         return CHILDREN.get(cause, CAUSES[cause])
+    if state is JobState.QUEUED:
+        return WITHOUT_ATTEMPT.get(cause, CAUSES[cause])
     return CAUSES[cause]
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
-    "settings": _settings,
+    "settings": _settings(Settings, PREFIX),
+    "rabbitmq-settings": _settings(RabbitmqSettings, f"{PREFIX}RABBITMQ_"),
+    "rabbitmq-queue": _options(QueueSettings),
     "task-options": _options(TaskOptions),
     "job-options": _options(JobOptions),
     "retry-policy": _options(RetryPolicy),

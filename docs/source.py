@@ -91,7 +91,9 @@ def _notes_of(cls: type) -> dict[str, str]:
 
 def _defaults_of(cls: Any) -> Iterator[tuple[str, str]]:
     if issubclass(cls, msgspec.Struct):
-        yield from ((field.name, _written(field.default)) for field in msgspec.structs.fields(cls))
+        for field in msgspec.structs.fields(cls):
+            made_by: Any = field.default_factory
+            yield field.name, _written(field.default if made_by is msgspec.NODEFAULT else made_by())
         return
     for item in fields(cls):
         made: Any = item.default_factory
@@ -104,13 +106,13 @@ def _written(default: object) -> str:
             return "needed"
         case _ if default is MISSING:
             return "needed"
+        case msgspec.Struct():
+            return "as below"
         case timedelta():
             return f"{default.total_seconds():g} s"
         case str():
             return f"`{default!s}`" if default else "empty"
-        case ():
-            return "none"
-        case None:
+        case () | {} | None:
             return "none"
         case bool():
             return f"`{str(default).lower()}`"

@@ -11,9 +11,11 @@ from celery import Celery
 
 from benchmarks.kit.contender import NAP_SECONDS, PADDING, Contender, program
 from benchmarks.kit.ledger import note
-from benchmarks.kit.protocol import URL_VARIABLE
+from benchmarks.kit.protocol import URL_VARIABLE, VARIANT_VARIABLE
 
 QUEUE = "celery"
+IS_THREADED = os.environ.get(VARIANT_VARIABLE) == "threads"
+THREADS = 4
 PREFETCH_MULTIPLIER = 128
 """Its guide's upper suggestion for many short tasks."""
 
@@ -41,6 +43,11 @@ def nap(number: int, padding: str) -> None:
     time.sleep(NAP_SECONDS)
 
 
+def _worker(pool: str, size: int, *more: str) -> list[str]:
+    worker = [program("celery"), "--app", "benchmarks.contenders.celery", "worker", "--loglevel", "WARNING"]
+    return [*worker, "--pool", pool, "--concurrency", str(size), *more]
+
+
 class CeleryContender(Contender):
     """Its broker's queue, worked off by `celery worker`."""
 
@@ -49,7 +56,8 @@ class CeleryContender(Contender):
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
         return {
-            "worker": f"celery worker --pool prefork --concurrency PROCESSES, prefetch multiplier "
+            "worker": f"celery worker --pool {'threads' if IS_THREADED else 'prefork'} --concurrency "
+            f"{THREADS if IS_THREADED else 'PROCESSES'}, prefetch multiplier "
             f"{PREFETCH_MULTIPLIER}, acks_late; for sleeping jobs --pool threads --concurrency 100",
             "broker": "RabbitMQ: durable classic queue, persistent messages, publisher confirms. "
             "Redis: its append-only file",
@@ -78,10 +86,12 @@ class CeleryContender(Contender):
             nap.delay(number, PADDING)
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
-        """One worker whose pool has so many processes, or so many threads for jobs that sleep."""
-        pool = ["prefork", processes] if concurrency is None else ["threads", concurrency]
-        worker = [program("celery"), "--app", "benchmarks.contenders.celery", "worker", "--loglevel", "WARNING"]
-        return [[*worker, "--pool", str(pool[0]), "--concurrency", str(pool[1])]]
+        """One worker whose pool has so many processes, or threads where asked for or for jobs that sleep."""
+        if concurrency is not None:
+            return [_worker("threads", concurrency)]
+        if not IS_THREADED:
+            return [_worker("prefork", processes)]
+        return [_worker("threads", THREADS, "--hostname", f"worker{number}@%h") for number in range(processes)]
 
     def left(self) -> int:
         """Messages that wait or, on Redis, are taken and not acknowledged."""

@@ -1,4 +1,4 @@
-"""Stagepost, on whichever database the address names."""
+"""Stagepost, on whichever database the address names, through a broker if there is one beside it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,26 @@ from collections.abc import Mapping, Sequence
 from benchmarks.kit.contender import NAP_SECONDS, PADDING, Cannot, Contender
 from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
-from benchmarks.kit.protocol import URL_VARIABLE
+from benchmarks.kit.protocol import BROKER_URL_VARIABLE, URL_VARIABLE, VARIANT_VARIABLE
 from stagepost import App
+from stagepost.config import Settings
 from stagepost.store.migrate import migrate
 
 CONCURRENCY = 50
+PREFETCH = 2000
+"""Of messages: four groups of claims, so that one is here when another is done."""
+WARM_UP_SECONDS = 60.0
+BROKER = os.environ.get(BROKER_URL_VARIABLE) or None
+SENDER_QUEUE = "sender"
+"""A queue of its own makes a worker that sends the jobs of all queues and runs none of the benchmark's."""
 
-app = App(os.environ.get(URL_VARIABLE, "sqlite://"))
+app = App(
+    settings=Settings.load(
+        database_url=os.environ.get(URL_VARIABLE, "sqlite://"),
+        transport=BROKER,
+        rabbitmq={"prefetch": PREFETCH, "queue_type": os.environ.get(VARIANT_VARIABLE) or "quorum"},
+    )
+)
 
 
 @app.task
@@ -32,6 +45,17 @@ async def nap(number: int, padding: str) -> None:
     await asyncio.sleep(NAP_SECONDS)
 
 
+@app.task(queue=SENDER_QUEUE)
+async def warm_up() -> None:
+    """Show that a sender is at work: it sends this to itself."""
+
+
+WORKER = [
+    sys.executable, "-m", "stagepost", "worker", "--app", "benchmarks.contenders.stagepost:app",
+    "--log-level", "warning",
+]  # fmt: skip
+
+
 class Stagepost(Contender):
     """The product as `stagepost worker` runs it."""
 
@@ -39,8 +63,15 @@ class Stagepost(Contender):
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
+        carried = {
+            "broker": f"RabbitMQ: {os.environ.get(VARIANT_VARIABLE)} queue, persistent, mandatory, confirms, prefetch "
+            f"{PREFETCH}, acknowledged when the end is stored; PostgreSQL keeps the jobs",
+            "enqueue": "until the broker has confirmed every message; a process beside the client sends "
+            f"(stagepost worker --queues {SENDER_QUEUE}), and counts as client",
+        }
         return {
             "worker": f"stagepost worker --concurrency {CONCURRENCY}, prefetch adapts by itself",
+            **(carried if os.environ.get(VARIANT_VARIABLE) else {}),
             "bulk": "app.enqueue_many, 10,000 jobs a call",
             "promise": "at least once, fenced; effects in the job's transaction once; ended jobs kept",
         }
@@ -73,9 +104,19 @@ class Stagepost(Contender):
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One worker, or several under its own supervisor."""
         several = ["--processes", str(processes)] if processes > 1 else []
-        slots = str(concurrency or CONCURRENCY)
-        stagepost = [sys.executable, "-m", "stagepost", "worker", "--app", "benchmarks.contenders.stagepost:app"]
-        return [[*stagepost, "--concurrency", slots, "--log-level", "warning", *several]]
+        return [[*WORKER, "--concurrency", str(concurrency or CONCURRENCY), *several]]
+
+    def senders(self) -> list[list[str]]:
+        """One worker that only sends."""
+        return [[*WORKER, "--queues", SENDER_QUEUE]] if BROKER else []
+
+    def until_senders_work(self) -> None:
+        """Let it send something to itself."""
+        warm_up.enqueue().result(timeout=WARM_UP_SECONDS)
+
+    def unsent(self) -> int:
+        """Whether a queued job is not marked as sent."""
+        return self._count("select count(*) from (select 1 from stagepost_job where sent_at is null limit 1) as found")
 
     def left(self) -> int:
         """Everything in the table of live jobs."""

@@ -86,6 +86,18 @@ class Contender(ABC):
         """How many ended jobs its store remembers; None if it forgets them."""
         return None
 
+    def senders(self) -> list[list[str]]:
+        """What carries jobs from its store to a broker while they are asked for, and runs none of them."""
+        return []
+
+    def until_senders_work(self) -> None:
+        """Return when the senders are ready."""
+        raise Cannot("it has no senders")
+
+    def unsent(self) -> int:
+        """Whether jobs are left that the broker has not confirmed: how many, or 1 for some."""
+        return 0
+
     def fill_history(self, rows: int) -> None:  # noqa: ARG002
         """Multiply the ended jobs until there are so many."""
         raise Cannot("it keeps no ended jobs")

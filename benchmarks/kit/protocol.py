@@ -2,12 +2,13 @@
 
     facts                                        versions and settings
     prepare                                      tables or queues in an empty database
-    enqueue-one N | enqueue-bulk N               ask for jobs
+    enqueue-one N | enqueue-bulk N [--unsent]    ask for jobs; where a broker carries them, until it has them
     drain N --processes P [--stop-after M] [--seconds S]
     latency N | sleep N --concurrency C | idle S
     fill-history N                               multiply the ended jobs
 
-The address of the database is in BENCH_URL, the server's process in BENCH_SERVER_PID.
+The address of the database is in BENCH_URL, the server's process in BENCH_SERVER_PID; those of a broker beside it in
+BENCH_BROKER_URL and BENCH_BROKER_PID. BENCH_VARIANT says which of several ways to run the contender.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from benchmarks.kit import stages
 from benchmarks.kit.contender import Cannot, Contender
 from benchmarks.kit.processes import CrewFailed
 
-__all__ = ["SERVER_VARIABLE", "URL_VARIABLE", "main"]
+__all__ = ["BROKER_URL_VARIABLE", "BROKER_VARIABLE", "SERVER_VARIABLE", "URL_VARIABLE", "VARIANT_VARIABLE", "main"]
 
 URL_VARIABLE = "BENCH_URL"
 SERVER_VARIABLE = "BENCH_SERVER_PID"
+BROKER_URL_VARIABLE = "BENCH_BROKER_URL"
+BROKER_VARIABLE = "BENCH_BROKER_PID"
+VARIANT_VARIABLE = "BENCH_VARIANT"
 
 
 def main(kind: type[Contender], arguments: Sequence[str] | None = None) -> None:
@@ -59,10 +63,14 @@ def _run(contender: Contender, options: argparse.Namespace) -> dict[str, Any]:
             contender.open()
             try:
                 with tempfile.TemporaryDirectory(prefix="stagepost-bench-") as directory:
-                    pids = [int(pid) for pid in os.environ.get(SERVER_VARIABLE, "").split()]
-                    return _stage(stages.Bench(contender, Path(directory), pids), options)
+                    pids = _pids(SERVER_VARIABLE), _pids(BROKER_VARIABLE)
+                    return _stage(stages.Bench(contender, Path(directory), *pids), options)
             finally:
                 contender.close()
+
+
+def _pids(name: str) -> list[int]:
+    return [int(pid) for pid in os.environ.get(name, "").split()]
 
 
 def _stage(bench: stages.Bench, options: argparse.Namespace) -> dict[str, Any]:
@@ -70,7 +78,7 @@ def _stage(bench: stages.Bench, options: argparse.Namespace) -> dict[str, Any]:
         case "enqueue-one":
             return stages.enqueue_each(bench, options.count)
         case "enqueue-bulk":
-            return stages.enqueue_many(bench, options.count)
+            return stages.enqueue_many(bench, options.count, is_sent=not options.unsent)
         case "drain":
             limits = {"stop_after": options.stop_after, "seconds": options.seconds}
             return stages.drain(bench, options.count, processes=options.processes, **limits)
@@ -93,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("enqueue-one", "enqueue-bulk", "drain", "latency", "sleep", "idle", "fill-history"):
         command = commands.add_parser(name)
         command.add_argument("count", type=int)
+        if name == "enqueue-bulk":
+            command.add_argument("--unsent", action="store_true")
         if name == "drain":
             command.add_argument("--processes", type=int, default=1)
             command.add_argument("--stop-after", type=int)

@@ -36,10 +36,15 @@ class Bench:
     contender: Contender
     directory: Path
     server_pids: Sequence[int] = ()
+    broker_pids: Sequence[int] = ()
 
     def server_seconds(self) -> float | None:
         """CPU time of the database or broker so far; None where it is a library inside the workers."""
         return cpu_seconds(self.server_pids) if self.server_pids else None
+
+    def broker_seconds(self) -> float:
+        """CPU time so far of the broker beside it; 0 where there is none."""
+        return cpu_seconds(self.broker_pids) if self.broker_pids else 0.0
 
 
 @dataclass
@@ -52,32 +57,53 @@ class Meter:
 
     def __post_init__(self) -> None:
         self._worker, self._server = self.worker_seconds(), self.bench.server_seconds()
+        self._broker = self.bench.broker_seconds()
         self.began_at = time.monotonic()
 
     def stop(self, *, at: float | None = None) -> Facts:
         """Take the differences; `at` is when the work ended, if that was before now."""
         seconds = (time.monotonic() if at is None else at) - self.began_at
         server = self.bench.server_seconds()
+        beside = {"broker_cpu_seconds": self.bench.broker_seconds() - self._broker} if self.bench.broker_pids else {}
         return {
             "seconds": seconds,
             "worker_cpu_seconds": self.worker_seconds() - self._worker,
             "server_cpu_seconds": None if server is None or self._server is None else server - self._server,
+            **beside,
         }
 
 
 def enqueue_each(bench: Bench, jobs: int) -> Facts:
     """Ask for jobs one by one."""
-    meter = Meter(bench, time.process_time)
-    bench.contender.enqueue_each(range(jobs))
-    return {"count": jobs, **meter.stop()}
+    return _enqueue(bench, jobs, lambda: bench.contender.enqueue_each(range(jobs)), is_sent=True)
 
 
-def enqueue_many(bench: Bench, jobs: int) -> Facts:
+def enqueue_many(bench: Bench, jobs: int, *, is_sent: bool = True) -> Facts:
     """Ask for jobs in chunks of ten thousand."""
-    meter = Meter(bench, time.process_time)
-    for first in range(0, jobs, BULK_CHUNK):
-        bench.contender.enqueue_many(range(first, min(first + BULK_CHUNK, jobs)))
-    return {"count": jobs, **meter.stop()}
+
+    def ask() -> None:
+        for first in range(0, jobs, BULK_CHUNK):
+            bench.contender.enqueue_many(range(first, min(first + BULK_CHUNK, jobs)))
+
+    return _enqueue(bench, jobs, ask, is_sent=is_sent)
+
+
+def _enqueue(bench: Bench, jobs: int, ask: Callable[[], None], *, is_sent: bool) -> Facts:
+    """Ask for jobs; where others carry them from the store to a broker, until that has them all."""
+    senders = bench.contender.senders() if is_sent else []
+    with Crew(senders, environment=bench.contender.environment(), log=bench.directory / "senders.log") as crew:
+        if senders:
+            bench.contender.until_senders_work()
+        meter = Meter(bench, lambda: time.process_time() + cpu_seconds(crew.pids))
+        ask()
+        asked = time.monotonic() - meter.began_at
+        deadline = time.monotonic() + STALL_SECONDS
+        while senders and (unsent := bench.contender.unsent()):
+            crew.check()
+            if time.monotonic() > deadline:
+                raise CrewFailed(f"{unsent} jobs were not sent in {STALL_SECONDS:g} s:\n{crew.log_tail()}")
+            time.sleep(POLL_SECONDS)
+        return {"count": jobs, **meter.stop(), "asked_seconds": asked}
 
 
 def drain(

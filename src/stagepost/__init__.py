@@ -12,9 +12,11 @@ from stagepost.clock import ManualClock
 from stagepost.config import Settings
 from stagepost.config.logging import JobContextFilter, configure_logging
 from stagepost.errors import (
+    BadMessage,
     BatchClosed,
     BatchError,
     BatchNotFound,
+    BrokerUnavailable,
     Cancelled,
     ChildDiffers,
     ConfigurationError,
@@ -40,6 +42,8 @@ from stagepost.errors import (
     StoreError,
     StoreUnavailable,
     TaskError,
+    TopologyConflict,
+    TransportError,
     UniqueKeyTaken,
     UnknownTask,
     WaitTimeout,
@@ -54,7 +58,7 @@ from stagepost.model.pipeline import OnStepFailed, RunState, StepState
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.model.schedule import CatchUp
-from stagepost.store.batches import FailedGroup
+from stagepost.store.batch_items import FailedGroup
 from stagepost.store.run_views import RunView, StepView
 from stagepost.task import JobOptions
 from stagepost.worker import Worker
@@ -64,12 +68,14 @@ __all__ = [
     "AppTask",
     "AsyncAppTask",
     "AsyncClient",
+    "BadMessage",
     "Batch",
     "BatchClosed",
     "BatchError",
     "BatchHandle",
     "BatchNotFound",
     "BatchState",
+    "BrokerUnavailable",
     "Cancelled",
     "CatchUp",
     "Child",
@@ -133,7 +139,9 @@ __all__ = [
     "StoreUnavailable",
     "StoredItem",
     "TaskError",
+    "TopologyConflict",
     "TraceContext",
+    "TransportError",
     "UniqueKeyTaken",
     "UnknownTask",
     "WaitTimeout",

@@ -8,6 +8,7 @@ import pytest
 
 from stagepost import App, Settings
 from tests.conformance.bench import DatabaseOnBench
+from tests.services.rabbitmq import RabbitmqServer
 
 
 def quick_settings(url: str, *, lease: float = 6.0) -> Settings:
@@ -36,3 +37,10 @@ def app(database: DatabaseOnBench) -> Iterator[App]:
     app = App(settings=quick_settings(database.url))
     yield app
     app.close()
+
+
+@pytest.fixture(scope="session")
+def broker_url(rabbitmq_server: RabbitmqServer) -> Iterator[str]:
+    """A virtual host for the whole run; apps have prefixes of their own in it."""
+    with rabbitmq_server.database() as url:
+        yield url

@@ -16,6 +16,7 @@ from stagepost.store.history import discard, prune
 from stagepost.store.migrate import migrate
 from stagepost.store.queues import pause, resume, set_limits
 from stagepost.store.schedules import run_now
+from stagepost.store.sending import look_at, mark_sent, note_active, take_delivered
 from stagepost.store.store import Store
 from stagepost.store.workers import forget_silent
 from tests.acceptance.helpers import AT_ONCE, work
@@ -72,12 +73,25 @@ def test_a_worker_can_do_all_its_work_with_what_is_granted(roles: Roles) -> None
         app.store.run(operation)
     app.store.run(set_limits("default", max_running=1, rate=100, actor="me"))
     work(app)
+    use_broker(app, greet.enqueue().id)
     app.store.run(discard([dead.id], actor="me"))
     app.store.run(prune(timedelta(0)))
     app.store.run(forget_silent(timedelta(0)))
 
     assert app.client.jobs() == []
     app.close()
+
+
+def use_broker(app: App, job_id: str) -> None:
+    """Do what a worker writes for a queue that RabbitMQ carries, and let the job end."""
+    for operation in (mark_sent([(job_id, 1)]), note_active("default"), look_at("default", is_empty=True)):
+        app.store.run(operation)
+    taken = app.store.run(take_delivered("default", [(job_id, 1)], owner="me", task_names=[], lease=LATER))
+    assert taken.put_back == [job_id]
+    app.client.cancel(job_id)
+    with app.store.transaction() as connection:
+        for table in ("stagepost_outbox", "stagepost_dead_message"):
+            connection.execute(f"delete from {table}", {})
 
 
 def test_an_enqueuer_can_enqueue_and_look_and_nothing_else(roles: Roles) -> None:

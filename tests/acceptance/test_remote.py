@@ -320,7 +320,7 @@ def test_an_answer_to_a_job_of_another_app_finds_its_way(
 
 def looks(worker: Any) -> int:
     """How often the reconciler has looked."""
-    return int(worker.broker.reconciler.looks)
+    return int(worker.broker.reconciler.passes)
 
 
 def age_of_oldest(app: App) -> Callable[[], float]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from stagepost.model.batch import Batch, Item, NewBatch, item_id
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed, Outcome
-from stagepost.store import batches, leases
+from stagepost.store import batches, leases, listing
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, new_job
 
 REFUSED = "no sound in file 7"
+TOLD = msgspec.json.encode(new_job(queue_name="told")).decode()
+"""A job to enqueue when a batch is done or a gate opens."""
 
 
 def new_batch(key: str = "upload:42", **changes: Any) -> NewBatch:
@@ -49,3 +53,8 @@ def end(store: Bench, number: int, outcome: Outcome | None = None) -> list[str]:
 def item_ids(batch: Batch, *keys: str) -> list[str]:
     """The jobs' ids of items, sorted as operations return them."""
     return sorted(item_id(batch.id, key) for key in keys)
+
+
+def told(store: Bench) -> int:
+    """How many jobs that tell of a completion or an opening were enqueued, live or ended."""
+    return len(store.run(listing.list_jobs(queue_name="told", most=1000)))

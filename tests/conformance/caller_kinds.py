@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.conformance.bench import mysql_options
 from tests.conformance.callers import INSTALLED, Kind
 
@@ -304,3 +306,5 @@ KINDS = [
     *async_sqlalchemy_kinds("mariadb", "mysql+asyncmy", "asyncmy"),
     django_kind("mariadb", "pymysql"),
 ]
+
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=str)

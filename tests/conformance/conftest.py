@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
+from tests.conformance.callers import Kind
 from tests.conformance.counts import counted, kept
 from tests.conformance.ran import start_recording, stop_recording
 
@@ -64,11 +65,11 @@ def bench(request: pytest.FixtureRequest, database_on_bench: Callable[[str], Dat
 
 @pytest.fixture
 def store(bench: Bench) -> Iterator[Bench]:
-    """An empty store, once for each database and colour. Whatever a test did, in the end the counts equal the rows."""
+    """An empty store, once for each database and colour. Whatever a test did, the counts equal the rows in the end."""
     bench.database.empty()
     store = Bench(bench.database, bench.colour)
     yield store
-    assert kept(store) == counted(store)
+    check(store)
 
 
 @pytest.fixture
@@ -77,4 +78,28 @@ def blocking_store(database: DatabaseOnBench) -> Iterator[Bench]:
     database.empty()
     store = Bench(database, Colour.SYNC)
     yield store
+    check(store)
+
+
+def check(store: Bench) -> None:
+    """Look for what may never be, whatever was done."""
     assert kept(store) == counted(store)
+    assert store.rows("select id, state from stagepost_job where sent_at is not null and state <> 'queued'") == []
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> Kind:
+    chosen: Kind = request.param
+    return chosen
+
+
+@pytest.fixture
+def callers_store(kind: Kind, database_on_bench: Callable[[str], DatabaseOnBench]) -> Iterator[Bench]:
+    """The kind's database, seen from outside the caller's transaction; in the end the counts equal the rows."""
+    database = database_on_bench(kind.database)
+    store = Bench(database, Colour.SYNC)
+    store.rows("create table if not exists caller_note (note varchar(100))")
+    store.rows("delete from caller_note")
+    database.empty()
+    yield store
+    check(store)

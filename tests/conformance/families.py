@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from stagepost.model.batch import Batch, Counts
 from stagepost.model.children import Ending, NewChild
 from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
-from stagepost.model.outcome import Completed, Outcome
+from stagepost.model.outcome import Completed, Failed, Outcome
 from stagepost.store import batches, jobs, leases
 from stagepost.store.children import submit_children
 from stagepost.store.settlement import Settlement
@@ -18,6 +19,7 @@ from tests.conformance.samples import LEASE, new_job
 CHILD_QUEUE = "children"
 CHILD_TASK = "copy_letter"
 THEN_TASK = "bind_letters"
+FAILED = Failed("no ink", timedelta(0))
 
 
 def child(number: int = 0, key: str | None = None, **changes: Any) -> NewChild:

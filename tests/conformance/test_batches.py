@@ -5,29 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from stagepost.errors import BatchClosed, BatchNotFound, ConfigurationError
 from stagepost.model.batch import BatchKind, BatchState, Counts, Cursor, OnFailed, item_id
 from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import JobState
-from stagepost.model.outcome import Completed, Failed, Refused
-from stagepost.store import batches, counting, history, jobs, leases, listing
-from tests.conformance.batches import REFUSED, end, filled, item_ids, items, new_batch, opened
+from stagepost.model.outcome import Completed, Refused
+from stagepost.store import batch_items, batches, counting, history, leases
+from tests.conformance.batches import REFUSED, TOLD, end, filled, items, new_batch, opened, told
 from tests.conformance.bench import Bench
-from tests.conformance.samples import QUEUE, claim, enqueue, new_job, settle
-
-ON_COMPLETE = msgspec.json.encode(new_job(queue_name="told")).decode()
-
-
-def told(store: Bench) -> int:
-    """How many completion jobs were enqueued, live or ended."""
-    return len(store.run(listing.list_jobs(queue_name="told")))
+from tests.conformance.samples import claim, new_job, settle
 
 
 def test_a_batch_is_made_once_by_its_key(store: Bench) -> None:
-    first = opened(store, on_failed=OnFailed.HOLD, on_complete=ON_COMPLETE)
+    first = opened(store, on_failed=OnFailed.HOLD, on_complete=TOLD)
     second = opened(store)
 
     assert second == first
@@ -49,7 +41,7 @@ def test_items_are_added_with_the_cursor_of_their_chunk(store: Bench) -> None:
 
     assert (added.new, added.cursor) == (3, Cursor(3, "f2"))
     assert store.run(batches.get(batch.id)).cursor == Cursor(3, "f2")
-    [job] = [job for job in store.run(batches.list_items(batch.id)) if job.item_key == "f1"]
+    [job] = [job for job in store.run(batch_items.list_items(batch.id)) if job.item_key == "f1"]
     assert (job.id, job.batch_id, job.state) == (item_id(batch.id, "f1"), batch.id, JobState.QUEUED)
     assert store.run(batches.count(batch.id)) == Counts(queued=3)
 
@@ -125,7 +117,7 @@ def test_items_make_their_batch(store: Bench) -> None:
 
 
 def test_a_batch_is_done_when_it_is_sealed_and_its_last_item_has_ended(store: Bench) -> None:
-    batch = filled(store, 2, on_complete=ON_COMPLETE)
+    batch = filled(store, 2, on_complete=TOLD)
     end(store, 1)
     assert store.run(batches.conclude(batch.id)).state is BatchState.OPEN
 
@@ -140,7 +132,7 @@ def test_a_batch_is_done_when_it_is_sealed_and_its_last_item_has_ended(store: Be
 
 
 def test_a_batch_is_concluded_once(store: Bench) -> None:
-    batch = filled(store, 1, on_complete=ON_COMPLETE)
+    batch = filled(store, 1, on_complete=TOLD)
     store.run(batches.seal(batch.id))
     end(store, 1)
 
@@ -154,7 +146,7 @@ def test_a_batch_is_concluded_once(store: Bench) -> None:
 
 
 def test_items_that_end_before_the_seal_are_not_missed(store: Bench) -> None:
-    batch = filled(store, 2, on_complete=ON_COMPLETE)
+    batch = filled(store, 2, on_complete=TOLD)
     end(store, 2)
     store.run(batches.conclude(batch.id))
 
@@ -163,7 +155,7 @@ def test_items_that_end_before_the_seal_are_not_missed(store: Bench) -> None:
 
 
 def test_an_empty_batch_is_done_when_it_is_sealed(store: Bench) -> None:
-    batch = store.run(batches.seal_key(new_batch(on_complete=ON_COMPLETE)))
+    batch = store.run(batches.seal_key(new_batch(on_complete=TOLD)))
 
     assert (batch.state, batch.outcome) == (BatchState.DONE, JobState.COMPLETED)
     assert store.run(batches.seal_key(new_batch())).done_at == batch.done_at
@@ -189,98 +181,6 @@ def test_the_outcome_sums_up_how_items_ended(store: Bench, outcomes: list[Any], 
     assert store.run(batches.conclude(batch.id)).outcome is expected
 
 
-def test_failed_items_hold_a_batch_until_they_are_retried_or_waived(store: Bench) -> None:
-    batch = filled(store, 2, on_failed=OnFailed.HOLD, on_complete=ON_COMPLETE)
-    store.run(batches.seal(batch.id))
-    end(store, 2, Refused(REFUSED))
-    assert store.run(batches.conclude(batch.id)).state is BatchState.SEALED
-
-    assert store.run(batches.retry_failed(batch.id, actor="ada", keys=["f0"])) == item_ids(batch, "f0")
-    end(store, 1)
-    assert store.run(batches.conclude(batch.id)).state is BatchState.SEALED
-    assert store.run(batches.waive(batch.id, actor="ada", why="a test tone")) == item_ids(batch, "f1")
-
-    done = store.run(batches.get(batch.id))
-    assert (done.state, done.outcome) == (BatchState.DONE, JobState.COMPLETED)
-    assert store.run(batches.count(batch.id)) == Counts(completed=1, waived=1)
-    assert told(store) == 1
-    waived = store.rows("select actor, action, detail from stagepost_audit where action = 'waive'")
-    assert waived == [("ada", "waive", "a test tone")]
-
-
-def test_failed_items_are_chosen_page_by_page(store: Bench) -> None:
-    batch = filled(store, 5)
-    end(store, 3, Refused(REFUSED))
-    failed = sorted(job.id for job in store.run(batches.list_items(batch.id, states=[JobState.FAILED])))
-
-    first = store.run(batches.retry_failed(batch.id, actor="ada", most=2))
-    rest = store.run(batches.waive(batch.id, actor="ada", why="x", after=first[-1], most=2))
-
-    assert first + rest == failed
-    assert store.run(batches.count(batch.id)) == Counts(queued=4, waived=1)
-
-
-def test_items_that_did_not_fail_are_neither_retried_nor_waived(store: Bench) -> None:
-    batch = filled(store, 2)
-    end(store, 1)
-
-    assert store.run(batches.retry_failed(batch.id, actor="ada", keys=["f0", "f1", "f9"])) == []
-    assert store.run(batches.waive(batch.id, actor="ada", why="x", keys=["f0", "f1", "f9"])) == []
-    assert store.run(batches.count(batch.id)) == Counts(queued=1, completed=1)
-
-
-def test_done_is_final_whatever_becomes_of_items_later(store: Bench) -> None:
-    batch = filled(store, 1, on_complete=ON_COMPLETE)
-    store.run(batches.seal(batch.id))
-    end(store, 1, Refused(REFUSED))
-    done = store.run(batches.conclude(batch.id))
-
-    store.run(batches.retry_failed(batch.id, actor="ada"))
-    end(store, 1)
-    store.run(batches.conclude(batch.id))
-
-    assert store.run(batches.get(batch.id)) == done
-    assert store.run(batches.count(batch.id)) == Counts(completed=1)
-    assert told(store) == 1
-
-
-def test_cancelling_ends_what_waits_and_asks_running_items_to_stop(store: Bench) -> None:
-    batch = filled(store, 4, on_complete=ON_COMPLETE)
-    [running] = claim(store)
-
-    cancelled = store.run(batches.cancel(batch.id, actor="ada"))
-    assert (cancelled.state, cancelled.cancelled_at) == (BatchState.SEALED, store.now)
-    assert store.run(batches.cancelled_batches()) == [batch.id]
-    after = store.run(batches.cancel_items(batch.id, most=2))
-    assert after is not None
-    assert store.run(batches.cancel_items(batch.id, after=after, most=2)) is None
-    assert store.run(jobs.get(running.id)).cancel_requested_at == store.now
-    assert store.run(batches.get(batch.id)).state is BatchState.SEALED
-    settle(store, running, Failed("stopped", timedelta(0)))
-
-    done = store.run(batches.conclude(batch.id))
-    assert (done.state, done.outcome) == (BatchState.DONE, JobState.CANCELLED)
-    assert store.run(batches.count(batch.id)) == Counts(cancelled=4)
-    assert store.run(batches.cancelled_batches()) == []
-    assert told(store) == 1
-    assert store.run(batches.cancel(batch.id, actor="ada")) == done
-
-
-def test_all_states_of_items_are_counted(store: Bench) -> None:
-    batch = filled(store, 6)
-    end(store, 1)
-    end(store, 1, Refused(REFUSED))
-    end(store, 1, Failed("busy", timedelta(seconds=9)))
-    claim(store)
-    store.run(jobs.cancel(store.run(batches.list_items(batch.id, states=[JobState.QUEUED]))[0].id, actor="ada"))
-    enqueue(store)
-
-    counts = store.run(batches.count(batch.id))
-
-    assert counts == Counts(queued=1, running=1, retrying=1, completed=1, failed=1, cancelled=1)
-    assert (counts.total, counts.ended, counts.live, counts.failures) == (6, 3, 3, 1)
-
-
 def test_counts_are_the_same_before_and_after_folding(store: Bench) -> None:
     batch = filled(store, 3)
     end(store, 2)
@@ -289,34 +189,6 @@ def test_counts_are_the_same_before_and_after_folding(store: Bench) -> None:
     store.run(counting.fold())
 
     assert store.run(batches.count(batch.id)) == before == Counts(queued=1, completed=2)
-
-
-def test_items_are_listed_by_pages_and_states(store: Bench) -> None:
-    batch, other = filled(store, 5), filled(store, 5, "other")
-    end(store, 4)
-
-    seen: list[str] = []
-    while page := store.run(batches.list_items(batch.id, before=seen[-1] if seen else None, most=2)):
-        seen += [job.id for job in page]
-
-    assert sorted(seen) == item_ids(batch, "f0", "f1", "f2", "f3", "f4")
-    ended = [store.run(batches.list_items(one.id, states=[JobState.COMPLETED])) for one in (batch, other)]
-    assert sum(map(len, ended)) == 4
-
-
-def test_failed_items_are_grouped_by_reason(store: Bench) -> None:
-    batch = filled(store, 4)
-    end(store, 2, Refused("no sound in file 7"))
-    end(store, 1, Refused("file 3 is too long"))
-
-    groups = store.run(batches.failed_groups(batch.id))
-
-    assert [(group.reason, group.items, group.state) for group in groups] == [
-        ("no sound in file #", 2, JobState.FAILED),
-        ("file # is too long", 1, JobState.FAILED),
-    ]
-    assert groups[0].example_key.startswith("f")
-    assert groups[0].last_at == store.now
 
 
 def test_batches_are_listed_newest_first_by_pages_and_states(store: Bench) -> None:
@@ -405,11 +277,3 @@ def test_old_batches_go_when_their_items_are_gone(store: Bench) -> None:
     for table in ("stagepost_count", "stagepost_move"):
         assert store.rows(f"select * from {table} where scope = :scope", scope=scope) == []
     assert store.run(batches.count(unfinished.id)) == Counts(completed=1)
-
-
-def test_items_of_a_batch_are_jobs_of_their_queue_like_any_other(store: Bench) -> None:
-    filled(store, 2)
-
-    [(queue, counts)] = store.run(counting.count_by_queue()).items()
-
-    assert (queue, counts[JobState.QUEUED]) == (QUEUE, 2)

@@ -7,17 +7,17 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from stagepost.errors import Cancelled, ChildDiffers, LeaseLost
+from stagepost.errors import ChildDiffers, LeaseLost
 from stagepost.model.batch import BatchKind, BatchState, item_id
 from stagepost.model.children import Ending, OnChildFailed
 from stagepost.model.lifecycle import JobState
-from stagepost.model.outcome import Abandoned, Completed, Crashed, Failed, Outcome, Refused, Released, Snoozed
+from stagepost.model.outcome import Abandoned, Completed, Crashed, Outcome, Refused, Released, Snoozed
 from stagepost.store import batches, history, jobs, leases
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 from tests.conformance.families import (
     CHILD_TASK,
-    THEN_TASK,
+    FAILED,
     child,
     claim_children,
     claim_then,
@@ -31,8 +31,6 @@ from tests.conformance.families import (
     then,
 )
 from tests.conformance.samples import claim, lose_lease, running, settle
-
-FAILED = Failed("no ink", timedelta(0))
 
 
 def test_a_parent_waits_for_its_children_and_ends_after_the_last(store: Bench) -> None:
@@ -186,130 +184,6 @@ def test_an_attempt_that_was_settled_cannot_be_settled_again_while_its_job_waits
     assert look(store, parent).result == "1"
 
 
-@pytest.mark.parametrize(
-    ("outcome", "state", "error"),
-    [
-        (Refused("no such letter"), JobState.FAILED, "no such letter"),
-        (Abandoned("changed its mind"), JobState.CANCELLED, "changed its mind"),
-    ],
-    ids=str,
-)
-def test_a_parent_that_does_not_complete_takes_its_children_with_it(
-    store: Bench, outcome: Outcome, state: JobState, error: str
-) -> None:
-    parent = running(store)
-    submit(store, parent, 3)
-    [copy] = claim_children(store, slots=1)
-
-    assert settle(store, parent, outcome)
-
-    assert look(store, parent).state is JobState.WAITING
-    assert store.run(batches.cancelled_batches()) == [parent.id]
-    assert store.run(batches.cancel_items(parent.id)) is None
-    assert look(store, copy).cancel_requested_at is not None
-    end(store, copy, Abandoned("as it was asked"))
-    ended = look(store, parent)
-    assert (ended.state, ended.error) == (state, error)
-    assert counts(store, parent).cancelled == 3
-
-
-def test_a_parent_that_kills_its_workers_becomes_a_dead_letter_after_its_children(store: Bench) -> None:
-    parent = running(store)
-    submit(store, parent)
-    for _ in range(2):
-        lose_lease(store)
-        [parent] = claim(store)
-    [copy] = claim_children(store)
-
-    lose_lease(store)
-
-    assert look(store, parent).state is JobState.WAITING
-    lose_lease(store)  # rescue leaves waiting jobs alone
-    assert look(store, parent).state is JobState.WAITING
-    store.run(batches.cancel_items(parent.id))
-    conclude(store, parent.id)
-    ended = look(store, parent)
-    assert (ended.state, ended.crashes) == (JobState.DEAD_LETTER, 3)
-    assert "died or lost its lease" in (ended.error or "")
-    assert [record.kind for record in store.run(jobs.failures_of(parent.id))] == ["crashed"] * 3
-    assert look(store, copy).state is JobState.CANCELLED
-
-
-def test_cancelling_a_waiting_parent_cancels_the_tree(store: Bench) -> None:
-    parent = running(store)
-    submit(store, parent, 3)
-    settle(store, parent, Completed("1"))
-    [copy] = claim_children(store, slots=1)
-
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.WAITING
-
-    assert (counts(store, parent).cancelled, counts(store, parent).running) == (2, 1)
-    assert look(store, copy).cancel_requested_at is not None
-    end(store, copy)  # it had no time to look
-    ended = look(store, parent)
-    assert (ended.state, ended.result) == (JobState.CANCELLED, None)
-    assert ended.error == "cancelled with its children"
-
-
-def test_cancelling_a_parent_whose_children_have_not_begun_ends_it_at_once(store: Bench) -> None:
-    parent = running(store)
-    submit(store, parent, 3)
-    settle(store, parent, Completed())
-
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.CANCELLED
-
-    assert look(store, parent).state is JobState.CANCELLED
-    assert counts(store, parent).cancelled == 3
-
-
-def test_a_running_parent_that_is_cancelled_submits_no_more_and_ends_cancelled(store: Bench) -> None:
-    parent = running(store)
-    submit(store, parent, 2)
-
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.RUNNING
-
-    with pytest.raises(Cancelled):
-        store.run(submission(parent, child(2)))
-    assert store.run(batches.cancelled_batches()) == [parent.id]
-    store.run(batches.cancel_items(parent.id))
-    assert counts(store, parent).cancelled == 2
-    assert settle(store, parent, Completed("too late"))
-    assert look(store, parent).state is JobState.CANCELLED
-
-
-def test_a_parent_that_is_to_be_retried_can_be_cancelled(store: Bench) -> None:
-    parent = running(store)
-    submit(store, parent, 2)
-    settle(store, parent, Failed("no ink", timedelta(hours=1)))
-    assert look(store, parent).state is JobState.RETRYING
-
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.CANCELLED
-
-    assert look(store, parent).error == "cancelled by ann"
-    assert counts(store, parent).cancelled == 2
-
-
-def test_a_tree_is_cancelled_level_by_level(store: Bench) -> None:
-    parent = running(store)
-    submit(store, parent, 2)
-    settle(store, parent, Completed())
-    waiting, still_running = claim_children(store)
-    for middle in (waiting, still_running):
-        submit(store, middle, 2)
-    store.run(leases.settle([Settlement.of(waiting, Completed())]))
-
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.WAITING
-
-    assert sorted(store.run(batches.cancelled_batches())) == sorted([parent.id, waiting.id, still_running.id])
-    for batch_id in (waiting.id, still_running.id):
-        store.run(batches.cancel_items(batch_id))
-    conclude(store, waiting.id)
-    assert look(store, waiting).state is JobState.CANCELLED
-    end(store, still_running)
-    assert {look(store, job).state for job in (parent, waiting, still_running)} == {JobState.CANCELLED}
-    assert counts(store, still_running).cancelled == 2
-
-
 def test_families_nest(store: Bench) -> None:
     top = running(store)
     submit(store, top)
@@ -328,107 +202,6 @@ def test_families_nest(store: Bench) -> None:
     assert [look(store, job).state for job in line] == [JobState.COMPLETED_WITH_ERRORS] * 4
     assert look(store, top).result == '"top"'
     assert look(store, line[2]).error == "of 1 children 1 completed with errors"
-
-
-def test_a_continuation_runs_as_the_same_job(store: Bench) -> None:
-    parent = running(store, unique_key="one at a time")
-    submit(store, parent, 2)
-    assert settle(store, parent, then())
-    one, other = claim_children(store)
-    end(store, one, Completed("1"))
-    end(store, other, FAILED)
-
-    queued = look(store, parent)
-    assert (queued.state, queued.task_name, queued.queue_name) == (JobState.QUEUED, THEN_TASK, "binding")
-    assert (queued.payload, queued.max_attempts, queued.priority) == ('{"cover":"red"}', 9, 3)
-    assert (queued.failures, queued.attempt, queued.unique_key) == (0, 1, "one at a time")
-    [last] = claim_then(store)
-    assert (last.id, last.attempt) == (parent.id, 2)
-    found = store.run(batches.list_items(last.id))
-    assert {(job.state, job.result) for job in found} == {(JobState.COMPLETED, "1"), (JobState.DEAD_LETTER, None)}
-    end(store, last, Completed('"bound"'))
-    ended = look(store, parent)
-    assert (ended.state, ended.result) == (JobState.COMPLETED, '"bound"')
-
-
-def test_a_continuation_runs_at_once_if_there_is_nothing_to_wait_for(store: Bench) -> None:
-    parent = running(store)
-
-    assert settle(store, parent, then())
-
-    [last] = claim_then(store)
-    assert last.id == parent.id
-    end(store, last, Completed('"bound"'))
-    assert look(store, parent).result == '"bound"'
-
-
-def test_a_continuation_begins_with_no_failures_and_no_crashes(store: Bench) -> None:
-    running(store)
-    lose_lease(store)
-    [parent] = claim(store)
-    settle(store, parent, FAILED)
-    store.run(leases.promote_due())
-    [parent] = claim(store)
-    assert (parent.failures, parent.crashes) == (1, 1)
-
-    assert settle(store, parent, then())
-
-    [last] = claim_then(store)
-    assert (last.failures, last.crashes, last.attempt) == (0, 0, 4)
-
-
-def test_a_job_that_was_asked_to_stop_does_not_go_on(store: Bench) -> None:
-    parent = running(store)
-    store.run(jobs.cancel(parent.id, actor="ann"))
-
-    assert settle(store, parent, then())
-
-    assert (look(store, parent).state, look(store, parent).error) == (JobState.CANCELLED, "cancelled while it ran")
-    assert claim_then(store) == []
-
-
-def test_a_continuation_may_be_limited(store: Bench) -> None:
-    parent = running(store)
-
-    assert settle(store, parent, then(limit_key="binder", limit=1))
-
-    assert look(store, parent).state is JobState.BLOCKED
-    assert store.run(leases.unblock()) == 1
-    assert len(claim_then(store)) == 1
-
-
-def test_a_continuation_has_children_and_a_continuation_of_its_own(store: Bench) -> None:
-    parent = running(store)
-    [first] = submit(store, parent)
-    settle(store, parent, then())
-    end(store, only(claim_children(store)))
-    [middle] = claim_then(store)
-
-    [second] = submit(store, middle)
-
-    assert second == item_id(parent.id, "1.0") != first
-    end(store, middle, then())
-    assert look(store, parent).state is JobState.WAITING
-    end(store, only(claim_children(store)))
-    [last] = claim_then(store)
-    assert (last.id, last.attempt) == (parent.id, 3)
-    end(store, last)
-    assert look(store, parent).state is JobState.COMPLETED
-    assert counts(store, parent).completed == 2
-
-
-def test_a_continuation_does_not_run_where_failed_children_fail_their_parent(store: Bench) -> None:
-    parent = running(store)
-    submit(store, parent)
-    ending = then().ending
-    assert ending is not None
-    settle(store, parent, Completed("1", Ending(then=ending.then, on_child_failed=OnChildFailed.FAIL)))
-
-    end(store, only(claim_children(store)), FAILED)
-
-    ended = look(store, parent)
-    assert (ended.state, ended.error, ended.task_name) == (JobState.FAILED, "of 1 children 1 failed", parent.task_name)
-    assert claim_then(store) == []
 
 
 def test_who_retries_a_parent_runs_those_children_again_that_did_not_complete(store: Bench) -> None:

@@ -15,10 +15,11 @@ from stagepost.model.batch import BatchState
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Released
-from stagepost.store import Store, batches, jobs, leases
+from stagepost.store import Store, batch_items, batches, jobs, leases
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench, at_once
 from tests.conformance.families import (
+    FAILED,
     THEN_TASK,
     child,
     claim_children,
@@ -34,7 +35,6 @@ from tests.conformance.samples import LEASE, claim, enqueue, lose_lease, running
 
 CONNECTIONS = 16
 ROUNDS = 8
-FAILED = Failed("no ink", timedelta(0))
 
 Call = Callable[[Store], Any]
 
@@ -172,7 +172,7 @@ def test_a_tree_cancelled_by_everybody_at_once_ends_cancelled(blocking_store: Be
     family = [top, *middles, top, *middles]
     race(store, *(ending(leaf) for leaf in leaves), *(cancelling(job) for job in family))
     for batch_id in store.run(batches.cancelled_batches()):  # what upkeep does with what is left
-        store.run(batches.cancel_items(batch_id))
+        store.run(batch_items.cancel_items(batch_id))
     for batch_id in store.run(batches.idle_batches()):
         conclude(store, batch_id)
 
@@ -226,7 +226,7 @@ def test_a_parent_that_submits_while_it_is_cancelled_leaves_no_child_behind(bloc
 
         assert settle(store, parent, Completed())
         if counts(store, parent).total:
-            store.run(batches.cancel_items(parent.id))
+            store.run(batch_items.cancel_items(parent.id))
             assert look(store, parent).state is JobState.CANCELLED
         assert counts(store, parent).live == 0
 

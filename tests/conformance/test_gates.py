@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stagepost.model.batch import Counts
-from stagepost.store import batches, gates, listing
+from stagepost.store import batch_items, batches, gates, listing
 from tests.conformance.batches import end, filled, new_batch, opened
 from tests.conformance.bench import Bench
 from tests.conformance.samples import new_job
@@ -85,6 +85,6 @@ def test_a_cancelled_batch_opens_its_gate(store: Bench) -> None:
 
     store.run(batches.cancel(batch.id, actor="ada"))
     assert store.run(gates.standing("dataset:7")).unfinished == 1
-    store.run(batches.cancel_items(batch.id))
+    store.run(batch_items.cancel_items(batch.id))
 
     assert store.run(gates.standing("dataset:7")).unfinished == 0

@@ -12,7 +12,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Refused
 from stagepost.model.pipeline import Output, RunState
-from stagepost.store import batches, history, jobs, leases, runs
+from stagepost.store import batch_items, batches, history, jobs, leases, runs
 from stagepost.store.listing import list_jobs
 from stagepost.store.run_views import look_at, results_of
 from tests.conformance.bench import Bench
@@ -77,7 +77,7 @@ def test_retry_takes_what_was_waived_as_done(store: Bench) -> None:
     run_id = begin(store, step("a", {"x": [1, 2]}, each="x"), step("b", {"xs": Output("a")}))
     assert work(store, run_id, {"a": lambda x: x if x == 1 else OSError("no")}) is RunState.FAILED
     [batch_id] = look(store, run_id).steps["a"].batches
-    store.run(batches.waive(batch_id, actor="ada", why="silence"))
+    store.run(batch_items.waive(batch_id, actor="ada", why="silence"))
 
     store.run(runs.retry(run_id, actor="ada"))
 
@@ -140,7 +140,7 @@ def test_cancel_ends_what_waits_and_starts_no_more(store: Bench) -> None:
     [job] = store.run(leases.claim("steps", owner="worker-a", task_names=["task.a"], slots=1, lease=LEASE))
 
     [batch_id] = store.run(runs.cancel(run_id, actor="ada"))
-    store.run(batches.cancel_items(batch_id))
+    store.run(batch_items.cancel_items(batch_id))
     assert look(store, run_id).state is RunState.RUNNING, "one of its jobs runs"
     end(store, job, Completed(None))
 
@@ -152,7 +152,7 @@ def test_cancel_ends_what_waits_and_starts_no_more(store: Bench) -> None:
 def test_a_cancelled_run_can_be_retried(store: Bench) -> None:
     run_id = begin(store, step("a", {"x": [1, 2]}, each="x"), step("b", {"xs": Output("a")}))
     [batch_id] = store.run(runs.cancel(run_id, actor="ada"))
-    store.run(batches.cancel_items(batch_id))
+    store.run(batch_items.cancel_items(batch_id))
     assert look(store, run_id).state is RunState.CANCELLED
 
     store.run(runs.retry(run_id, actor="ada"))
@@ -249,7 +249,7 @@ def test_a_step_whose_batch_is_cancelled_by_hand_has_failed(store: Bench) -> Non
     [batch_id] = look(store, run_id).steps["a"].batches
 
     store.run(batches.cancel(batch_id, actor="ada"))
-    store.run(batches.cancel_items(batch_id))
+    store.run(batch_items.cancel_items(batch_id))
 
     assert look(store, run_id).state is RunState.COMPLETED_WITH_ERRORS
     assert states(store, run_id) == {"a": "failed", "b": "skipped"}

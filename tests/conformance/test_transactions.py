@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
@@ -18,31 +17,16 @@ from stagepost.store import jobs, leases
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation, Rows, Statement, Steps, operation
-from tests.conformance.bench import Bench, Colour, DatabaseOnBench
-from tests.conformance.caller_kinds import KINDS, sqlite_path
+from tests.conformance.bench import Bench
+from tests.conformance.caller_kinds import KINDS, every_kind, sqlite_path
 from tests.conformance.callers import Kind, calling
-from tests.conformance.counts import counted, kept
+from tests.conformance.counts import kept
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, new_job, running, settle
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
-
 
 @pytest.fixture
-def kind(request: pytest.FixtureRequest) -> Kind:
-    chosen: Kind = request.param
-    return chosen
-
-
-@pytest.fixture
-def store(kind: Kind, database_on_bench: Callable[[str], DatabaseOnBench]) -> Iterator[Bench]:
-    """The kind's database, seen from outside the caller's transaction; in the end the counts equal the rows."""
-    database = database_on_bench(kind.database)
-    store = Bench(database, Colour.SYNC)
-    store.rows("create table if not exists caller_note (note varchar(100))")
-    store.rows("delete from caller_note")
-    database.empty()
-    yield store
-    assert kept(store) == counted(store)
+def store(callers_store: Bench) -> Bench:
+    return callers_store
 
 
 def notes(store: Bench) -> list[str]:

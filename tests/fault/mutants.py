@@ -15,6 +15,10 @@ RACES = "test_fences.py::test_claims_that_race_never_share_a_job"
 COUNTS = "test_counts.py::test_counts_are_exact_at_every_moment_while_workers_are_killed"
 FOLDS = "test_counts.py::test_folders_that_race_lose_and_double_nothing"
 SWEEP = "test_sweep.py::test_a_job_survives_an_error_at_every_call_of_its_life"
+RESTARTED = (
+    "tests/conformance/test_batch_races.py::test_a_batch_cannot_become_done_while_an_item_of_it_is_being_restarted"
+)
+MESSAGES = "test_rabbitmq_messages.py::test"
 LOST = "test_lost_commits.py::test_an_operation_whose_commit_reply_is_lost_happens_once"
 
 
@@ -29,6 +33,11 @@ class Mutant:
     killer: str
     times: int = 1
     """How often the old text is there; all of them are replaced."""
+
+    @property
+    def test(self) -> str:
+        """The killer as pytest names it; those of this folder are written without it."""
+        return self.killer if self.killer.startswith("tests/") else f"tests/fault/{self.killer}"
 
 
 def planted(mutant: Mutant, folder: Path) -> Path:
@@ -55,6 +64,18 @@ def _without_attempt(dialect: str, pytest_name: str, guards: dict[str, tuple[str
         for statement, (old, new, times) in guards.items()
     ]  # fmt: skip
 
+
+CLAIMING = """)
+update stagepost_job as job
+set state = 'running',
+    attempts = job.attempts + 1,
+    locked_by = :owner,
+    lease_until = :now + :lease_us,
+    started_at = :now,
+    cancel_requested_at = null,
+    updated_at = :now
+where job."""
+"""What a claim on PostgreSQL does between locking and finding again."""
 
 MUTANTS = [
     *_without_attempt(
@@ -108,8 +129,9 @@ MUTANTS = [
     Mutant(
         "a claim on PostgreSQL that locks nothing",
         f"{SQL}/postgres/claim_jobs.sql",
-        "    for update skip locked\n",
-        "",
+        f"    for update skip locked\n{CLAIMING}ctid = any (array(select place from picked))\n",
+        # By id: newer releases of PostgreSQL change no row that has moved since it was found by its place.
+        f"{CLAIMING}id in (select id from stagepost_job where ctid = any (array(select place from picked)))\n",
         f"{RACES}[postgres]",
     ),
     Mutant(
@@ -140,6 +162,20 @@ MUTANTS = [
         "for update skip locked\n",
         "",
         f"{FOLDS}[mariadb]",
+    ),
+    Mutant(
+        "a conclusion that locks no batch",
+        f"{SQL}/common/lock_batch.sql",
+        "for update\n",
+        "",
+        f"{RESTARTED}[postgres]",
+    ),
+    Mutant(
+        "a restart that does not lock the batches of its jobs",
+        "store/batch_locks.py",
+        '        yield Statement("lock_batch", {"id": batch_id})\n',
+        "",
+        f"{RESTARTED}[mariadb]",
     ),
     Mutant(
         "a rescue that does not look at leases",
@@ -282,5 +318,54 @@ MUTANTS = [
         "                self._on_freed()\n",
         "                pass\n",
         "test_bad_handlers.py::test_a_slot_that_was_stuck_is_used_again[sqlite]",
+    ),
+    Mutant(
+        "messages that are acknowledged before their job is settled",
+        "worker/receiver.py",
+        "            self._held[flight.fence] = named.pop(flight.fence)\n",
+        "            self.consumer.ack(named.pop(flight.fence))\n",
+        f"{MESSAGES}_a_worker_killed_with_messages_in_its_hands_loses_none[sqlite]",
+    ),
+    Mutant(
+        "messages that count as sent without a confirm",
+        "transport/rabbitmq/publisher.py",
+        "            batch.decide(place, Verdict.RETURNED)  # its confirm follows\n",
+        "            batch.decide(place, Verdict.CONFIRMED)\n",
+        f"{MESSAGES}_a_queue_that_is_deleted_or_unbound_is_made_anew[sqlite]",
+    ),
+    *(
+        Mutant(
+            f"a claim of {dialect} that does not look at the attempt a message names",
+            f"{SQL}/{dialect}/claim_delivered.sql",
+            old,
+            "",
+            f"{MESSAGES}_deliveries_that_come_again_and_ids_of_ended_jobs_run_nothing[{pytest_name}]",
+        )
+        for dialect, pytest_name, old in (
+            ("sqlite", "sqlite", " and job.attempts = (delivery.value ->> 'attempt') - 1"),
+            ("postgres", "postgres", " and job.attempts = delivery.attempt - 1"),
+            ("mysql", "mariadb", " and job.attempts = delivery.attempt - 1"),
+        )
+    ),
+    Mutant(
+        "a reconciler that does not look how many messages wait",
+        "transport/rabbitmq/admin.py",
+        "Depth(answer.message_count, answer.consumer_count)",
+        "Depth(0, answer.consumer_count)",
+        f"{MESSAGES}_work_that_waits_for_a_slow_worker_is_not_sent_again[sqlite]",
+    ),
+    Mutant(
+        "a reconciler that forgets the messages in workers' hands",
+        "upkeep/reconciler.py",
+        "    elif depth.consumers <= heard:\n",
+        "    elif depth.consumers >= 0:\n",
+        f"{MESSAGES}_messages_with_a_worker_that_stands_still_are_not_sent_again[sqlite]",
+    ),
+    Mutant(
+        "a mark of SQLite that hides a job which was put back",
+        f"{SQL}/sqlite/mark_sent.sql",
+        "  and updated_at <= :read_at\n",
+        "  and :read_at is not null\n",
+        "tests/conformance/test_losing.py::test_a_mark_that_comes_after_the_job_was_put_back_is_refused[sqlite-sync]",
     ),
 ]

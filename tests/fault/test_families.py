@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import pytest
 
+from stagepost.model.batch import Counts
 from stagepost.model.lifecycle import FINAL
-from stagepost.store import batches
+from stagepost.store import Store, batches
 from tests.fault.arena import Arena
 from tests.fault.families import DEPTH, WIDTH, fails, is_strict, joins
 from tests.fault.nursery import WorkerProcess
 
 WORKERS = 3
 LIFE_SECONDS = (0.2, 0.8)
-AT_ONCE = 60
+AT_ONCE = 24
 LASTING = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 COLUMNS = "id, batch_id, item_key, task_name, state, crashes, payload, result, finished_at"
 
@@ -57,8 +59,12 @@ def test_families_end_from_below_while_workers_are_killed(arena: Arena, kills: i
     crashes = sum(one.crashes for one in found.values())
     assert crashes > kills / 5, f"{kills} kills cost {crashes} attempts: they hit too little"
     assert seeds.keys() == {one.id for one in found.values() if one.parent is None}
+    children: dict[str | None, list[Member]] = defaultdict(list)
     for one in found.values():
-        check(arena, one, [child for child in found.values() if child.parent == one.id], seeds)
+        children[one.parent].append(one)
+    with contextlib.closing(Store.at(arena.backend.url, pool_size=1)) as store:
+        for one in found.values():
+            check(arena, one, children[one.id], seeds, store.run(batches.count(one.id)))
 
 
 def keep_busy(arena: Arena, seeds: dict[str, int]) -> None:
@@ -87,12 +93,11 @@ def members(arena: Arena) -> dict[str, Member]:
     return found
 
 
-def check(arena: Arena, parent: Member, children: list[Member], seeds: dict[str, int]) -> None:
+def check(arena: Arena, parent: Member, children: list[Member], seeds: dict[str, int], counts: Counts) -> None:
     """Compare a job with what its children's ends make of it."""
     where = f"{parent}, children {children}, seed {arena.seed}"
     seed = seeds.get(parent.id, parent.seed)
     states = Counter(child.state for child in children)
-    counts = arena.operate(batches.count(parent.id))
     assert {str(state): getattr(counts, state) for state in FINAL if getattr(counts, state)} == dict(states), where
     assert counts.live == 0, where
     assert all(child.finished_at <= parent.finished_at for child in children), where

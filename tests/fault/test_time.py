@@ -32,6 +32,8 @@ from tests.services.locate import missing_is_failure
 
 LIBRARIES = "/usr/lib/*/faketime/libfaketimeMT.so.1"
 HOUR = 3600
+LEASE_OF_SKEWED = 4 * LEASE
+"""Not so short that a busy machine alone could cost a worker its lease."""
 YEARS = 2
 ZONES = (
     "UTC",
@@ -67,7 +69,7 @@ class SkewedWorker:
     def __init__(self, arena: Arena, library: str, name: str, seconds: int) -> None:
         self._file = arena.folder / f"clock-{name}"
         self.set_clock(seconds)
-        variables = arena.environment() | {
+        variables = arena.environment(lease=LEASE_OF_SKEWED) | {
             "LD_PRELOAD": library,
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
@@ -100,7 +102,7 @@ def skewed_worker(arena: Arena, library: str, name: str, seconds: int) -> Iterat
 @pytest.mark.parametrize("backend", SERVERS, indirect=True)
 def test_workers_whose_clocks_are_wrong_and_jump_keep_leases_and_delays(arena: Arena, faketime: str) -> None:
     """F43."""
-    slow = arena.enqueue("note_async", 4, seconds=1.5 * LEASE)
+    slow = arena.enqueue("note_async", 4, seconds=1.5 * LEASE_OF_SKEWED)
     quick = arena.enqueue("transfer", 30) + arena.enqueue("note", 30)
     flaky = arena.enqueue("transfer_flaky", 10)
     delayed = arena.submit([msgspec.structs.replace(job, delay_us=700_000) for job in jobs_of("transfer", 10)])
@@ -156,8 +158,14 @@ def leading(arena: Arena, workers: list[WorkerProcess]) -> WorkerProcess:
         rows = arena.backend.rows("select owner from stagepost_leader where expires_at > :now")
         return [worker for worker in workers for (owner,) in rows if owner in worker.logged()]
 
-    arena.wait(lambda: bool(find()), "a leader")
-    return find()[0]
+    found: list[WorkerProcess] = []
+
+    def is_found() -> bool:
+        found[:] = find()
+        return bool(found)
+
+    arena.wait(is_found, "a leader")
+    return found[0]
 
 
 def due_times(arena: Arena) -> list[int]:

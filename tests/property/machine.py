@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stagepost.errors import JobError
+from stagepost.errors import BatchError, JobError
 from stagepost.model.job import LeasedJob, NewJob, microseconds
 from stagepost.model.outcome import Completed, Outcome
 from stagepost.store import counting, history, jobs, leases, queues
@@ -28,7 +28,7 @@ from tests.property.strategies import (
     job_id_of,
     wishes,
 )
-from tests.property.world import Rows, World, expected_rows
+from tests.property.world import Rows, World
 
 LEASE = timedelta(seconds=30)
 ACTOR = "operator"
@@ -45,7 +45,7 @@ class JobMachine(RuleBasedStateMachine):
         self.asked: list[list[NewJob]] = []
         self.accepted: set[str] = set()
         self.leases: list[LeasedJob] = []
-        self.before = expected_rows(self.model)
+        self.before = world.expected_rows(self.model)
         self.removed: set[str] = set()
         self.removed_ever: set[str] = set()
         self.is_sound = True
@@ -75,7 +75,7 @@ class JobMachine(RuleBasedStateMachine):
         for side in (real, model):
             try:
                 outcomes.append(side())
-            except JobError as error:
+            except (BatchError, JobError) as error:
                 outcomes.append(type(error))
         assert outcomes[0] == outcomes[1], f"the store gave {outcomes[0]}, the model {outcomes[1]}"
         return outcomes[0]
@@ -328,7 +328,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_store_is_as_the_model_says(self) -> None:
-        rows, expected = self.world.rows(), expected_rows(self.model)
+        rows, expected = self.world.rows(), self.world.expected_rows(self.model)
         for table, held in rows.tables.items():
             assert held == expected.tables[table], f"{table} is not as the model says"
         counts = self.world.run(counting.count_by_queue())

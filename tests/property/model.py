@@ -50,6 +50,8 @@ class ModelJob:
     result: str | None = None
     error: str | None = None
     reason: str | None = None
+    batch_id: str | None = None
+    item_key: str | None = None
 
     @property
     def processed_by(self) -> str | None:
@@ -137,6 +139,8 @@ class Model:
             available_at=due,
             created_at=self.now,
             updated_at=self.now,
+            batch_id=job.batch_id,
+            item_key=job.item_key,
             state="scheduled" if due > self.now else "blocked" if job.limit_key else "queued",
         )
         self.born.append(job.id)
@@ -304,12 +308,20 @@ class Model:
         return sum(job.limit_key == limit_key and job.state in {"queued", "running"} for job in self.live.values())
 
     def prune(self, older_us: int) -> int:
-        old = [job.id for job in self.ended.values() if (job.finished_at or 0) < self.now - older_us]
+        old = [
+            job.id
+            for job in self.ended.values()
+            if (job.finished_at or 0) < self.now - older_us and self.is_prunable(job)
+        ]
         unheld = [key for key, (_, until) in self.held.items() if until < self.now - UNIQUE_KEYS_KEPT_US]
         self._forget(old)
         for key in unheld:
             del self.held[key]
         return len(old) + len(unheld)
+
+    def is_prunable(self, job: ModelJob) -> bool:
+        """Whether an ended job may go once it is old enough."""
+        return job.batch_id is None
 
     def prune_limit_keys(self) -> None:
         self.limit_keys &= {job.limit_key for job in self.live.values() if job.limit_key is not None}

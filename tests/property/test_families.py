@@ -19,7 +19,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Released, Snoozed
-from stagepost.store import Store, batches, jobs, leases
+from stagepost.store import Store, batch_items, batches, jobs, leases
 from stagepost.store.children import submit_children
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
@@ -125,7 +125,7 @@ class Families:
     def keep(self, _: Random) -> None:
         """What upkeep does."""
         for batch_id in self.store.run(batches.cancelled_batches()):
-            self.store.run(batches.cancel_items(batch_id))
+            self.store.run(batch_items.cancel_items(batch_id))
         for batch_id in self.store.run(batches.idle_batches()):
             self.conclude(batch_id)
 
@@ -186,7 +186,7 @@ STEPS = st.lists(st.tuples(st.integers(0, len(ACTIONS) - 1), st.integers(0, 2**3
 def test_families_under_any_order_of_steps(store: Store) -> None:
     @seed(1)
     @settings(
-        max_examples=300 if store.dialect.name == "sqlite" else 50,
+        max_examples=120 if store.dialect.name == "sqlite" else 25,
         deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink],

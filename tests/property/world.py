@@ -17,14 +17,17 @@ from tests.property.model import Model
 
 COMMON = (
     "id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key, "
-    "limit_slots, payload, context, available_at, created_at, started_at, "
+    "limit_slots, batch_id, item_key, payload, context, available_at, created_at, started_at, "
 )
 LIVE = COMMON + "lease_until, locked_by, cancel_requested_at, updated_at"
 ENDED = COMMON + "processed_by, result, error, reason, finished_at"
 LEDGER = "ledger"
 """A table of the application's; without a unique key, which would hide duplicates."""
 
-TABLES: dict[str, tuple[str, Callable[[Model], list[tuple[Any, ...]]]]] = {
+Tables = dict[str, tuple[str, Callable[[Any], list[tuple[Any, ...]]]]]
+"""The columns that matter of each table, and what the model says they hold."""
+
+TABLES: Tables = {
     "stagepost_job": (LIVE, lambda model: _rows(model.live.values(), LIVE)),
     "stagepost_job_history": (ENDED, lambda model: _rows(model.ended.values(), ENDED)),
     "stagepost_failure": (
@@ -43,7 +46,6 @@ TABLES: dict[str, tuple[str, Callable[[Model], list[tuple[Any, ...]]]]] = {
     "stagepost_audit": ("actor, action, subject, detail", lambda model: list(model.audit)),
     LEDGER: ("job_id, attempt", lambda model: list(model.ledger)),
 }
-"""The columns that matter of each table, and what the model says they hold."""
 
 
 class RolledBack(Exception):
@@ -73,21 +75,23 @@ class Rows:
 class World:
     """A migrated database that is emptied for every example."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, model: type[Model] = Model, tables: Tables = TABLES) -> None:
+        self.model = model
+        self.tables = tables
         self.store = Store.at(url, pool_size=2)
         migrate(self.store)
         with self.store.transaction() as connection:
             connection.execute(f"create table {LEDGER} (job_id varchar(36), attempt integer)", {})
 
-    def begin(self) -> Model:
+    def begin(self) -> Any:
         """Empty every table and stop the clock."""
         self.store.clock = clock = ManualClock()
         with self.store.transaction() as connection:
-            for table in (*TABLES, "stagepost_move", "stagepost_count"):
+            for table in (*self.tables, "stagepost_move", "stagepost_count"):
                 connection.execute(f"delete from {table}", {})
         now = clock.instant()
         assert now is not None
-        return Model(now)
+        return self.model(now)
 
     def advance(self, seconds: float) -> int:
         """Move the clock on; returns the new instant."""
@@ -121,17 +125,16 @@ class World:
     def rows(self) -> Rows:
         """Read every table whole; nobody writes meanwhile, so no transaction is needed."""
         with self.store.pool.connection() as loan:
-            rows = {table: _read(loan.connection, table, columns) for table, (columns, _) in TABLES.items()}
+            rows = {table: _read(loan.connection, table, columns) for table, (columns, _) in self.tables.items()}
             loan.is_sound = True
         return Rows(rows)
 
+    def expected_rows(self, model: Model) -> Rows:
+        """What the tables must hold, if the model is right."""
+        return Rows({table: sorted(rows(model), key=repr) for table, (_, rows) in self.tables.items()})
+
     def close(self) -> None:
         self.store.close()
-
-
-def expected_rows(model: Model) -> Rows:
-    """What the tables must hold, if the model is right."""
-    return Rows({table: sorted(rows(model), key=repr) for table, (_, rows) in TABLES.items()})
 
 
 def _read(connection: Connection, table: str, columns: str) -> list[tuple[Any, ...]]:

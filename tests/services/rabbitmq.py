@@ -6,9 +6,9 @@ import contextlib
 import os
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from tests.services.names import fresh_name, is_stale
 from tests.services.processes import (
@@ -118,6 +118,17 @@ class RabbitmqServer(Server):
 
     def _drop(self, name: str) -> None:
         self._control("delete_vhost", name)
+
+    @contextlib.contextmanager
+    def user(self, url: str, *, configure: str, write: str, read: str) -> Iterator[str]:
+        """The URL of the same virtual host for another user, who may do what these patterns allow."""
+        name, parts = fresh_name(), urlsplit(url)
+        self._control("add_user", name, "secret-of-a-test")
+        try:
+            self._control("set_permissions", "-p", parts.path[1:], name, configure, write, read)
+            yield urlunsplit(parts._replace(netloc=f"{name}:secret-of-a-test@{parts.hostname}:{parts.port or 5672}"))
+        finally:
+            self._control("delete_user", name)
 
     def _stale(self) -> list[str]:
         with contextlib.suppress(ServerFailed):  # a broker we may use but not administer

@@ -45,6 +45,8 @@ queued                 claim                 running
 queued                 defer                 scheduled
 queued                 wait                  waiting
 queued                 cancel                cancelled
+queued                 refuse                failed
+queued                 exhaust               dead_letter
 running                complete              completed
 running                retry                 retrying
 running                snooze                scheduled

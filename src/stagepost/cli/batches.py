@@ -21,7 +21,8 @@ from stagepost.clock import sleep
 from stagepost.model.batch import Batch, BatchState, Progress, progress_of, summary_of
 from stagepost.model.job import Job, microseconds
 from stagepost.model.lifecycle import JobState
-from stagepost.store.batches import count, list_batches, list_items
+from stagepost.store.batch_items import list_items
+from stagepost.store.batches import count, list_batches
 from stagepost.store.counting import repair_batch
 from stagepost.store.health import ping
 

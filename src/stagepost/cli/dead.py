@@ -1,4 +1,4 @@
-"""`stagepost dead`: looks at what failed for good, grouped by reason; retries or discards it."""
+"""`stagepost dead`: looks at what failed for good, jobs and messages, grouped by reason; retries or discards it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,35 @@ from typing import Any
 
 import click
 
-from stagepost.cli.documents import instant, job_document
+from stagepost.cli.documents import dead_message_document, instant, job_document
 from stagepost.cli.errors import CommandFailed, ExitCode
 from stagepost.cli.invocation import Invocation
-from stagepost.cli.jobs import job_rows, show_job
+from stagepost.cli.jobs import show_job
 from stagepost.cli.options import Group, confirm, job_id
 from stagepost.cli.render import Section, time_text
 from stagepost.client.client import default_actor
 from stagepost.client.dead_letters import (
     Handled,
     discard_each,
+    discard_messages,
     group_id,
+    message_pages_matching,
     pages_matching,
     pages_of,
     require_dead,
     retry_each,
+    retry_messages,
 )
+from stagepost.model.dead_letter import DeadMessage
+from stagepost.model.job import Job
 from stagepost.store.counting import count_by_state
-from stagepost.store.health import ping
+from stagepost.store.dead_messages import (
+    DeadMessageGroup,
+    count_dead_messages,
+    dead_message_groups,
+    dead_messages,
+    find_dead_message,
+)
 from stagepost.store.history import DEAD, DeadLetterGroup, dead_letter_groups, dead_letters
 from stagepost.store.store import Store
 
@@ -34,36 +45,53 @@ __all__ = ["dead"]
 
 MOST_GROUPS = 10_000
 MOST_COMPLAINTS = 20
+AnyGroup = DeadLetterGroup | DeadMessageGroup
 
 
 @click.group(cls=Group)
 def dead() -> None:
-    """Look at jobs that failed for good, retry them, discard them."""
+    """Look at jobs that failed for good and messages that nobody can work with; retry them, discard them."""
 
 
 @dead.command("list")
-@click.option("--group", metavar="GROUP", help="List the jobs of one group instead of the groups.")
-@click.option("--jobs", "as_jobs", is_flag=True, help="List jobs instead of groups, last ended first.")
+@click.option("--group", metavar="GROUP", help="List what is in one group instead of the groups.")
+@click.option("--jobs", "singly", is_flag=True, help="List jobs and messages instead of groups, last ended first.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=job_id, metavar="JOB_ID", help="Go on after the last job of the page before.")
+@click.option("--before", type=job_id, metavar="ID", help="Go on after the last one of the page before.")
 @click.pass_obj
-def list_dead(invocation: Invocation, *, group: str | None, as_jobs: bool, limit: int, before: str | None) -> None:
-    """List dead letters by what they have in common: their task and reason."""
-    if group is not None or as_jobs or before is not None:
-        _list_jobs(invocation, group, limit, before)
+def list_dead(invocation: Invocation, *, group: str | None, singly: bool, limit: int, before: str | None) -> None:
+    """List dead letters by what they have in common: their task, or queue of messages, and reason."""
+    if group is not None or singly or before is not None:
+        _list_singly(invocation, group, limit, before)
     else:
         _list_groups(invocation, limit)
 
 
 @dead.command("show")
-@click.argument("identifier", metavar="JOB_ID", type=job_id)
+@click.argument("identifier", metavar="ID", type=job_id)
 @click.pass_obj
 def show_one(invocation: Invocation, *, identifier: str) -> None:
-    """Show all there is to know of a dead letter, with the traceback of every attempt."""
+    """Show all there is to know of a dead letter: of a job the traceback of every attempt, of a message its body."""
+    message = invocation.store.run(find_dead_message(identifier))
+    if message is not None:
+        document = dead_message_document(message)
+        facts = {name.replace("_", " "): value for name, value in document.items()}
+        invocation.output.result(document, lambda: invocation.output.facts(facts))
+        return
     job = invocation.client.job(identifier)
     if job.state not in DEAD:
         raise CommandFailed(f"Job {identifier} is {job.state}, no dead letter. `stagepost jobs show` shows it.")
     show_job(invocation, job)
+
+
+@dead.command("group")
+@click.argument("group", metavar="GROUP")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
+@click.option("--before", type=job_id, metavar="ID", help="Go on after the last one of the page before.")
+@click.pass_obj
+def show_group(invocation: Invocation, *, group: str, limit: int, before: str | None) -> None:
+    """List what is in one group, last ended first, as `dead list --group` does."""
+    _list_singly(invocation, group, limit, before)
 
 
 def _selection(function: Any) -> Any:
@@ -72,7 +100,7 @@ def _selection(function: Any) -> Any:
         click.option("--yes", "is_sure", is_flag=True, help="Do not ask."),
         click.option("--all", "everything", is_flag=True, help="All dead letters there are."),
         click.option("--group", metavar="GROUP", help="All of one group, as `dead list` names it."),
-        click.argument("identifiers", metavar="[JOB_ID]...", type=job_id, nargs=-1),
+        click.argument("identifiers", metavar="[ID]...", type=job_id, nargs=-1),
     ):
         function = decorator(function)
     return function
@@ -84,11 +112,11 @@ def _selection(function: Any) -> Any:
 def retry(
     invocation: Invocation, *, identifiers: tuple[str, ...], group: str | None, everything: bool, is_sure: bool
 ) -> None:
-    """Queue dead letters again, with all their attempts before them."""
+    """Queue jobs again, with all their attempts before them; send messages again to where they came from."""
     chosen = _choose(invocation.store, identifiers, group, everything=everything)
     if not identifiers and chosen.number:
         confirm(f"Queue {chosen.text} again?", is_sure=is_sure)
-    _handle(invocation, chosen, retry_each, label="Retrying", done_as="queued again")
+    _handle(invocation, chosen, retry_each, retry_messages, label="Retrying", done_as="queued again")
 
 
 @dead.command("discard")
@@ -101,51 +129,58 @@ def discard(
     chosen = _choose(invocation.store, identifiers, group, everything=everything)
     if chosen.number:
         confirm(f"Delete {chosen.text} for good?", is_sure=is_sure)
-    _handle(invocation, chosen, discard_each, label="Discarding", done_as="deleted")
+    _handle(invocation, chosen, discard_each, discard_messages, label="Discarding", done_as="deleted")
 
 
 @dataclass(frozen=True)
 class Chosen:
     """Which dead letters are meant, and how many there were when that was asked."""
 
-    pages: Iterator[list[str]]
+    jobs: Iterator[list[str]]
+    messages: Iterator[list[str]]
     number: int
     text: str
 
 
 def _choose(store: Store, identifiers: tuple[str, ...], group: str | None, *, everything: bool) -> Chosen:
     if sum((bool(identifiers), group is not None, everything)) != 1:
-        raise click.UsageError("Say which: job ids, --group GROUP, or --all.")
+        raise click.UsageError("Say which: ids, --group GROUP, or --all.")
+    nothing: Iterator[list[str]] = iter(())
     if identifiers:
-        require_dead(store, identifiers)
-        return Chosen(pages_of(identifiers), len(identifiers), _letters(len(identifiers)))
+        messages = [one for one in identifiers if store.run(find_dead_message(one)) is not None]
+        jobs = [one for one in identifiers if one not in messages]
+        require_dead(store, jobs)
+        return Chosen(pages_of(jobs), pages_of(messages), len(identifiers), _letters(len(identifiers)))
     if group is not None:
         found = _find_group(store, group)
+        if isinstance(found, DeadMessageGroup):
+            pages = message_pages_matching(store, queue=found.queue, reason=found.reason)
+            text = f"{_letters(found.messages)} of {_place(found)} ({found.reason})"
+            return Chosen(nothing, pages, found.messages, text)
         pages = pages_matching(store, task_name=found.task_name, reason=found.reason)
-        return Chosen(pages, found.jobs, f"{_letters(found.jobs)} of task {found.task_name} ({found.reason})")
+        return Chosen(pages, nothing, found.jobs, f"{_letters(found.jobs)} of task {found.task_name} ({found.reason})")
     counts = store.run(count_by_state())
-    number = sum(counts[state] for state in DEAD)
-    return Chosen(pages_matching(store), number, f"all {_letters(number)}")
+    number = sum(counts[state] for state in DEAD) + store.run(count_dead_messages())
+    return Chosen(pages_matching(store), message_pages_matching(store), number, f"all {_letters(number)}")
+
+
+Act = Callable[..., Iterator[Handled]]
 
 
 def _handle(
-    invocation: Invocation,
-    chosen: Chosen,
-    act: Callable[..., Iterator[Handled]],
-    *,
-    label: str,
-    done_as: str,
+    invocation: Invocation, chosen: Chosen, on_jobs: Act, on_messages: Act, *, label: str, done_as: str
 ) -> None:
     done = 0
     refused: dict[str, str] = {}
     with invocation.output.progress(label, chosen.number) as bar:
-        for page in act(invocation.store, chosen.pages, actor=default_actor()):
-            done += len(page.done)
-            refused |= page.refused
-            refused |= {job: f"Job {job} is not there any more, or has not ended." for job in page.missing}
-            bar.move_to(done + len(refused))
+        for act, pages in ((on_jobs, chosen.jobs), (on_messages, chosen.messages)):
+            for page in act(invocation.store, pages, actor=default_actor()):
+                done += len(page.done)
+                refused |= page.refused
+                refused |= {one: f"{one} is not there any more, or has not ended." for one in page.missing}
+                bar.move_to(done + len(refused))
     text = "One dead letter is" if done == 1 else f"{done:,} dead letters are"
-    document = {"done": done, "refused": [{"id": job, "reason": reason} for job, reason in refused.items()]}
+    document = {"done": done, "refused": [{"id": one, "reason": reason} for one, reason in refused.items()]}
     invocation.output.result(document, lambda: invocation.output.say(f"{text} {done_as}."))
     for reason in list(refused.values())[:MOST_COMPLAINTS]:
         invocation.output.warn(f"stagepost: {reason}")
@@ -156,54 +191,106 @@ def _handle(
 
 
 def _list_groups(invocation: Invocation, limit: int) -> None:
-    groups = invocation.store.run(dead_letter_groups(most=limit))
+    documents = [_group_document(group) for group in _groups(invocation.store, limit)]
     section = Section(
-        columns=("group", "jobs", "task", "first", "last", "reason"),
+        columns=("group", "kind", "number", "of", "first", "last", "reason"),
         rows=[
-            (group_id(g), g.jobs, g.task_name, time_text(g.first_at), time_text(g.last_at), g.reason) for g in groups
+            (
+                one["group"], one["kind"], one["jobs"], one["task"] or one["queue"], time_text(first), time_text(last),
+                one["reason"],
+            )
+            for one, first, last in documents
         ],
-        numbers=frozenset({"jobs"}),
+        numbers=frozenset({"number"}),
         empty="There are no dead letters.",
     )  # fmt: skip
-    documents = [
-        {
-            "group": group_id(group),
-            "task": group.task_name,
-            "reason": group.reason,
-            "jobs": group.jobs,
-            "first_at": instant(group.first_at),
-            "last_at": instant(group.last_at),
-        }
-        for group in groups
-    ]
-    invocation.output.result({"groups": documents}, lambda: invocation.output.table(section))
+    invocation.output.result({"groups": [one for one, _, _ in documents]}, lambda: invocation.output.table(section))
 
 
-def _list_jobs(invocation: Invocation, group: str | None, limit: int, before: str | None) -> None:
+def _groups(store: Store, limit: int) -> list[AnyGroup]:
+    """Find groups of both kinds, the largest first."""
+    found: list[AnyGroup] = [*store.run(dead_letter_groups(most=limit)), *store.run(dead_message_groups(most=limit))]
+    return sorted(found, key=_size, reverse=True)[:limit]
+
+
+def _size(group: AnyGroup) -> int:
+    return group.jobs if isinstance(group, DeadLetterGroup) else group.messages
+
+
+def _place(group: DeadMessageGroup) -> str:
+    return f"queue {group.queue}" if group.queue else "unknown origin"
+
+
+def _group_document(group: AnyGroup) -> tuple[dict[str, Any], int, int]:
+    is_job = isinstance(group, DeadLetterGroup)
+    document = {
+        "group": group_id(group),
+        "kind": "jobs" if is_job else "messages",
+        "task": group.task_name if isinstance(group, DeadLetterGroup) else None,
+        "queue": None if isinstance(group, DeadLetterGroup) else group.queue,
+        "reason": group.reason,
+        "jobs": _size(group),
+        "first_at": instant(group.first_at),
+        "last_at": instant(group.last_at),
+    }
+    return document, group.first_at, group.last_at
+
+
+def _list_singly(invocation: Invocation, group: str | None, limit: int, before: str | None) -> None:
     store, output = invocation.store, invocation.output
-    found = None if group is None else _find_group(store, group)
-    last = None if before is None else invocation.client.job(before)
-    jobs = store.run(
-        dead_letters(
-            task_name=None if found is None else found.task_name,
-            reason=None if found is None else found.reason,
-            before=None if last is None else (last.finished_at or 0, last.id),
-            most=limit,
-        )
+    found = _find(store, group, limit, None if before is None else _moment_of(invocation, before))
+    following = found[-1].id if len(found) == limit else None
+    section = Section(
+        columns=("id", "kind", "of", "state", "attempts", "ended", "error"),
+        rows=[_row(one) for one in found],
+        numbers=frozenset({"attempts"}),
+        empty="There are no such dead letters.",
     )
-    following = jobs[-1].id if len(jobs) == limit else None
-    now = store.run(ping())
 
     def show() -> None:
-        output.table(job_rows(jobs, now=now))
+        output.table(section)
         if following is not None:
             output.remark(f"There may be more. Go on with --before {following}")
 
-    output.result({"jobs": [job_document(job) for job in jobs], "next_before": following}, show)
+    document = {
+        "jobs": [{"kind": "job"} | job_document(one) for one in found if isinstance(one, Job)],
+        "messages": [dead_message_document(one) for one in found if isinstance(one, DeadMessage)],
+        "next_before": following,
+    }
+    output.result(document, show)
 
 
-def _find_group(store: Store, name: str) -> DeadLetterGroup:
-    for group in store.run(dead_letter_groups(most=MOST_GROUPS)):
+def _find(store: Store, group: str | None, limit: int, before: tuple[int, str] | None) -> list[Job | DeadMessage]:
+    """Find dead letters of both kinds, or of one group, last ended first."""
+    chosen = None if group is None else _find_group(store, group)
+    found: list[Job | DeadMessage] = []
+    if chosen is None or isinstance(chosen, DeadLetterGroup):
+        task_name, reason = (None, None) if chosen is None else (chosen.task_name, chosen.reason)
+        found += store.run(dead_letters(task_name=task_name, reason=reason, before=before, most=limit))
+    if chosen is None or isinstance(chosen, DeadMessageGroup):
+        queue, reason = (None, None) if chosen is None else (chosen.queue, chosen.reason)
+        found += store.run(dead_messages(queue=queue, reason=reason, before=before, most=limit))
+    return sorted(found, key=_moment, reverse=True)[:limit]
+
+
+def _moment(one: Job | DeadMessage) -> tuple[int, str]:
+    return (one.finished_at or 0 if isinstance(one, Job) else one.received_at), one.id
+
+
+def _moment_of(invocation: Invocation, identifier: str) -> tuple[int, str]:
+    message = invocation.store.run(find_dead_message(identifier))
+    return _moment(invocation.client.job(identifier) if message is None else message)
+
+
+def _row(one: Job | DeadMessage) -> tuple[object, ...]:
+    if isinstance(one, Job):
+        ended = time_text(one.finished_at)
+        return one.id, "job", one.task_name, one.state, one.attempt, ended, (one.error or "")[:100]
+    return one.id, "message", one.queue, None, None, time_text(one.received_at), one.error[:100]
+
+
+def _find_group(store: Store, name: str) -> AnyGroup:
+    for group in _groups(store, MOST_GROUPS):
         if group_id(group) == name:
             return group
     raise CommandFailed(f"There is no group {name!r} of dead letters. `stagepost dead list` shows those there are.")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from stagepost.model.batch import Batch, Progress
+from stagepost.model.dead_letter import DeadMessage, to_text
 from stagepost.model.job import FailureRecord, Job, to_datetime
 from stagepost.model.timeline import Moment
 from stagepost.store.queues import Queue
@@ -15,6 +16,7 @@ from stagepost.store.workers import Worker
 
 __all__ = [
     "batch_document",
+    "dead_message_document",
     "failure_document",
     "instant",
     "job_document",
@@ -81,6 +83,24 @@ def failure_document(failure: FailureRecord) -> dict[str, Any]:
         "traceback": failure.traceback,
         "worker": failure.owner,
         "failed_at": instant(failure.failed_at),
+    }
+
+
+def dead_message_document(message: DeadMessage) -> dict[str, Any]:
+    """Describe a message that nobody could work with."""
+    encoding, text = to_text(message.body)
+    return {
+        "kind": "message",
+        "id": message.id,
+        "queue": message.queue or None,
+        "routing_key": message.routing_key or None,
+        "message_id": message.message_id,
+        "correlation_id": message.correlation_id,
+        "error": message.error,
+        "headers": dict(message.headers),
+        "body": value_of(text) if encoding == "text" else text,
+        "encoding": encoding,
+        "received_at": instant(message.received_at),
     }
 
 

@@ -8,7 +8,7 @@ from typing import IO, Any
 import click
 
 from stagepost.cli.render import printable
-from stagepost.errors import ConfigurationError, SchemaError, StagepostError, StoreUnavailable
+from stagepost.errors import BrokerUnavailable, ConfigurationError, SchemaError, StagepostError, StoreUnavailable
 from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect
 from stagepost.store.trouble import Trouble
 
@@ -65,7 +65,7 @@ def _code(error: StagepostError) -> ExitCode:
     match error:
         case ConfigurationError():
             return ExitCode.USAGE
-        case StoreUnavailable():
+        case StoreUnavailable() | BrokerUnavailable():
             return ExitCode.UNREACHABLE
         case SchemaError():
             return ExitCode.SCHEMA

@@ -17,10 +17,12 @@ __all__ = ["health"]
 
 
 @click.command(cls=Command, short_help="Check that all is well.")
-@click.option("--database-only", is_flag=True, help="Do not ask for workers, which may not be running yet.")
+@click.option(
+    "--database-only", is_flag=True, help="Do not ask for workers, which may not be running yet, nor for the broker."
+)
 @click.pass_obj
 def health(invocation: Invocation, *, database_only: bool) -> None:
-    """Check the database, its tables and settings, and that workers look for work.
+    """Check the database, its tables and settings, that workers look for work, and the broker if there is one.
 
     Exits with 0 if all is well and 1 if something failed. A warning is no failure.
     """
@@ -42,6 +44,8 @@ def _checks(invocation: Invocation, *, with_workers: bool) -> list[Check]:
     except StoreUnavailable as error:
         return [Check("database", "failed", str(error))]
     try:
-        return list(check_health(store, with_workers=with_workers))
+        settings = invocation.settings if with_workers else None
+        queues = invocation.app.registry.queues if with_workers and invocation.has_app else ()
+        return list(check_health(store, with_workers=with_workers, settings=settings, queues=queues))
     finally:
         store.close()

@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 import click
 
+from stagepost.cli.asyncapi import asyncapi
 from stagepost.cli.batches import batches
 from stagepost.cli.bench import bench
 from stagepost.cli.dead import dead
@@ -18,6 +19,8 @@ from stagepost.cli.jobs import jobs
 from stagepost.cli.migrate import migrate
 from stagepost.cli.options import RootGroup
 from stagepost.cli.queues import queues
+from stagepost.cli.rabbitmq import rabbitmq
+from stagepost.cli.reconcile import reconcile
 from stagepost.cli.runs import runs
 from stagepost.cli.schedules import schedules
 from stagepost.cli.top import top
@@ -33,7 +36,7 @@ file names. Commands that only look at the database, or change what is in it, ne
 
 \b
 Exit codes: 0 done; 1 it failed, or the answer is no; 2 wrong usage or settings;
-            3 the database cannot be reached; 4 its tables are out of date.
+            3 the database or the broker cannot be reached; 4 the tables are out of date.
 
 See it work: stagepost demo
 """
@@ -52,7 +55,7 @@ def cli() -> None:
 
 for command in (
     worker, dev, enqueue, jobs, dead, queues, schedules, batches, gates, runs, workers, top, health, migrate,
-    bench, demo,
+    rabbitmq, reconcile, asyncapi, bench, demo,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -1,4 +1,4 @@
-"""`stagepost top`: watches queues and workers."""
+"""`stagepost top`: watches queues, workers and the broker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from stagepost.cli.documents import instant, queue_document, worker_document
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.queues import queue_rows
-from stagepost.cli.render import Section, time_text
+from stagepost.cli.render import Section, duration_text, time_text
 from stagepost.cli.workers import worker_rows
+from stagepost.client.broker_view import MOST_COUNTED, BrokerView, look_at_broker
 from stagepost.clock import sleep
 from stagepost.model.lifecycle import JobState
 from stagepost.store.activity import ended_within
@@ -41,9 +42,10 @@ def top(invocation: Invocation, *, once: bool, interval: float) -> None:
     """Watch queues, workers and rates. Ctrl-C ends it."""
     store, output = invocation.store, invocation.output
     before: Snapshot | None = None
+    known = invocation.app.registry.queues if invocation.has_app else ()
     with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
         while True:
-            now = Snapshot.take(store, before)
+            now = Snapshot.take(store, before, look_at_broker(store, invocation.settings, known=known))
             if output.as_json:
                 output.document_line(now.document())
             else:
@@ -65,9 +67,10 @@ class Snapshot:
     """Within WINDOW, by state."""
     arrived_per_second: float | None
     """Since the snapshot before, if there is one."""
+    broker: BrokerView | None = None
 
     @classmethod
-    def take(cls, store: Store, before: Snapshot | None) -> Snapshot:
+    def take(cls, store: Store, before: Snapshot | None, broker: BrokerView | None = None) -> Snapshot:
         """Look at the database now."""
         at, queues = store.run(ping()), store.run(list_queues())
         return cls(
@@ -76,6 +79,7 @@ class Snapshot:
             workers=store.run(list_workers()),
             ended=store.run(ended_within(WINDOW)),
             arrived_per_second=None if before is None else _arrived(store, before, at=at, live=_live(queues)),
+            broker=broker,
         )
 
     def ended_per_second(self) -> dict[JobState, float]:
@@ -94,7 +98,11 @@ class Snapshot:
 
     def sections(self) -> list[Section]:
         """Set the rest in tables."""
-        return [queue_rows(self.queues), worker_rows(self.workers)]
+        return [
+            queue_rows(self.queues),
+            worker_rows(self.workers),
+            *([broker_rows(self.broker)] if self.broker is not None else ()),
+        ]
 
     def document(self) -> dict[str, Any]:
         """Describe it as JSON."""
@@ -105,7 +113,54 @@ class Snapshot:
             "ended_per_second": {str(state): rate for state, rate in self.ended_per_second().items()},
             "queues": [queue_document(queue) for queue in self.queues],
             "workers": [worker_document(worker) for worker in self.workers],
+            "broker": None if self.broker is None else broker_document(self.broker),
         }
+
+
+def broker_rows(view: BrokerView) -> Section:
+    """Set what waits on its way through the broker in a table, under what is wrong with it, if anything is."""
+    trouble = "" if view.trouble is None else f"CANNOT BE USED: {view.trouble}. Jobs wait in the database. "
+    dead = "unknown" if view.dead_letters is None else f"{view.dead_letters:,}"
+    return Section(
+        title=f"RabbitMQ at {view.address}: {trouble}{dead} messages in {view.dead_letter_queue}, "
+        f"{view.dead_messages:,} dead messages stored",
+        columns=("queue", "unsent", "longest", "at the broker", "consumers"),
+        rows=[
+            (
+                queue.broker_name,
+                f"{queue.unsent:,}{'+' if queue.unsent >= MOST_COUNTED else ''}",
+                None if queue.waits_us is None else duration_text(queue.waits_us),
+                queue.ready,
+                queue.consumers,
+            )
+            for queue in view.queues
+        ],
+        numbers=frozenset({"unsent", "longest", "at the broker", "consumers"}),
+        empty="It carries no queue that has jobs.",
+    )
+
+
+def broker_document(view: BrokerView) -> dict[str, Any]:
+    """Describe the broker as JSON."""
+    return {
+        "address": view.address,
+        "trouble": view.trouble,
+        "unsent": view.unsent,
+        "longest_seconds": None if view.waits_us is None else view.waits_us / 1_000_000,
+        "dead_letters": view.dead_letters,
+        "dead_messages": view.dead_messages,
+        "queues": [
+            {
+                "name": queue.name,
+                "broker_name": queue.broker_name,
+                "unsent": queue.unsent,
+                "longest_seconds": None if queue.waits_us is None else queue.waits_us / 1_000_000,
+                "ready": queue.ready,
+                "consumers": queue.consumers,
+            }
+            for queue in view.queues
+        ],
+    }
 
 
 def _live(queues: list[Queue]) -> int:

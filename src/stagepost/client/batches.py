@@ -32,8 +32,8 @@ from stagepost.model.batch import (
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import JobState
-from stagepost.store import batches
-from stagepost.store.batches import FailedGroup
+from stagepost.store import batch_items, batches
+from stagepost.store.batch_items import FailedGroup
 from stagepost.store.health import ping
 from stagepost.store.statement import Operation
 
@@ -297,7 +297,7 @@ class BatchHandle:
 
     def _grouping(self, most: int) -> Plan[list[FailedGroup]]:
         batch = yield from self._finding()
-        groups: list[FailedGroup] = yield batches.failed_groups(batch.id, most=most)
+        groups: list[FailedGroup] = yield batch_items.failed_groups(batch.id, most=most)
         return groups
 
     def _pages(self, batch: Batch, states: Iterable[JobState]) -> ItemPages:
@@ -307,7 +307,7 @@ class BatchHandle:
         who = actor or default_actor()
 
         def retry(batch_id: str, **chosen: Any) -> Operation[list[str]]:
-            return batches.retry_failed(batch_id, actor=who, **chosen)
+            return batch_items.retry_failed(batch_id, actor=who, **chosen)
 
         return self._for_each_failed(retry, keys)
 
@@ -317,7 +317,7 @@ class BatchHandle:
         who = actor or default_actor()
 
         def waive(batch_id: str, **chosen: Any) -> Operation[list[str]]:
-            return batches.waive(batch_id, actor=who, why=why, **chosen)
+            return batch_items.waive(batch_id, actor=who, why=why, **chosen)
 
         return self._for_each_failed(waive, keys)
 
@@ -340,5 +340,5 @@ class BatchHandle:
         yield batches.cancel(batch.id, actor=actor or default_actor())
         after: str | None = ""
         while after is not None:
-            after = yield batches.cancel_items(batch.id, after=after, most=AT_ONCE)
+            after = yield batch_items.cancel_items(batch.id, after=after, most=AT_ONCE)
         return (yield from self._finding())

@@ -1,4 +1,4 @@
-"""Retries and discards many dead letters, a page at a time, telling how far it is."""
+"""Retries and discards many dead letters, jobs and messages, a page at a time, telling how far it is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,32 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from stagepost.errors import IllegalTransition, UniqueKeyTaken
+from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.job import Job
 from stagepost.model.lifecycle import JobState
+from stagepost.store.dead_messages import (
+    DeadMessageGroup,
+    discard_dead_messages,
+    find_dead_message,
+    next_dead_messages,
+    retry_dead_messages,
+)
 from stagepost.store.history import DeadLetterGroup, dead_letters, discard
 from stagepost.store.jobs import get, restart
 from stagepost.store.store import Store
 
-__all__ = ["Handled", "discard_each", "group_id", "pages_matching", "pages_of", "require_dead", "retry_each"]
+__all__ = [
+    "Handled",
+    "discard_each",
+    "discard_messages",
+    "group_id",
+    "message_pages_matching",
+    "pages_matching",
+    "pages_of",
+    "require_dead",
+    "retry_each",
+    "retry_messages",
+]
 
 PAGE = 500
 DEAD = frozenset({JobState.FAILED, JobState.DEAD_LETTER})
@@ -30,9 +49,10 @@ class Handled:
     """Ids of jobs that have not ended, or are not there."""
 
 
-def group_id(group: DeadLetterGroup) -> str:
-    """Name a group briefly; the same task and reason always give the same name."""
-    return sha256(f"{group.task_name}\0{group.reason}".encode()).hexdigest()[:8]
+def group_id(group: DeadLetterGroup | DeadMessageGroup) -> str:
+    """Name a group briefly; the same task, or queue of messages, and reason always give the same name."""
+    scope = group.task_name if isinstance(group, DeadLetterGroup) else f"\0{group.queue}"
+    return sha256(f"{scope}\0{group.reason}".encode()).hexdigest()[:8]
 
 
 def retry_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
@@ -50,6 +70,29 @@ def discard_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Ite
     for page in pages:
         done = store.run(discard(page, actor=actor))
         yield _handled(page, done)
+
+
+def retry_messages(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
+    """Send dead messages again, in order, page by page; those of which nobody knows where they belong are refused."""
+    for page in pages:
+        done = set(store.run(retry_dead_messages(page, actor=actor)))
+        rest = [message_id for message_id in page if message_id not in done]
+        refused = {
+            message_id: NOWHERE.format(message_id) for message_id in rest if store.run(find_dead_message(message_id))
+        }
+        yield Handled(sorted(done), refused, missing=[message_id for message_id in rest if message_id not in refused])
+
+
+NOWHERE = (
+    "Message {} cannot be sent again: it was published to the queue of dead letters itself, and nobody knows where it "
+    "belongs. `stagepost dead show` shows it."
+)
+
+
+def discard_messages(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
+    """Delete dead messages for good, page by page."""
+    for page in pages:
+        yield _handled(page, store.run(discard_dead_messages(page, actor=actor)))
 
 
 def require_dead(store: Store, job_ids: Sequence[str]) -> None:
@@ -89,6 +132,18 @@ def pages_matching(
             return
         last = page[-1]
         yield [job.id for job in page]
+
+
+def message_pages_matching(store: Store, *, queue: str | None = None, reason: str | None = None) -> Iterator[list[str]]:
+    """Find the dead messages there are, first received first."""
+    last: DeadMessage | None = None
+    while True:
+        after = None if last is None else (last.received_at, last.id)
+        page = store.run(next_dead_messages(queue=queue, reason=reason, after=after, most=PAGE))
+        if not page:
+            return
+        last = page[-1]
+        yield [message.id for message in page]
 
 
 def _handled(asked: Sequence[str], done: Sequence[str]) -> Handled:

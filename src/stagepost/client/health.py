@@ -1,14 +1,16 @@
-"""Whether the database and its workers are well, one check after the other."""
+"""Whether the database, its workers and the broker are well, one check after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Literal
 
 import msgspec
 
+from stagepost.client.broker_view import MOST_COUNTED, BrokerView, look_at_broker
 from stagepost.clock import monotonic
+from stagepost.config import Settings
 from stagepost.errors import SchemaError, StoreUnavailable
 from stagepost.model.job import microseconds
 from stagepost.store.health import durability_warnings, ping
@@ -19,6 +21,8 @@ from stagepost.store.workers import ALIVE_WITHIN, Worker, list_workers, unknown_
 __all__ = ["Check", "check_health", "is_healthy"]
 
 UNSERVED = timedelta(seconds=60)
+UNSENT = timedelta(seconds=60)
+"""Jobs that wait longer for the broker are a reason to look."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -29,8 +33,13 @@ class Check(msgspec.Struct, frozen=True):
     message: str
 
 
-def check_health(store: Store, *, with_workers: bool = True) -> Iterator[Check]:
-    """Check the database, then its tables, then what it promises, then the workers; stops where going on is useless."""
+def check_health(
+    store: Store, *, with_workers: bool = True, settings: Settings | None = None, queues: Iterable[str] = ()
+) -> Iterator[Check]:
+    """Check the database, its tables, what it promises, the workers, the broker; stops where going on is useless.
+
+    The broker is that of `settings`, if they name one; it carries `queues` and those that have jobs.
+    """
     started = monotonic()
     try:
         store.run(ping(), patience_seconds=0)
@@ -44,6 +53,10 @@ def check_health(store: Store, *, with_workers: bool = True) -> Iterator[Check]:
     if with_workers and schema.status == "ok":
         yield _workers(store)
         yield from _unserved(store)
+    if settings is not None and schema.status == "ok":
+        view = look_at_broker(store, settings, known=queues)
+        if view is not None:
+            yield from _broker(view, collects=settings.rabbitmq.collect_dead_letters)
 
 
 def is_healthy(checks: list[Check]) -> bool:
@@ -102,6 +115,37 @@ def _unserved(store: Store) -> Iterator[Check]:
         )
     if not unserved:
         yield Check("tasks", "ok", "Every task with waiting jobs has a worker that knows it.")
+
+
+def _broker(view: BrokerView, *, collects: bool) -> Iterator[Check]:
+    if view.trouble is not None:
+        yield Check("broker", "failed", f"{view.trouble}. Jobs wait in the database; nothing is lost.")
+    else:
+        yield Check("broker", "ok", f"RabbitMQ at {view.address} answers.")
+        for queue in view.queues:
+            if queue.ready is None:
+                yield Check(
+                    "broker",
+                    "warning",
+                    f"Queue {queue.broker_name} is not there, or may not be looked at. Run `stagepost rabbitmq check`.",
+                )
+    yield _unsent(view)
+    if view.dead_letters is not None:
+        held = f"{view.dead_letter_queue} holds {view.dead_letters:,} messages, {view.dead_messages:,} are stored here."
+        is_left = collects and view.dead_letters > 0
+        remedy = " They are taken by a worker: is one running?" if is_left else ""
+        yield Check("dead letters", "warning" if is_left else "ok", held + remedy)
+
+
+def _unsent(view: BrokerView) -> Check:
+    waits_us = view.waits_us
+    if waits_us is None:
+        return Check("sending", "ok", "No job waits for the broker.")
+    number = f"{view.unsent:,}" + (" or more" if any(queue.unsent >= MOST_COUNTED for queue in view.queues) else "")
+    text = f"{number} jobs wait for the broker, the longest for {waits_us / 1_000_000:,.0f} s."
+    if waits_us < microseconds(UNSENT):
+        return Check("sending", "ok", text)
+    return Check("sending", "warning", f"{text} Their queue is paused or full, no worker runs, or the broker is away.")
 
 
 def _count(number: int, noun: str) -> str:

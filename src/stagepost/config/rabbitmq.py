@@ -13,7 +13,9 @@ from stagepost.errors import ConfigurationError
 __all__ = ["QueueSettings", "RabbitmqSettings"]
 
 NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,180}")
-NOT_NEGATIVE = ("prefetch", "message_ttl", "max_length")
+LONGEST_SECONDS = 365 * 24 * 3600
+LIMITS = {"prefetch": (0, 65_535), "message_ttl": (0.001, LONGEST_SECONDS), "max_length": (1, 2**31 - 1)}
+"""From and to which these make sense to a broker; a prefetch of 0 is none."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,8 +24,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: str | None = None
     """Its name at the broker, and its routing key; `<prefix>.<queue>` unless given."""
     prefetch: int | None = None
+    """How many messages one worker process has at once."""
     message_ttl: float | None = None
+    """How long a message waits before it becomes a dead letter."""
     max_length: int | None = None
+    """How many messages it holds."""
 
 
 class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,22 +58,25 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How long a queue must be empty, and nothing taken from it, before a message that should be there is lost."""
     quiet_time: float = 600.0
     """The same for a queue whose length the broker does not tell."""
+    collect_dead_letters: bool = True
+    """Take what comes into the queue of dead letters and list it with failed jobs; without it, that is for others."""
     queue: dict[str, QueueSettings] = {}
     """What differs for some queues."""
 
     def __post_init__(self) -> None:
-        for what, name in (("prefix", self.prefix), ("exchange", self.exchange_name)):
+        names = {"prefix": self.prefix, "exchange": self.exchange_name}
+        names |= {f"queue.{queue}.name": own.name for queue, own in self.queue.items() if own.name is not None}
+        for what, name in names.items():
             if not NAME.fullmatch(name):
-                raise ConfigurationError(f"rabbitmq {what} {name!r}: give letters, digits, and any of _.:- instead.")
-        for scope, settings in {"": self, **self.queue}.items():
-            for field in NOT_NEGATIVE:
-                value = getattr(settings, field)
-                if value is not None and value < (1 if field != "prefetch" else 0):
-                    where = f"rabbitmq.queue.{scope}.{field}" if scope else f"rabbitmq.{field}"
-                    raise ConfigurationError(f"{where} is {value}: it must be more.")
+                raise ConfigurationError(f"rabbitmq.{what} is {name!r}: use 1 to 180 letters, digits and _ . : - only.")
+        _check_limits("rabbitmq", self)
+        for queue, own in self.queue.items():
+            _check_limits(f"rabbitmq.queue.{queue}", own)
         for field in ("confirm_timeout", "unroutable_timeout", "lost_after", "quiet_time"):
-            if getattr(self, field) <= 0:
-                raise ConfigurationError(f"rabbitmq.{field} is {getattr(self, field)}: it must be more than 0 seconds.")
+            if not 0 < getattr(self, field) <= LONGEST_SECONDS:
+                raise ConfigurationError(
+                    f"rabbitmq.{field} is {getattr(self, field)}: it must be more than 0 seconds, and at most a year."
+                )
 
     @property
     def exchange_name(self) -> str:
@@ -109,3 +117,10 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 NOTHING = QueueSettings()
+
+
+def _check_limits(where: str, settings: QueueSettings | RabbitmqSettings) -> None:
+    for field, (least, most) in LIMITS.items():
+        value = getattr(settings, field)
+        if value is not None and not least <= value <= most:
+            raise ConfigurationError(f"{where}.{field} is {value}: it must be {least} to {most:,}.")

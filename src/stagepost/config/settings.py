@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
 from stagepost.errors import ConfigurationError
 
 __all__ = ["CONFIG_VARIABLE", "Settings"]
@@ -85,12 +85,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             file = Path(environment[CONFIG_VARIABLE])
         values: dict[str, Any] = _from_file(file) if file is not None else {}
         found = _from_environment(cls, environment)
-        values |= {**found, "rabbitmq": {**values.get("rabbitmq", {}), **found.get("rabbitmq", {})}}
+        if isinstance(section := values.get("rabbitmq"), dict):
+            found["rabbitmq"] = section | found.get("rabbitmq", {})
+        values |= found
         values |= {name: value for name, value in given.items() if value is not None}
         try:
-            return msgspec.convert(values, type=cls, strict=False)
+            return msgspec.convert(values, type=cls, strict=False, from_attributes=True)
         except msgspec.ValidationError as error:
-            raise ConfigurationError(f"settings: {error}. Known are: {', '.join(cls.__struct_fields__)}.") from error
+            known = f" Known are: {', '.join(_fields_at(cls, str(error)))}." if "unknown field" in str(error) else ""
+            raise ConfigurationError(f"settings: {error}.{known}") from error
 
 
 def _from_file(file: Path) -> dict[str, Any]:
@@ -102,20 +105,30 @@ def _from_file(file: Path) -> dict[str, Any]:
     return dict(section)
 
 
+def _fields_at(settings: type[Settings], error: str) -> tuple[str, ...]:
+    """Name the fields of the section that an error is in."""
+    if "`$.rabbitmq.queue[...]" in error:
+        return QueueSettings.__struct_fields__
+    if "`$.rabbitmq" in error:
+        return RabbitmqSettings.__struct_fields__
+    return settings.__struct_fields__
+
+
 def _from_environment(
     settings: type[msgspec.Struct], environment: Mapping[str, str], *, prefix: str = PREFIX
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in settings.__struct_fields__:
         variable = prefix + name.upper()
+        value = environment.get(variable)
         if name == "rabbitmq":
             if nested := _from_environment(RabbitmqSettings, environment, prefix=f"{variable}_"):
                 values[name] = nested
-        elif variable in environment:
-            value = environment[variable]
-            values[name] = value.split(",") if name == "queues" else value
-        elif f"{variable}_FILE" in environment:
-            values[name] = _from_secret_file(f"{variable}_FILE", Path(environment[f"{variable}_FILE"]))
+            continue
+        if value is None and f"{variable}_FILE" in environment:
+            value = _from_secret_file(f"{variable}_FILE", Path(environment[f"{variable}_FILE"]))
+        if value is not None:
+            values[name] = [part.strip() for part in value.split(",") if part.strip()] if name == "queues" else value
     return values
 
 

@@ -6,8 +6,8 @@ What is written here is a contract with programs in other languages. Readers pas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, Literal, TypeVar
+from functools import lru_cache
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -31,9 +31,13 @@ __all__ = [
 MOST_BYTES = 4 * 1024 * 1024
 """Larger messages are not even read."""
 SHOWN_CHARACTERS = 200
+SHORT_STRING_BYTES = 255
+"""No property of a message can be longer."""
 
 MOST_ATTEMPTS = 2**31 - 1
 """What databases can count up to."""
+
+ID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 T = TypeVar("T")
 Named = TypeVar("Named", "Envelope", "Answer")
@@ -49,11 +53,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     headers: Mapping[str, Any] = {}
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request to run one attempt of a job."""
 
-    task_id: UUID
-    """The job."""
+    task_id: Annotated[str, msgspec.Meta(pattern=ID, max_length=36)]
+    """The job: a UUID. As text, which is read in half the time."""
     step: str
     """Its task."""
     attempt: int
@@ -117,7 +121,8 @@ def request_for(
     headers = {"taskId": job_id, "taskType": task_name, "submittedAt": submitted_at, "attempt": attempt}
     if trace.user_id is not None:
         headers["userId"] = trace.user_id
-    return Message(routing_key, body, message_id_of(job_id, attempt), trace.correlation_id or trace_id, headers)
+    correlation_id = (trace.correlation_id or trace_id).encode()[:SHORT_STRING_BYTES].decode(errors="ignore")
+    return Message(routing_key, body, message_id_of(job_id, attempt), correlation_id, headers)
 
 
 def message_id_of(job_id: str, attempt: int) -> str:
@@ -137,11 +142,13 @@ def decode_answer(body: bytes) -> Answer:
 
 def utc_text(instant: int) -> str:
     """Write an instant, in microseconds since 1970, as UTC with a Z."""
-    return _z(to_datetime(instant))
+    seconds, rest = divmod(instant, 1_000_000)
+    return f"{_second(seconds)}.{rest // 1000:03}Z"
 
 
-def _z(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    return to_datetime(seconds * 1_000_000).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
 def _checked(message: Named) -> Named:

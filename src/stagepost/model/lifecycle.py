@@ -73,6 +73,8 @@ TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
     (S.RUNNING, C.RETRY): S.RETRYING,
     (S.RUNNING, C.SNOOZE): S.SCHEDULED,
     (S.RUNNING, C.REFUSE): S.FAILED,  # a permanent error
+    (S.QUEUED, C.REFUSE): S.FAILED,  # its message has nowhere to go
+    (S.QUEUED, C.EXHAUST): S.DEAD_LETTER,  # the broker gave its message up
     (S.RUNNING, C.EXHAUST): S.DEAD_LETTER,  # the last failure or crash that is allowed
     (S.RUNNING, C.RELEASE): S.QUEUED,  # shutdown or rescue
     **{(state, C.WAIT): S.WAITING for state in S if state not in FINAL | {S.WAITING}},  # for its children

@@ -1,4 +1,4 @@
-"""Operations on batches: add items, seal, count, conclude; retry, waive and cancel items."""
+"""Operations on batches: open, add items, seal, count, conclude, cancel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.errors import BatchClosed, BatchNotFound, ConfigurationError
+from stagepost.errors import BatchClosed, ConfigurationError
 from stagepost.model.batch import (
     Batch,
     BatchKind,
@@ -18,49 +18,41 @@ from stagepost.model.batch import (
     Cursor,
     Item,
     NewBatch,
-    OnFailed,
     id_range,
     is_finished,
     item_id,
     outcome_of,
 )
-from stagepost.model.job import Job, NewJob, microseconds
-from stagepost.model.lifecycle import Cause, JobState
-from stagepost.store.counting import batch_scope, record_moves, states_of
+from stagepost.model.job import NewJob, microseconds
+from stagepost.model.lifecycle import Cause
+from stagepost.store.batch_locks import batch_of, lock_parent, locked, locked_in_order, stored
+from stagepost.store.counting import batch_scope, states_of
 from stagepost.store.gates import close_gate, count_begun, open_gate
-from stagepost.store.jobs import audit, enqueue_many, restart
-from stagepost.store.leases import settle
-from stagepost.store.listing import list_jobs
+from stagepost.store.jobs import audit, enqueue_many
 from stagepost.store.parents import resume_parent
-from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "Added",
-    "FailedGroup",
     "add_items",
     "add_jobs",
     "add_to",
     "cancel",
-    "cancel_items",
     "cancelled_batches",
     "conclude",
+    "conclude_locked",
     "count",
-    "failed_groups",
     "find",
     "follow_up",
     "get",
     "idle_batches",
     "list_batches",
-    "list_items",
     "open_batch",
     "prune_batches",
-    "retry_failed",
     "seal",
     "seal_key",
     "try_conclude",
     "unfinished_ids",
-    "waive",
 ]
 
 COMPLETION_KEY = "\0done"
@@ -73,17 +65,6 @@ class Added(msgspec.Struct, frozen=True):
 
     new: int
     cursor: Cursor
-
-
-class FailedGroup(msgspec.Struct, frozen=True):
-    """Failed items whose errors are alike."""
-
-    reason: str | None
-    task_name: str
-    state: JobState
-    items: int
-    example_key: str
-    last_at: int
 
 
 @operation
@@ -130,10 +111,7 @@ def find(key: str) -> Steps[Batch | None]:
 @query
 def get(batch_id: str) -> Steps[Batch]:
     """Look a batch up by its id; there must be one."""
-    rows = yield Statement("batch_of_id", {"id": batch_id})
-    if not rows:
-        raise BatchNotFound(batch_id)
-    return batch_of(rows[0])
+    return (yield from stored(batch_id))
 
 
 @query
@@ -165,8 +143,8 @@ def add_jobs(
     Without a cursor of the caller's it moves by as many as were new. A batch that is closed refuses new items, but
     not those that it has: a producer that is repeated from the start finds all well.
     """
-    batch = yield from _locked(batch_id)
-    jobs = yield from _missing(items)
+    batch = yield from locked(batch_id)
+    jobs = yield from _missing(items, sees_all=(yield from _sees_all_items(batch)))
     if not jobs:
         return Added(0, (yield from _moved(batch, items, cursor, new=0)))
     if batch.state is not BatchState.OPEN or batch.cancelled_at is not None:
@@ -175,18 +153,36 @@ def add_jobs(
     return Added(len(jobs), (yield from _moved(batch, items, cursor, new=len(jobs))))
 
 
-def _missing(items: Sequence[NewJob]) -> Steps[list[NewJob]]:
+def _sees_all_items(batch: Batch) -> Steps[bool]:
+    """Say whether this transaction's snapshot, if it has one, is younger than the last chunk that was added.
+
+    The batch's row was read with its lock, and is as it is now; read again without, it is as in the snapshot.
+    """
+    rows = yield Statement("batch_of_id", {"id": batch.id})
+    return bool(rows) and batch_of(rows[0]).position == batch.position
+
+
+def _missing(items: Sequence[NewJob], *, sees_all: bool) -> Steps[list[NewJob]]:
     """Leave out items that are in, live or ended.
 
     In the order of their ids: then rows that lie together in the table are also claimed together.
     """
     jobs = {job.id: job for job in items}
-    ids = sorted(jobs)
-    known = yield Statement("known_jobs", {"ids": as_json(ids)})
-    if known:
-        out = {str(job_id) for (job_id,) in known}
-        ids = [job_id for job_id in ids if job_id not in out]
+    known = yield Statement("known_jobs", {"ids": as_json(sorted(jobs))})
+    ids = sorted(jobs.keys() - {str(job_id) for (job_id,) in known})
+    if not sees_all and ids:
+        ids = yield from _missing_now(ids)
     return [jobs[job_id] for job_id in ids]
+
+
+def _missing_now(job_ids: Sequence[str]) -> Steps[list[str]]:
+    """Look with locks, which show what was committed since the snapshot of a caller's transaction."""
+    ended = {str(row[0]) for row in (yield Statement("lock_ended_jobs", {"ids": as_json(job_ids)}))}
+    missing = []
+    for job_id in job_ids:
+        if job_id not in ended and not (yield Statement("lock_job", {"id": job_id})):
+            missing.append(job_id)
+    return missing
 
 
 def _moved(batch: Batch, items: Sequence[NewJob], cursor: Cursor | None, *, new: int) -> Steps[Cursor]:
@@ -202,9 +198,9 @@ def _moved(batch: Batch, items: Sequence[NewJob], cursor: Cursor | None, *, new:
 @operation
 def seal(batch_id: str) -> Steps[Batch]:
     """Say that no more items will come; a batch whose items have all ended is done at once."""
-    yield from _locked(batch_id)
+    yield from locked(batch_id)
     yield Statement("seal_batch", {"id": batch_id})
-    return (yield from _conclude(batch_id))
+    return (yield from conclude_locked(batch_id))
 
 
 @operation
@@ -227,10 +223,10 @@ def try_conclude(batch_id: str) -> Steps[Batch | None]:
     batch = yield from get(batch_id).start()
     if batch.state is BatchState.DONE:
         return batch
-    yield from _lock_parent(batch)
+    yield from lock_parent(batch)
     if not (yield Statement("try_lock_batch", {"id": batch_id})):
         return None
-    return (yield from _conclude(batch_id))
+    return (yield from conclude_locked(batch_id))
 
 
 @operation
@@ -239,12 +235,13 @@ def conclude(batch_id: str) -> Steps[Batch]:
 
     Whoever ends an item calls this after its commit; upkeep does for those who could not.
     """
-    yield from _lock_parent((yield from get(batch_id).start()))
-    return (yield from _conclude(batch_id))
+    yield from lock_parent((yield from get(batch_id).start()))
+    return (yield from conclude_locked(batch_id))
 
 
-def _conclude(batch_id: str) -> Steps[Batch]:
-    batch = yield from _locked(batch_id)
+def conclude_locked(batch_id: str) -> Steps[Batch]:
+    """Conclude a batch as part of an operation that has locked it."""
+    batch = yield from locked(batch_id)
     if batch.state is not BatchState.SEALED:
         return batch
     counts = yield from _count(batch_id)
@@ -257,7 +254,7 @@ def _conclude(batch_id: str) -> Steps[Batch]:
     if batch.gate is not None:
         yield from open_gate(batch.gate)
     yield from _tell_owner(batch, counts)
-    return (yield from _locked(batch_id))
+    return (yield from locked(batch_id))
 
 
 def _tell_owner(batch: Batch, counts: Counts) -> Steps[None]:
@@ -296,92 +293,16 @@ def _count(batch_id: str) -> Steps[Counts]:
     return Counts(**{state.value: number for state, number in states_of(classes).items()})
 
 
-@query
-def list_items(
-    batch_id: str, *, states: Sequence[JobState] = (), before: str | None = None, most: int = 50
-) -> Steps[list[Job]]:
-    """List a page of items; `before` is the last id of the page before this one."""
-    return (yield from list_jobs(states=states, batch_id=batch_id, before=before, most=most).start())
-
-
-@query
-def failed_groups(batch_id: str, *, most: int = 100) -> Steps[list[FailedGroup]]:
-    """Group failed items by their reason, the most frequent first."""
-    rows = yield Statement("group_failed_items", {**_range(batch_id), "most": most})
-    return [FailedGroup(reason, task, JobState(state), *rest) for reason, task, state, *rest in rows]
-
-
-@operation
-def retry_failed(
-    batch_id: str, *, actor: str, keys: Sequence[str] | None = None, after: str = "", most: int = 500
-) -> Steps[list[str]]:
-    """Queue failed items again: those with these keys, or the next so many after an id; returns their ids."""
-    yield from _locked_in_order(batch_id)
-    ids = yield from _chosen(batch_id, keys, after=after, most=most)
-    if ids:
-        yield from restart(ids, actor=actor).start()
-    return ids
-
-
-@operation
-def waive(
-    batch_id: str, *, actor: str, why: str, keys: Sequence[str] | None = None, after: str = "", most: int = 500
-) -> Steps[list[str]]:
-    """Let a batch go on without failed items: those with these keys, or the next so many after an id."""
-    yield from _locked_in_order(batch_id)
-    ids = yield from _chosen(batch_id, keys, after=after, most=most)
-    rows = yield Statement("waive_jobs", {"ids": as_json(ids)})
-    yield from record_moves((queue, batch, was, JobState.WAIVED) for _, queue, batch, was in rows)
-    for job_id, *_ in rows:
-        yield from audit(actor, Cause.WAIVE, str(job_id), detail=why).start()
-    yield from _conclude(batch_id)
-    return ids
-
-
-def _chosen(batch_id: str, keys: Sequence[str] | None, *, after: str, most: int) -> Steps[list[str]]:
-    if keys is None:
-        rows = yield Statement(
-            "failed_items", {**_range(batch_id), "after": after or id_range(batch_id)[0], "most": most}
-        )
-        return [str(job_id) for (job_id,) in rows]
-    ids = sorted(item_id(batch_id, key) for key in keys)
-    rows = yield Statement("lock_ended_jobs", {"ids": as_json(ids)})
-    return [str(row[0]) for row in rows if row[1] in {JobState.FAILED, JobState.DEAD_LETTER}]
-
-
 @operation
 def cancel(batch_id: str, *, actor: str) -> Steps[Batch]:
     """Take no more items and end those there are; `cancel_items` goes on until none lives."""
-    batch = yield from _locked_in_order(batch_id)
+    batch = yield from locked_in_order(batch_id)
     if batch.state is BatchState.DONE or batch.cancelled_at is not None:
         return batch
     yield Statement("cancel_batch", {"id": batch_id})
     yield Statement("seal_batch", {"id": batch_id})
     yield from audit(actor, Cause.CANCEL, batch.key).start()
-    return (yield from _conclude(batch_id))
-
-
-@operation
-def cancel_items(batch_id: str, *, after: str = "", most: int = 500) -> Steps[str | None]:
-    """End the next live items of a cancelled batch, ask running ones to stop; returns where to go on, or None."""
-    yield from _locked_in_order(batch_id)
-    yield Statement("stop_running_items", _range(batch_id))
-    yield Statement("cancel_running_trees", _range(batch_id))
-    first = after or id_range(batch_id)[0]
-    rows = yield Statement("lock_live_items", {**_range(batch_id), "after": first, "most": most})
-    waiting = [str(job_id) for job_id, _, _, state in rows if state == JobState.WAITING]
-    for job_id in waiting:  # they end when their children have
-        yield Statement("cancel_batch", {"id": job_id})
-        yield Statement("seal_batch", {"id": job_id})
-    changes = [
-        Settlement.of_state(str(job_id), attempt, owner, JobState.CANCELLED, error="its batch was cancelled")
-        for job_id, attempt, owner, state in rows
-        if state != JobState.WAITING
-    ]
-    if changes:
-        yield from settle(changes).start()
-    yield from _conclude(batch_id)
-    return str(rows[-1][0]) if len(rows) == most else None
+    return (yield from conclude_locked(batch_id))
 
 
 @query
@@ -399,9 +320,9 @@ def unfinished_ids(*, after: str = "", most: int = 100) -> Steps[list[str]]:
 
 
 @query
-def cancelled_batches(*, most: int = 100) -> Steps[list[str]]:
-    """List cancelled batches that are not done: items may be left."""
-    rows = yield Statement("cancelled_batches", {"most": most})
+def cancelled_batches(*, after: str = "", most: int = 100) -> Steps[list[str]]:
+    """List cancelled batches that are not done: items may be left. `after` is the last id of the page before."""
+    rows = yield Statement("cancelled_batches", {"after": after or NO_ID, "most": most})
     return [str(batch_id) for (batch_id,) in rows]
 
 
@@ -416,39 +337,3 @@ def prune_batches(older_than: timedelta, *, most: int = 100) -> Steps[int]:
 
 
 NO_ID = "00000000-0000-0000-0000-000000000000"
-
-
-def batch_of(row: tuple[Any, ...]) -> Batch:
-    """Build a batch from the columns that all statements on batches share."""
-    values = dict(zip(Batch.__struct_fields__, row, strict=True))
-    values["id"], values["owner_id"] = str(values["id"]), values["owner_id"] and str(values["owner_id"])
-    values["kind"], values["state"] = BatchKind(values["kind"]), BatchState(values["state"])
-    values["on_failed"] = OnFailed(values["on_failed"])
-    values["outcome"] = values["outcome"] and JobState(values["outcome"])
-    return Batch(**values)
-
-
-def _locked(batch_id: str) -> Steps[Batch]:
-    rows = yield Statement("lock_batch", {"id": batch_id})
-    if not rows:
-        raise BatchNotFound(batch_id)
-    return batch_of(rows[0])
-
-
-def _locked_in_order(batch_id: str) -> Steps[Batch]:
-    yield from _lock_parent((yield from get(batch_id).start()))
-    return (yield from _locked(batch_id))
-
-
-def _lock_parent(batch: Batch) -> Steps[None]:
-    """Lock the job that waits for these children before their batch, as whoever settles or cancels that job does.
-
-    One that runs is left alone: its handler may have it locked for as long as it likes.
-    """
-    if batch.kind is BatchKind.CHILDREN and batch.state is BatchState.SEALED:
-        yield Statement("lock_job", {"id": batch.id})
-
-
-def _range(batch_id: str) -> dict[str, str]:
-    first_id, last_id = id_range(batch_id)
-    return {"batch_id": batch_id, "first_id": first_id, "last_id": last_id}

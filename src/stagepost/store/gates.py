@@ -9,20 +9,24 @@ import msgspec
 from stagepost.model.batch import Batch, Counts
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
+from stagepost.store.batch_locks import batch_of
 from stagepost.store.jobs import enqueue_many
 from stagepost.store.statement import Statement, Steps, operation, query
 
 __all__ = [
+    "GateCount",
     "Standing",
     "StoredGate",
     "Unfinished",
     "close_gate",
     "count_begun",
+    "count_gates",
     "declare",
     "find_gate",
     "list_gates",
     "open_gate",
     "pass_through",
+    "repair_gate",
     "standing",
 ]
 
@@ -37,6 +41,19 @@ class StoredGate(msgspec.Struct, frozen=True):
     unfinished: int
     openings: int
     opened_at: int | None
+
+
+class GateCount(msgspec.Struct, frozen=True):
+    """How many unfinished batches a gate counts, and how many there are: the same, unless rows were changed by hand."""
+
+    name: str
+    counted: int
+    found: int
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the gate counts what there is."""
+        return self.counted == self.found
 
 
 class Unfinished(msgspec.Struct, frozen=True):
@@ -72,11 +89,15 @@ def open_gate(name: str) -> Steps[bool]:
     if unfinished > 1:
         yield Statement("move_gate", {"name": name, "by": -1})
         return False
+    yield from _open(name, on_open)
+    return True
+
+
+def _open(name: str, on_open: str | None) -> Steps[None]:
     yield Statement("open_gate", {"name": name})
     if on_open is not None:
         job = msgspec.structs.replace(msgspec.json.decode(on_open, type=NewJob), id=new_id())
         yield from enqueue_many([job], tell=True).start()
-    return True
 
 
 @operation
@@ -117,8 +138,28 @@ def list_gates(*, after: str = "", most: int = 50) -> Steps[list[StoredGate]]:
     return [StoredGate(*row) for row in rows]
 
 
+@query
+def count_gates(*, after: str = "", most: int = 100) -> Steps[list[GateCount]]:
+    """Compare what gates count with the batches there are; `after` is the last name of the page before this one."""
+    rows = yield Statement("count_gates", {"after": after, "most": most})
+    return [GateCount(*row) for row in rows]
+
+
+@operation
+def repair_gate(name: str) -> Steps[GateCount]:
+    """Let a gate count the batches there are; one that was kept closed by none opens. Says how it was before."""
+    # Locked first: nobody can begin or end a batch under it between the look and the change.
+    [(counted, on_open)] = yield Statement("lock_gate", {"name": name})
+    [(found,)] = yield Statement("count_unfinished", {"gate": name})
+    if counted != found and found:
+        yield Statement("move_gate", {"name": name, "by": found - counted})
+    elif counted != found:
+        yield from _open(name, on_open)
+    return GateCount(name, counted, found)
+
+
 def _standing(name: str, unfinished: int) -> Steps[Standing]:
-    from stagepost.store.batches import batch_of, count  # noqa: PLC0415 - the two know each other
+    from stagepost.store.batches import count  # noqa: PLC0415 - the two know each other
 
     if not unfinished:
         return Standing(0)

@@ -16,6 +16,8 @@ from stagepost.store.statement import Rows, Statement, Steps, as_json, operation
 
 __all__ = [
     "DEAD",
+    "LAST_ID",
+    "LAST_INSTANT",
     "DeadLetterGroup",
     "JobResult",
     "dead_letter_groups",
@@ -108,7 +110,8 @@ def discard(job_ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
 def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: int = 1000) -> Steps[int]:
     """Delete what ended more than `older_than` ago, up to `most` rows of each kind; returns how many, 0 at the end.
 
-    Jobs in `states` go with their failure log; so do runs of schedules that old, and unique keys held no more.
+    Jobs in `states` go with their failure log; so do runs of schedules and dead messages that old, and
+    unique keys held no more.
     """
     older_us, removed = microseconds(older_than), 0
     gone: list[Change] = []
@@ -120,6 +123,7 @@ def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: in
             removed += len(rows)
     yield from record_moves(gone)
     removed += yield from _prune_until("prunable_runs", "prune_runs", older_us=older_us, most=most)
+    removed += yield from _prune_until("prunable_dead_messages", "prune_dead_messages", older_us=older_us, most=most)
     removed += yield from _prune_until("prunable_unique_keys", "prune_unique_keys", older_us=KEPT_US, most=most)
     return removed
 

@@ -59,7 +59,8 @@ def page_of_jobs(
     few, many = (yield from _by_frequency(wanted, queue_name)) if is_choosy else (set(), wanted)
     rows: Rows = []
     for state in sorted(few):
-        rows += yield Statement(*_few(state, page))
+        for statement in _few(state, page):
+            rows += yield statement
     until = FIRST_ID
     for kind, those in (("live", many & LIVE), ("ended", many & FINAL)):
         if those:
@@ -111,12 +112,16 @@ def _by_frequency(wanted: set[JobState], queue_name: str | None) -> Steps[tuple[
     return few, present - few
 
 
-def _few(state: JobState, page: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Name the statement; a state is written out where an index is for that state only."""
+def _few(state: JobState, page: Mapping[str, Any]) -> list[Statement]:
+    """Ask for the jobs of a state; it is written out where an index is for that state only."""
+    at = {**page, "state": state}
     if state in FINAL:
-        return "list_few_ended_jobs", {**page, "state": state}
-    due = state in {JobState.RETRYING, JobState.SCHEDULED}
-    return "list_few_live_jobs", {**page, "state": state, **({"due": state} if due else {str(state): 1})}
+        return [Statement("list_few_ended_jobs", at)]
+    if state in {JobState.RETRYING, JobState.SCHEDULED}:
+        return [Statement("list_few_live_jobs", {**at, "due": state})]
+    # Queued jobs are in two indexes: those to be claimed or sent, and those whose message is on its way.
+    kinds = ("queued", "sent") if state is JobState.QUEUED else (str(state),)
+    return [Statement("list_few_live_jobs", {**at, kind: 1}) for kind in kinds]
 
 
 def _end_of_look(kind: str, before: str, look: int) -> Steps[str]:

@@ -169,8 +169,12 @@ def within_limits(
 
 
 def _lag(queue_name: str) -> Steps[int | None]:
-    """Say for how long the oldest queued job waits: a look at the beginning of each of the queue's priorities."""
-    waited: int | None = None
+    """Say for how long the oldest queued job waits: a look at the beginning of each of the queue's priorities.
+
+    Of those whose message is on its way, at the one that is next.
+    """
+    rows = yield Statement("oldest_sent", {"queue_name": queue_name})
+    waited: int | None = rows[0][0] if rows else None
     facts: dict[str, Any] = {"queue_name": queue_name}
     while True:
         rows = yield Statement("oldest_queued", facts)

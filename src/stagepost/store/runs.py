@@ -28,7 +28,8 @@ from stagepost.model.pipeline import (
     decide,
     steps_named_in,
 )
-from stagepost.store.batches import add_items, failed_groups, list_items, open_batch, seal
+from stagepost.store.batch_items import failed_groups, list_items
+from stagepost.store.batches import add_items, open_batch, seal
 from stagepost.store.batches import cancel as cancel_batch
 from stagepost.store.counting import batch_scope
 from stagepost.store.jobs import audit, enqueue_many

@@ -12,28 +12,36 @@ from datetime import timedelta
 import msgspec
 
 from stagepost.model.job import LeasedJob, microseconds
-from stagepost.model.lifecycle import JobState
-from stagepost.store.counting import record_moves
-from stagepost.store.leases import Fence, leased
+from stagepost.model.lifecycle import Cause, JobState, next_state
+from stagepost.store.counting import count_by_queue, record_moves
+from stagepost.store.leases import Fence, leased, settle
 from stagepost.store.queues import within_limits
+from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
+    "Backlog",
     "Channel",
     "Sent",
     "Taken",
     "Unsent",
+    "backlog",
     "look_at",
+    "lost_jobs",
     "mark_sent",
     "note_active",
     "put_back",
+    "put_back_lost",
+    "read_clock",
+    "refuse_unsent",
     "sent_jobs",
     "sent_queues",
     "take_delivered",
     "unsent",
 ]
 
-LONGEST_GAP = timedelta(seconds=15)
+ALWAYS = 2**62
+"""Later than any instant, longer than any duration."""
 UNKNOWN_TASK_DELAY = timedelta(seconds=5)
 """How long a job waits in the store when it came to a worker that does not know its task."""
 
@@ -48,6 +56,8 @@ class Unsent(msgspec.Struct, frozen=True, gc=False):
     created_at: int
     payload: str
     context: str | None
+    read_at: int = 0
+    """When it was found unsent, by the database's clock."""
 
 
 @query
@@ -57,11 +67,47 @@ def unsent(queue_name: str, *, most: int) -> Steps[list[Unsent]]:
     return [Unsent(str(job_id), *facts) for job_id, *facts in rows]
 
 
+class Backlog(msgspec.Struct, frozen=True):
+    """What waits in a queue for the broker to take it."""
+
+    jobs: int
+    """Up to as many as were asked for."""
+    waits_us: int | None
+    """How long the one that waits longest of them does; None if none waits."""
+
+
+@query
+def backlog(queue_name: str, *, most: int = 10_000) -> Steps[Backlog]:
+    """Count the jobs of a queue that no message was sent for, no further than `most`."""
+    [(jobs, waits_us)] = yield Statement("count_unsent", {"queue_name": queue_name, "most": most})
+    return Backlog(int(jobs), None if waits_us is None else int(waits_us))
+
+
 @operation
-def mark_sent(sent: Sequence[Fence]) -> Steps[int]:
-    """Note that the broker has messages for these jobs and attempts; those that were claimed meanwhile stay so."""
-    rows = yield Statement("mark_sent", {"sent": _fences(sent)}, is_enough=True)
+def mark_sent(sent: Sequence[Fence], *, read_at: int | None = None) -> Steps[int]:
+    """Note that the broker has messages for these jobs and attempts; those that were claimed meanwhile stay so.
+
+    So do those that changed since they were found unsent, at `read_at`: a worker may have taken the message already
+    and put the job back, and then there is no message any more.
+    """
+    facts = {"sent": _fences(sent), "read_at": ALWAYS if read_at is None else read_at}
+    rows = yield Statement("mark_sent", facts, is_enough=True)
     return len(rows)
+
+
+@operation
+def refuse_unsent(unsent_jobs: Sequence[Fence], *, error: str) -> Steps[list[str]]:
+    """End jobs whose message can never be sent as failed; returns those that still waited for it."""
+    state = next_state(JobState.QUEUED, Cause.REFUSE)
+    changes = []
+    for job_id, attempt in sorted(unsent_jobs):
+        rows = yield Statement("lock_job", {"id": job_id})
+        if rows and rows[0][2] == JobState.QUEUED and rows[0][0] == attempt - 1:
+            changes.append(Settlement.of_state(job_id, attempt - 1, rows[0][1], state, error=error))
+    if not changes:
+        return []
+    held = yield from settle(changes).start()
+    return [job_id for (job_id, _), is_held in held.items() if is_held]
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -110,14 +156,15 @@ def take_delivered(
     else:
         jobs = yield from lease_some(slots).start()
     started = {job.id for job in jobs}
-    rest = {job_id: attempt for job_id, attempt in deliveries if job_id not in started}
+    rest = {(job_id, attempt) for job_id, attempt in deliveries if job_id not in started}
     if not rest:
         return Taken(jobs)
-    rows = yield Statement("find_delivered", {"ids": as_json(sorted(rest))})
+    named = {job_id for job_id, _ in rest}
+    rows = yield Statement("find_delivered", {"ids": as_json(sorted(named))})
     waiting = {
         str(job_id): task_name
         for job_id, state, attempts, task_name in rows
-        if state == JobState.QUEUED and attempts == rest[str(job_id)] - 1
+        if state == JobState.QUEUED and (str(job_id), attempts + 1) in rest
     }
     known = {job_id for job_id, task_name in waiting.items() if task_name in task_names}
     yield from _put_back(sorted(known), delay_us=0)
@@ -126,7 +173,7 @@ def take_delivered(
     return Taken(
         jobs,
         put_back=sorted(waiting),
-        unknown=sorted(rest.keys() - found),
+        unknown=sorted(named - found),
         stale=sorted(found - waiting.keys()),
     )
 
@@ -135,6 +182,21 @@ def take_delivered(
 def put_back(ids: Sequence[str]) -> Steps[list[str]]:
     """Send jobs anew that wait for a message which will not come; those that were claimed meanwhile are left alone."""
     rows = yield from _put_back(sorted(ids), delay_us=0)
+    return [str(row[0]) for row in rows]
+
+
+@query
+def lost_jobs(queue_name: str, *, sent_before: int, most: int) -> Steps[list[str]]:
+    """List jobs of a queue whose message was sent before an instant and has not been taken since."""
+    rows = yield Statement("lost_jobs", {"queue_name": queue_name, "sent_before": sent_before, "most": most})
+    return [str(row[0]) for row in rows]
+
+
+@operation
+def put_back_lost(queue_name: str, *, sent_before: int, most: int) -> Steps[list[str]]:
+    """Send jobs of a queue anew whose message was sent before an instant and has not been taken since."""
+    lost = yield from lost_jobs(queue_name, sent_before=sent_before, most=most).start()
+    rows = yield from _put_back(sorted(lost), delay_us=0, sent_before=sent_before)
     return [str(row[0]) for row in rows]
 
 
@@ -156,9 +218,13 @@ def sent_jobs(queue_name: str, *, older: timedelta, most: int) -> Steps[list[Sen
 
 @query
 def sent_queues() -> Steps[list[str]]:
-    """Name the queues that have jobs whose message was sent."""
-    rows = yield Statement("sent_queues")
-    return sorted(row[0] for row in rows)
+    """Name the queues that have jobs whose message was sent: one look at each that has queued jobs at all."""
+    counted = yield from count_by_queue().start()
+    found = []
+    for queue_name in sorted(name for name, counts in counted.items() if counts[JobState.QUEUED]):
+        if (yield Statement("oldest_sent", {"queue_name": queue_name})):
+            found.append(queue_name)
+    return found
 
 
 class Channel(msgspec.Struct, frozen=True):
@@ -176,27 +242,35 @@ def note_active(queue_name: str) -> Steps[None]:
     yield Statement("note_active", {"queue_name": queue_name})
 
 
+@query
+def read_clock() -> Steps[int]:
+    """Read the database's clock, in microseconds since 1970."""
+    [(now,)] = yield Statement("read_clock")
+    return int(now)
+
+
 @operation
-def look_at(queue_name: str, *, is_empty: bool, gap: timedelta = LONGEST_GAP) -> Steps[Channel]:
+def look_at(queue_name: str, *, is_empty: bool, gap: timedelta | None = None) -> Steps[Channel]:
     """Note whether a queue has messages that nobody took yet; returns since when it had none.
 
-    If nobody looked for longer than `gap`, it may have had some meanwhile: then it is empty since now.
+    If the last look is longer ago than `gap`, that begins anew: there may have been some in between.
     """
+    gap_us = ALWAYS if gap is None else microseconds(gap)
     yield Statement("add_channel", {"queue_name": queue_name})
-    facts = {"queue_name": queue_name, "is_empty": int(is_empty), "gap_us": microseconds(gap)}
-    yield Statement("note_empty", facts)
+    yield Statement("note_empty", {"queue_name": queue_name, "is_empty": int(is_empty), "gap_us": gap_us})
     [row] = yield Statement("read_channel", {"queue_name": queue_name})
     return Channel(*row)
 
 
-def _put_back(ids: Sequence[str], *, delay_us: int) -> Steps[Rows]:
+def _put_back(ids: Sequence[str], *, delay_us: int, sent_before: int = ALWAYS) -> Steps[Rows]:
     if not ids:
         return []
-    rows = yield Statement("put_back_jobs", {"ids": as_json(ids), "delay_us": delay_us})
+    facts = {"ids": as_json(ids), "delay_us": delay_us, "sent_before": sent_before}
+    rows = yield Statement("put_back_jobs", facts)
     yield from record_moves((queue_name, batch_id, JobState.QUEUED, state) for _, queue_name, batch_id, state in rows)
     return rows
 
 
 def _fences(fences: Sequence[Fence]) -> str:
-    # Sorted: two that lock the same rows in opposite order would deadlock.
-    return as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(fences)])
+    # Sorted: two that lock the same rows in opposite order would deadlock. Each once: a join would give it twice.
+    return as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(set(fences))])

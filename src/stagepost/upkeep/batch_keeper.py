@@ -8,7 +8,8 @@ from collections.abc import Callable
 from stagepost.errors import BatchNotFound
 from stagepost.model.batch import BatchState
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.batches import cancel_items, cancelled_batches, follow_up, idle_batches, try_conclude
+from stagepost.store.batch_items import cancel_items
+from stagepost.store.batches import cancelled_batches, follow_up, idle_batches, try_conclude
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
 
@@ -17,6 +18,8 @@ __all__ = ["BatchKeeper"]
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 100
+MOST_LEVELS = 50
+"""How far down a tree of cancelled families one pass goes; the next pass goes on."""
 
 
 class BatchKeeper(Service):
@@ -61,10 +64,29 @@ class BatchKeeper(Service):
         return done
 
     async def _cancel(self) -> None:
-        for batch_id in await self._store.run(cancelled_batches(most=MOST_AT_ONCE)):
-            after: str | None = ""
-            while after is not None and not self.is_stopping:
-                try:
-                    after = await self._store.run(cancel_items(batch_id, after=after))
-                except BatchNotFound:
-                    break
+        """Go on with all cancelled batches, and at once with those of the next level, whose parents end with them."""
+        begun: set[str] = set()
+        for _ in range(MOST_LEVELS):
+            new = [batch_id for batch_id in await self._cancelled() if batch_id not in begun]
+            if not new:
+                break
+            for batch_id in new:
+                await self._cancel_items(batch_id)
+            begun.update(new)
+
+    async def _cancelled(self) -> list[str]:
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None and not self.is_stopping:
+            page = await self._store.run(cancelled_batches(after=after, most=MOST_AT_ONCE))
+            found += page
+            after = page[-1] if len(page) == MOST_AT_ONCE else None
+        return found
+
+    async def _cancel_items(self, batch_id: str) -> None:
+        after: str | None = ""
+        while after is not None and not self.is_stopping:
+            try:
+                after = await self._store.run(cancel_items(batch_id, after=after))
+            except BatchNotFound:
+                break

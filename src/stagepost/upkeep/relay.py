@@ -8,18 +8,32 @@ from collections.abc import Callable, Sequence
 
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.errors import TransportError
 from stagepost.model.envelope import Message, request_for
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.sending import Unsent, mark_sent, unsent
+from stagepost.store.counting import count_by_queue
+from stagepost.store.leases import Fence
+from stagepost.store.sending import Unsent, mark_sent, refuse_unsent, unsent
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
 from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.outgoing import Outgoing
 from stagepost.upkeep.service import Service
+from stagepost.upkeep.threads import in_thread
 
 __all__ = ["Relay"]
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 1000
+MOST_AT_ONCE = 2000
+GROUP = 500
+"""So many are published together; they are marked while the next group is on its way."""
+FEWEST_AT_ONCE = 10
+REFUSED_SECONDS = 0.2
+"""How long a queue that is full is left alone."""
+RETURNED_SECONDS = 1.0
+"""How long one is that messages do not reach."""
+LEARN_SECONDS = 5.0
+"""How often queues are looked for that another app has begun to use."""
 
 
 class Relay(Service):
@@ -38,18 +52,24 @@ class Relay(Service):
         queues: Sequence[str],
         clock: Clock,
         interval: float = 1.0,
-        on_returned: Callable[[], None] = lambda: None,
+        declare: Callable[[Sequence[str]], None] = lambda _queues: None,
     ) -> None:
+        """`declare` makes what the broker needs for queues; called in a thread."""
         super().__init__(interval=interval)
         self.sent = 0
+        self.queues = list(queues)
+        """All that it publishes for; grows when the database has jobs of others that are carried."""
         self._store = store
         self._leader = leader
         self._publisher = publisher
         self._settings = settings
-        self._queues = list(queues)
         self._clock = clock
-        self._on_returned = on_returned
-        self._returned_since: dict[str, float] = {}
+        self._declare = declare
+        self._learned_at = float("-inf")
+        self._most: dict[str, int] = {}
+        self._resting: dict[str, float] = {}
+        self._returned_since: dict[str, dict[Fence, float]] = {}
+        self._outgoing = Outgoing(store, publisher, settings=settings, queues=self.queues, clock=clock)
 
     async def run(self) -> None:
         """Keep a connection while it runs."""
@@ -63,25 +83,97 @@ class Relay(Service):
         """Publish what is to be sent now; returns how many messages the broker confirmed."""
         if not self._leader.is_leading or self._publisher.trouble is not None:
             return 0
+        await self._learn()
         confirmed = 0
-        for queue in self._queues:
-            jobs = await self._store.run(unsent(queue, most=MOST_AT_ONCE))
+        for queue in self.queues:
+            if self._resting.get(queue, float("-inf")) > self._clock.monotonic() or self.is_stopping:
+                continue
+            most = self._most.get(queue, MOST_AT_ONCE)
+            jobs = await self._store.run(unsent(queue, most=most))
             if jobs:
                 done = await self._send(queue, jobs)
                 confirmed += done
-                if done == MOST_AT_ONCE:
+                if done == most:
                     self.wake()
         self.sent += confirmed
+        await self._outgoing.send()
+        if self._outgoing.has_more:
+            self.wake()
         return confirmed
+
+    async def _learn(self) -> None:
+        """Find carried queues that this process has no tasks for: whoever leads publishes for all."""
+        now = self._clock.monotonic()
+        if now - self._learned_at < LEARN_SECONDS:
+            return
+        self._learned_at = now
+        used = await self._store.run(count_by_queue())
+        self.queues += [queue for queue in self._settings.carried(sorted(used)) if queue not in self.queues]
 
     async def _send(self, queue: str, jobs: list[Unsent]) -> int:
         routing_key = self._settings.routing_key(queue)
         messages = [_message(routing_key, job) for job in jobs]
-        verdicts = await asyncio.wrap_future(self._publisher.publish(messages))
-        there = [job for job, verdict in zip(jobs, verdicts, strict=True) if verdict is Verdict.CONFIRMED]
-        if there:
-            await self._store.run(mark_sent([(job.id, job.attempt) for job in there]))
-        return len(there)
+        by_verdict: dict[Verdict, list[Fence]] = {verdict: [] for verdict in Verdict}
+        marking: asyncio.Task[int] | None = None
+        for first in range(0, len(jobs), GROUP):
+            group = jobs[first : first + GROUP]
+            verdicts = await asyncio.wrap_future(self._publisher.publish(messages[first : first + GROUP]))
+            marked = len(by_verdict[Verdict.CONFIRMED])
+            for job, verdict in zip(group, verdicts, strict=True):
+                by_verdict[verdict].append((job.id, job.attempt))
+            there = by_verdict[Verdict.CONFIRMED][marked:]
+            if marking is not None:
+                await marking
+            marking = asyncio.create_task(self._store.run(mark_sent(there, read_at=min(job.read_at for job in jobs))))
+            if by_verdict[Verdict.REFUSED] or by_verdict[Verdict.UNKNOWN]:
+                break  # the rest would overtake those that have to wait
+        if marking is not None:
+            await marking
+        tried = sum(map(len, by_verdict.values()))
+        self._mind_full(queue, tried=tried, refused=len(by_verdict[Verdict.REFUSED]))
+        await self._mind_unroutable(queue, by_verdict[Verdict.RETURNED])
+        return len(by_verdict[Verdict.CONFIRMED])
+
+    def _mind_full(self, queue: str, *, tried: int, refused: int) -> None:
+        """Try fewer messages, a moment later, while a queue is full; the rest keeps its order in the database."""
+        if refused:
+            self._most[queue] = max(FEWEST_AT_ONCE, tried // 2)
+            self._rest(queue, REFUSED_SECONDS)
+        elif queue in self._most:
+            self._most[queue] = min(MOST_AT_ONCE, self._most[queue] * 2)
+
+    async def _mind_unroutable(self, queue: str, returned: list[Fence]) -> None:
+        """Make the queue anew that messages do not reach, and try again; after a while their jobs fail."""
+        known = self._returned_since.pop(queue, {})
+        if not returned:
+            return
+        now = self._clock.monotonic()
+        since = {fence: known.get(fence, now) for fence in returned}
+        late = [fence for fence in returned if now - since[fence] >= self._settings.unroutable_timeout]
+        if late:
+            await self._refuse(queue, late)
+        self._returned_since[queue] = {fence: since[fence] for fence in returned if fence not in late}
+        if not known:
+            log.warning("queue %s: %s; trying again", queue, self._nowhere(queue))
+        try:
+            await in_thread(self._declare, self.queues)
+        except TransportError as error:
+            log.warning("queue %s: what its messages need could not be made: %s", queue, error)
+        self._rest(queue, RETURNED_SECONDS)
+
+    async def _refuse(self, queue: str, late: list[Fence]) -> None:
+        error = f"{self._nowhere(queue)} for {self._settings.unroutable_timeout:g} s"
+        refused = await self._store.run(refuse_unsent(late, error=error))
+        if refused:
+            log.error("queue %s: %d jobs failed: %s", queue, len(refused), error)
+
+    def _nowhere(self, queue: str) -> str:
+        exchange, key = self._settings.exchange_name, self._settings.routing_key(queue)
+        return f"RabbitMQ returns messages: no queue is bound to exchange {exchange} by {key}"
+
+    def _rest(self, queue: str, seconds: float) -> None:
+        self._resting[queue] = self._clock.monotonic() + seconds
+        asyncio.get_running_loop().call_later(seconds, self.wake)
 
 
 def _message(routing_key: str, job: Unsent) -> Message:

@@ -79,8 +79,8 @@ class Answers(Service):
         url: str,
         settings: RabbitmqSettings,
         clock: Clock,
+        park: Park,
         prepare: Callable[[], None] = lambda: None,
-        park: Park | None = None,
     ) -> None:
         """`park` is told of messages that are no answers, and why; they are acknowledged when it returns."""
         super().__init__(interval=LOOK_SECONDS)
@@ -95,7 +95,7 @@ class Answers(Service):
         self._tasks = {task.name: task for task in registry if task.options.remote}
         self._patience = registry.remote_queues
         self._clock = clock
-        self._park = park or _let_lie
+        self._park = park
         self._undone: list[Delivery] = []
         self._held: list[tuple[float, Delivery]] = []
         self._active_at: dict[str, float] = {}
@@ -286,7 +286,3 @@ def outcome_of_answer(answer: Answer, job: LeasedJob, task: Task[..., Any]) -> O
     if not answer.retryable:
         return Refused(error_text)
     return Failed(error_text, options.retry.delay(job.failures + 1, random=_random))
-
-
-async def _let_lie(delivery: Delivery, reason: str) -> None:
-    log.error("queue %s: a message is no answer and is passed over: %s", delivery.queue, reason)

@@ -12,12 +12,14 @@ from stagepost.store.sending import sent_jobs, unsent
 from stagepost.transport.rabbitmq.admin import apply
 from stagepost.transport.rabbitmq.publisher import Publisher
 from stagepost.transport.rabbitmq.topology import topology_of
+from stagepost.upkeep.dead_letters import DeadLetterCollector
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.reconciler import Reconciler
 from stagepost.upkeep.relay import Relay
 from stagepost.upkeep.service import Service
 from stagepost.worker.answers import Answers
 from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.parking import Parking
 from stagepost.worker.receiver import Receiver
 
 __all__ = ["Broker", "check_remote"]
@@ -59,24 +61,52 @@ class Broker:
         self.queues = settings.carried(sorted(known))
         """All that are carried, whoever runs their jobs."""
         self._store = store
-        topology = topology_of(settings, self.queues)
+
+        def declare(queues: Sequence[str]) -> None:
+            if settings.declare:
+                apply(url, topology_of(settings, queues))
 
         def prepare() -> None:
-            if settings.declare:
-                apply(url, topology)
+            declare(self.relay.queues)
 
         self.publisher = Publisher(
             url, exchange=settings.exchange_name, timeout=settings.confirm_timeout, prepare=prepare
         )
-        self.relay = Relay(store, leader, self.publisher, settings=settings, queues=self.queues, clock=app.clock)
+        self.relay = Relay(
+            store,
+            leader,
+            self.publisher,
+            settings=settings,
+            queues=self.queues,
+            clock=app.clock,
+            declare=declare,
+        )
         remote = app.registry.remote_queues
         self.reconciler = Reconciler(
-            store, leader, url=url, settings=settings, queues=self.queues, remote=remote, on_found=self.relay.wake
+            store,
+            leader,
+            url=url,
+            settings=settings,
+            queues=self.relay.queues,
+            remote=remote,
+            on_found=self.relay.wake,
         )
+        self.collector: DeadLetterCollector | None = None
+        if settings.collect_dead_letters:
+            self.collector = DeadLetterCollector(store, leader, url=url, settings=settings, prepare=prepare)
+        self.parking = Parking(store, settings=settings, on_parked=self.relay.wake)
         self.answers: Answers | None = None
         """Of programs that run remote tasks, where the app has any."""
         if remote:
-            self.answers = Answers(store, app.registry, url=url, settings=settings, clock=app.clock, prepare=prepare)
+            self.answers = Answers(
+                store,
+                app.registry,
+                url=url,
+                settings=settings,
+                clock=app.clock,
+                prepare=prepare,
+                park=self.parking.park_one,
+            )
             self.answers.on_settled = self.relay.wake
         own = [queue for queue in settings.carried(queues) if queue not in remote]
         self.receiver: Receiver | None = None
@@ -93,6 +123,7 @@ class Broker:
                 start=start,
                 clock=app.clock,
                 prepare=prepare,
+                on_bad=self.parking.park,
             )
 
     @property
@@ -103,7 +134,7 @@ class Broker:
     @property
     def upkeep(self) -> list[Service]:
         """What goes on until the last job is written."""
-        return [self.relay, self.reconciler]
+        return [self.relay, self.reconciler, *([self.collector] if self.collector else ())]
 
     @property
     def answered(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -11,15 +10,14 @@ from datetime import timedelta
 from stagepost.clock import Clock
 from stagepost.errors import StoreError
 from stagepost.model.job import LeasedJob
-from stagepost.model.outcome import CRASHES_ALLOWED, Snoozed
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.leases import claim, release_strays, settle
+from stagepost.store.leases import claim, release_strays
 from stagepost.store.queues import ALL_QUEUES, claim_limited, queue_settings
-from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.marks import Marks
+from stagepost.worker.suspects import with_one_suspect
 
 __all__ = ["Claimer"]
 
@@ -27,9 +25,6 @@ MOST_AT_ONCE = 500
 EMPTY_SECONDS = 0.02
 """The least time between passes that find nothing, however often it is woken."""
 SETTINGS_SECONDS = 1.0
-SUSPECT_CRASHES = CRASHES_ALLOWED - 1
-SUSPECT_SECONDS = (0.5, 0.1)
-"""How long at least, and how much longer per job, jobs whose next crash is their last wait while one has its turn."""
 
 
 class Claimer(Service):
@@ -116,29 +111,12 @@ class Claimer(Service):
         except StoreError:
             self.interval = self._longest
             raise
-        taken = await self._with_one_suspect(jobs)
+        taken = await with_one_suspect(jobs, self._store, self._flights)
         self._may_have_strays = False
         self.looked_at = self._clock.monotonic()
         self._marks[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
         self._take(taken, lease_ends=asked_at + self._lease.total_seconds())
         return len(jobs)
-
-    async def _with_one_suspect(self, jobs: list[LeasedJob]) -> list[LeasedJob]:
-        """Put back all but one of the jobs whose next crash is their last: not all that die together are guilty."""
-        suspects = [job for job in jobs if job.crashes >= SUSPECT_CRASHES]
-        if not suspects:
-            return jobs
-        has_one = any(flight.job.crashes >= SUSPECT_CRASHES for flight in self._flights.all())
-        others = suspects if has_one else suspects[1:]
-        if not others:
-            return jobs
-        shortest, per_job = SUSPECT_SECONDS
-        delays = [shortest + random.uniform(0, per_job * len(others)) for _ in others]  # noqa: S311 - spreads them
-        changes = [
-            Settlement.of(job, Snoozed(timedelta(seconds=delay))) for job, delay in zip(others, delays, strict=True)
-        ]
-        await self._store.run(settle(changes), patience_seconds=0)
-        return [job for job in jobs if job not in others]
 
     def _leasing(self, queue: str, slots: int, start: Mapping[int, int] | None) -> Operation[list[LeasedJob]]:
         owner, names, lease = self._owner, self._task_names, self._lease

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from stagepost.clock import Clock
@@ -19,14 +18,17 @@ from stagepost.store.sending import Taken, note_active, take_delivered
 from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.suspects import with_one_suspect
 
-__all__ = ["Receiver"]
-
-log = logging.getLogger(__name__)
+__all__ = ["BadDelivery", "Receiver"]
 
 MOST_AT_ONCE = 500
 ACTIVE_SECONDS = 1.0
 SETTINGS_SECONDS = 1.0
+
+
+BadDelivery = tuple[Delivery, str]
+"""A message that cannot be read, and why."""
 
 
 class Receiver(Service):
@@ -49,10 +51,14 @@ class Receiver(Service):
         start: Callable[[list[Flight]], None],
         clock: Clock,
         prepare: Callable[[], None],
+        on_bad: Callable[[list[BadDelivery]], Awaitable[None]],
     ) -> None:
+        """`on_bad` keeps messages that cannot be read; they are acknowledged when it returns."""
         super().__init__(interval=SETTINGS_SECONDS)
         self.needless = 0
         """Messages that named nothing to run: duplicates, stale ones, strangers."""
+        self.bad = 0
+        """Messages that could not be read."""
         self._store = store
         self._flights = flights
         self._names = {settings.routing_key(queue): queue for queue in queues}
@@ -61,6 +67,7 @@ class Receiver(Service):
         self._lease = lease
         self._start = start
         self._clock = clock
+        self._on_bad = on_bad
         self._undone: list[Delivery] = []
         self._held: dict[Fence, list[Delivery]] = {}
         self._active_at: dict[str, float] = {}
@@ -84,6 +91,8 @@ class Receiver(Service):
         self.consumer.start()
         await super().run()
         self.consumer.pause()
+        self.consumer.give_back(self._undone)
+        self._undone = []
 
     async def close(self) -> None:
         """Let go of the broker, once all that was taken is settled."""
@@ -113,41 +122,41 @@ class Receiver(Service):
         return queues
 
     async def _take(self, queue: str, deliveries: list[Delivery]) -> int:
-        named: dict[Fence, list[Delivery]] = {}
-        for delivery in deliveries:
-            with contextlib.suppress(BadMessage):
-                envelope = decode_envelope(delivery.body)
-                named.setdefault((str(envelope.task_id), envelope.attempt), []).append(delivery)
-        asked_at = self._clock.monotonic()
-        self._may_have_strays = True  # until the answer is here
-        async with self._flights.claiming:
-            taken = await self._store.run(
-                take_delivered(
-                    queue,
-                    list(named),
-                    owner=self._owner,
-                    task_names=self._task_names,
-                    lease=self._lease,
-                    is_limited=queue in self._limited,
-                ),
-                patience_seconds=0,
-            )
-            flights = [Flight(job, asked_at + self._lease.total_seconds()) for job in taken.jobs]
-            self._flights.add(flights)
-        self._may_have_strays = False
+        named, bad = _named(deliveries)
+        if bad:
+            await self._on_bad(bad)
+        jobs, taken = await self._claim(queue, named) if named else ([], Taken([]))
         self._undone = [delivery for delivery in self._undone if self._names[delivery.queue] != queue]
+        needless = len(deliveries) - len(bad) - len(taken.put_back) - len(taken.jobs)
+        flights = [flight for flight in jobs if flight.fence in named]
         for flight in flights:
             self._held[flight.fence] = named.pop(flight.fence)
         self._start(flights)
-        self._let_go(taken, [delivery for group in named.values() for delivery in group])
+        # What names nothing that can be run now: the database has all that is left to do.
+        self.consumer.ack([*(delivery for group in named.values() for delivery in group), *(item for item, _ in bad)])
+        self.needless += max(0, needless)
+        self.bad += len(bad)
         await self._note_active(queue)
         return len(flights)
 
-    def _let_go(self, taken: Taken, needless: list[Delivery]) -> None:
-        """Acknowledge what names nothing that can be run now: the database has all that is left to do."""
-        self.needless += len(needless) - len(taken.put_back)
-        if needless:
-            self.consumer.ack(needless)
+    async def _claim(self, queue: str, named: dict[Fence, list[Delivery]]) -> tuple[list[Flight], Taken]:
+        asked_at = self._clock.monotonic()
+        operation = take_delivered(
+            queue,
+            list(named),
+            owner=self._owner,
+            task_names=self._task_names,
+            lease=self._lease,
+            is_limited=queue in self._limited,
+        )
+        async with self._flights.claiming:
+            self._may_have_strays = True  # until the answer is here
+            taken = await self._store.run(operation, patience_seconds=0)
+            jobs = await with_one_suspect(taken.jobs, self._store, self._flights)
+            flights = [Flight(job, asked_at + self._lease.total_seconds()) for job in jobs]
+            self._flights.add(flights)
+            self._may_have_strays = False
+        return flights, taken
 
     def _settled(self, flights: list[Flight]) -> None:
         done = [delivery for flight in flights for delivery in self._held.pop(flight.fence, ())]
@@ -176,3 +185,17 @@ class Receiver(Service):
         limited = {settings.name for settings in rows.values() if settings.is_limited or settings.paused_at is not None}
         self._limited = frozenset(queues if ALL_QUEUES in limited else limited)
         self._settings_read_at = self._clock.monotonic()
+
+
+def _named(deliveries: list[Delivery]) -> tuple[dict[Fence, list[Delivery]], list[BadDelivery]]:
+    """Read messages; returns them by the attempts that they name, and those that cannot be read."""
+    named: dict[Fence, list[Delivery]] = {}
+    bad: list[BadDelivery] = []
+    for delivery in deliveries:
+        try:
+            envelope = decode_envelope(delivery.body)
+        except BadMessage as error:
+            bad.append((delivery, str(error)))
+        else:
+            named.setdefault((envelope.task_id.lower(), envelope.attempt), []).append(delivery)
+    return named, bad

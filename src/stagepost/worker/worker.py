@@ -26,6 +26,7 @@ from stagepost.upkeep.counter import Counter
 from stagepost.upkeep.leader import TERM, Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
+from stagepost.upkeep.reconciler import Uncarried
 from stagepost.upkeep.recounter import Recounter
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.upkeep.scheduler import Scheduler, declare
@@ -123,6 +124,8 @@ class Worker:
         self.finisher.on_unlimited = self.promoter.wake
         self.concluder = Concluder(self.store, clock=clock, on_done=self._wake_claimer)
         self.finisher.on_ended = self.concluder.note
+        if self.broker is not None and self.broker.collector is not None:
+            self.broker.collector.on_ended = self.concluder.note
         if self.broker is not None and self.broker.answers is not None:
             self.broker.answers.on_ended = self.concluder.note
             self.broker.answers.on_unlimited = self.promoter.wake
@@ -150,7 +153,7 @@ class Worker:
             ),
             BatchRecounter(self.store, self.leader),
             self.reporter,
-            *(self.broker.upkeep if self.broker else ()),
+            *(self.broker.upkeep if self.broker else [Uncarried(self.store, self.leader, on_found=self._wake_claimer)]),
         ]
         self.leader.on_elected = self._wake_upkeep
 
@@ -217,11 +220,12 @@ class Worker:
         """Stop claiming, drain with leases kept, give back what is left, write it all, stop the rest."""
         log.info("stopping: %d jobs are running", self.executor.running)
         self.claimer.stop()
+        claiming = {tasks[self.claimer]}
         for taking in self.broker.taking if self.broker else ():
             taking.stop()
-        with contextlib.suppress(TimeoutError):
-            # A claim under way may still bring jobs; they are given back with the rest.
-            await asyncio.wait_for(asyncio.shield(tasks[self.claimer]), STUBBORN_SECONDS)
+            claiming.add(tasks[taking])
+        # A claim under way may still bring jobs; they are given back with the rest.
+        await asyncio.wait(claiming, timeout=STUBBORN_SECONDS)
         self.executor.give_back_ready()
         if not await self._drain():
             self.executor.release_running("the worker is shutting down")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["driver", "parameters_of"]
 
 CONNECT_SECONDS = 10.0
-HEARTBEAT_SECONDS = 30
-"""A peer that is silent for two of these is gone."""
+HEARTBEAT_SECONDS = 10
+"""A peer that is silent for about two of these is gone."""
 PORTS = {"amqp": 5672, "amqps": 5671}
 KNOWN = ("cafile", "certfile", "keyfile", "heartbeat")
 
 
+@cache
 def driver() -> Any:
     """Import the driver, which is an extra."""
     try:

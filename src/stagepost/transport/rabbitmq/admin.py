@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,7 +13,10 @@ from stagepost.errors import BrokerUnavailable, TopologyConflict, TransportError
 from stagepost.transport.rabbitmq.address import driver, parameters_of
 from stagepost.transport.rabbitmq.topology import QueuePlan, Topology
 
-__all__ = ["Depth", "apply", "depths", "unavailable"]
+__all__ = ["Comparison", "Depth", "apply", "compare", "depths", "unavailable"]
+
+
+NOT_FOUND = 404
 
 
 class Depth(msgspec.Struct, frozen=True):
@@ -37,23 +40,36 @@ def apply(url: str, topology: Topology) -> None:
 
 
 def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
-    """Ask how many messages wait in queues; None for one that is not there, or may not be looked at."""
+    """Ask how many messages wait in queues: none in one that is not there; None where the broker does not tell."""
     found: dict[str, Depth | None] = {}
     left = list(plans)
     while left:
-        with _channel(url) as channel, contextlib.suppress(driver().exceptions.ChannelClosedByBroker):
+        with _channel(url) as channel:
             while left:
-                plan = left.pop(0)
-                found[plan.name] = None
-                answer = channel.queue_declare(plan.name, passive=True).method  # closes the channel if it is missing
-                found[plan.name] = Depth(answer.message_count, answer.consumer_count)
+                name = left.pop(0).name
+                try:
+                    answer = channel.queue_declare(name, passive=True).method
+                except driver().exceptions.ChannelClosedByBroker as error:
+                    found[name] = Depth(0, 0) if error.reply_code == NOT_FOUND else None
+                    break  # the channel went with it
+                found[name] = Depth(answer.message_count, answer.consumer_count)
     return found
 
 
 def unavailable(url: str, error: BaseException) -> BrokerUnavailable:
     """Say that, and why, the broker cannot be used."""
-    reason = getattr(error, "reply_text", None) or str(error) or type(error).__name__
-    return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {reason}")
+    return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    """Find the words in an error that may hold others, and may have none of its own."""
+    if text := getattr(error, "reply_text", None):
+        return str(text)
+    held = (*getattr(error, "exceptions", ()), *error.args, getattr(error, "exception", None))
+    inner = next((one for one in reversed(held) if isinstance(one, BaseException)), None)
+    if inner is not None:
+        return _reason(inner)
+    return str(error) or type(error).__name__
 
 
 @contextlib.contextmanager
@@ -61,7 +77,7 @@ def _channel(url: str) -> Iterator[Any]:
     """Open a connection and a channel for the body."""
     pika = driver()
     try:
-        connection = pika.BlockingConnection(parameters_of(url))
+        connection = pika.BlockingConnection(parameters_of(url))  # heartbeats end it if nobody answers any more
     except (pika.exceptions.AMQPError, OSError) as error:
         raise unavailable(url, error) from error
     try:
@@ -90,3 +106,65 @@ def _refused(error: Any, url: str) -> TransportError:
             )
         case _:
             return TransportError(f"RabbitMQ at {masked(url)}: {text}")
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What the broker has of one thing that it needs."""
+
+    what: Literal["exchange", "queue"]
+    name: str
+    status: Literal["ok", "missing", "conflict", "refused", "unknown"]
+    message: str
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it can be worked with; how it is made may not be known."""
+        return self.status in {"ok", "unknown"}
+
+
+def compare(url: str, topology: Topology, *, may_declare: bool = True) -> list[Comparison]:
+    """Compare what is there with the plan; makes nothing. With `may_declare` workers will try to make it themselves."""
+    exchange = _compare(
+        url,
+        "exchange",
+        topology.exchange,
+        lambda channel, is_passive: channel.exchange_declare(
+            topology.exchange, exchange_type="topic", durable=True, passive=is_passive
+        ),
+        may_declare=may_declare,
+    )
+    return [exchange, *(_compare_queue(url, plan, may_declare=may_declare) for plan in topology.queues)]
+
+
+def _compare_queue(url: str, plan: QueuePlan, *, may_declare: bool) -> Comparison:
+    def declare(channel: Any, is_passive: bool) -> None:
+        channel.queue_declare(plan.name, durable=True, arguments=dict(plan.arguments), passive=is_passive)
+
+    return _compare(url, "queue", plan.name, declare, may_declare=may_declare)
+
+
+def _compare(
+    url: str,
+    what: Literal["exchange", "queue"],
+    name: str,
+    declare: Callable[[Any, bool], None],
+    *,
+    may_declare: bool,
+) -> Comparison:
+    """Look whether something is there first: only then does declaring it compare instead of making it."""
+    for is_passive in (True, False):
+        try:
+            with _channel(url) as channel:
+                declare(channel, is_passive)
+        except driver().exceptions.ChannelClosedByBroker as error:
+            match error.reply_code:
+                case 404:
+                    return Comparison(what, name, "missing", "It is not there. Run `stagepost rabbitmq apply`.")
+                case 406:
+                    return Comparison(what, name, "conflict", str(_refused(error, url)))
+                case 403 if not is_passive and not may_declare:
+                    seen = "It is there. This user may not declare it, so how it was made cannot be compared."
+                    return Comparison(what, name, "unknown", seen)
+                case _:
+                    return Comparison(what, name, "refused", str(_refused(error, url)))
+    return Comparison(what, name, "ok", "It is there, as planned.")

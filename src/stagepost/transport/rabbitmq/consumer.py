@@ -24,10 +24,27 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """Which channel it came through: tags of an earlier one mean nothing."""
     tag: int
     body: bytes
-    headers: Mapping[str, Any]
     redelivered: bool
     routing_key: str
-    message_id: str | None
+    properties: Any
+    """As the driver has them; reading one takes longer than all the rest, so nobody does without need."""
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """What its sender told beside the body."""
+        return self.properties.headers or {}
+
+    @property
+    def message_id(self) -> str | None:
+        """Its sender's name for it."""
+        found: str | None = self.properties.message_id
+        return found
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What it belongs to."""
+        found: str | None = self.properties.correlation_id
+        return found
 
 
 @dataclass
@@ -46,6 +63,7 @@ class Line:
 
         The one that stands for all up to it must itself be new: the broker does not know old ones any more.
         """
+        tags = {tag for tag in tags if tag >= self.next_tag} - self.ahead
         self.ahead |= tags
         while self.next_tag in self.ahead:
             self.ahead.remove(self.next_tag)
@@ -77,6 +95,7 @@ class Consumer(Link):
         self._lines: dict[int, Line] = {}
         self._lines_made = 0
         self._consuming = 0
+        self._is_paused = False
 
     def take(self, most: int) -> list[Delivery]:
         """Take what has arrived."""
@@ -106,7 +125,8 @@ class Consumer(Link):
         self._later(lambda: self._send_back(returned))
 
     def pause(self) -> None:
-        """Ask for no more messages; those that are here can still be acknowledged."""
+        """Ask for no more messages; what was taken can still be acknowledged, what was not goes back at once."""
+        self._is_paused = True
         self._later(self._cancel)
 
     def _opened(self, connection: Any) -> None:
@@ -120,6 +140,8 @@ class Consumer(Link):
             line = self._lines[self._lines_made] = Line(self._lines_made, channel)
             channel.add_on_close_callback(self._channel_closed)
             channel.add_on_cancel_callback(lambda _: self._break_off(f"queue {queue} was deleted"))
+            if self._is_paused:
+                return
             channel.basic_qos(prefetch_count=prefetch)
             channel.basic_consume(queue, self._receiver(queue, line), callback=self._consumes)
 
@@ -138,10 +160,9 @@ class Consumer(Link):
                     line.number,
                     method.delivery_tag,
                     body,
-                    properties.headers or {},
                     method.redelivered,
                     method.routing_key,
-                    properties.message_id,
+                    properties,
                 )
             )
             self._on_deliveries()
@@ -154,8 +175,20 @@ class Consumer(Link):
 
     def _cancel(self) -> None:
         for line in self._lines.values():
-            for tag in line.channel.consumer_tags:
-                line.channel.basic_cancel(tag)
+            if line.channel.is_open:
+                for tag in line.channel.consumer_tags:
+                    line.channel.basic_cancel(tag, callback=lambda _: self._empty())
+        self._empty()
+
+    def _empty(self) -> None:
+        self._send_back(self.take(len(self._inbox)))
+
+    def _send_back(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            line = self._lines.get(delivery.line)
+            if line is not None and line.channel.is_open:
+                line.acknowledge({delivery.tag})  # the broker does not know it any more
+                line.channel.basic_nack(delivery.tag, requeue=True)
 
     def _lost(self) -> None:
         self._lines = {}
@@ -166,13 +199,6 @@ class Consumer(Link):
         with self._ack_lock:
             self._acks_are_asked = False
         self._acks.clear()
-
-    def _send_back(self, deliveries: list[Delivery]) -> None:
-        for delivery in deliveries:
-            line = self._lines.get(delivery.line)
-            if line is not None and line.channel.is_open:
-                line.acknowledge({delivery.tag})
-                line.channel.basic_nack(delivery.tag, requeue=True)
 
     def _send_acks(self) -> None:
         with self._ack_lock:

@@ -11,8 +11,9 @@ from typing import Any
 
 from stagepost.config.urls import masked
 from stagepost.errors import TransportError
-from stagepost.transport.rabbitmq.address import driver, parameters_of
+from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.admin import unavailable
+from stagepost.transport.rabbitmq.wire import connection_type, read_more
 
 __all__ = ["Link"]
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 STOP_SECONDS = 5.0
+CLOSE_SECONDS = 2.0
+"""How long the broker may take to say goodbye; a connection that is half-open never does."""
 
 
 class Link(ABC):
@@ -33,6 +36,8 @@ class Link(ABC):
         self._stopping = threading.Event()
         self._connection: Any = None
         self._failures = 0
+        self._told: str | None = None
+        self._why: str | None = None
         self.trouble: str | None = "not connected yet"
         """Why nothing goes through at the moment; None while it does."""
 
@@ -68,9 +73,9 @@ class Link(ABC):
 
     def _works(self) -> None:
         """Note that the link does what it is for."""
-        if self._failures:
+        if self._told is not None:
             log.info("%s: RabbitMQ at %s is back", self._thread.name, masked(self._url))
-        self.trouble, self._failures = None, 0
+        self.trouble, self._failures, self._told = None, 0, None
 
     def _run(self) -> None:
         pause = 0.0
@@ -78,22 +83,28 @@ class Link(ABC):
             try:
                 self._prepare()
                 self._live()
-                reason = self.trouble or "the connection was closed"
+                reason = self._why or "the connection was closed"
             except TransportError as error:
                 reason = str(error)
             except Exception as error:  # noqa: BLE001 - whatever it is, the database has the jobs and we try again
                 reason = str(unavailable(self._url, error))
             self._failures += 1
             self.trouble = reason
-            if self._failures == 1 and not self._stopping.is_set():
-                log.warning("%s: %s. Connecting again; jobs wait in the database meanwhile.", self._thread.name, reason)
+            self._tell(reason)
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
+
+    def _tell(self, reason: str) -> None:
+        """Log what is wrong, once until it changes or is over."""
+        if reason != self._told and not self._stopping.is_set():
+            self._told = reason
+            log.warning("%s: %s. Connecting again; jobs wait in the database meanwhile.", self._thread.name, reason)
 
     def _live(self) -> None:
         """Live with one connection until it ends."""
-        connection = driver().SelectConnection(
+        self._why = None
+        connection = connection_type()(
             parameters_of(self._url),
-            on_open_callback=self._opened,
+            on_open_callback=self._begin,
             on_open_error_callback=self._ended,
             on_close_callback=self._ended,
         )
@@ -104,20 +115,40 @@ class Link(ABC):
         finally:
             self._connection = None
             self._lost()
-            with contextlib.suppress(Exception):
-                connection.ioloop.close()
+            _drop(connection)
+
+    def _begin(self, connection: Any) -> None:
+        read_more(connection)
+        self._opened(connection)
 
     def _ended(self, connection: Any, error: object) -> None:
-        self.trouble = str(unavailable(self._url, error if isinstance(error, BaseException) else Exception(error)))
+        if self._why is None:
+            cause = error if isinstance(error, BaseException) else Exception(error)
+            self._why = str(unavailable(self._url, cause))
+        self.trouble = self._why
         connection.ioloop.stop()
 
     def _close(self) -> None:
         connection = self._connection
-        if connection is not None and not (connection.is_closing or connection.is_closed):
+        if connection is None:
+            return
+        connection.ioloop.call_later(CLOSE_SECONDS, connection.ioloop.stop)
+        if not (connection.is_closing or connection.is_closed):
             connection.close()
 
     def _break_off(self, reason: str) -> None:
         """Close the connection because it is of no use any more; another one is tried."""
-        self.trouble = reason
-        log.warning("%s: %s", self._thread.name, reason)
-        self._close()
+        if self._why is None:
+            self._why = self.trouble = reason
+            self._close()
+
+
+def _drop(connection: Any) -> None:
+    """Close the socket, if it is not, and the loop; the driver has no public way to end without the broker's word."""
+    with contextlib.suppress(Exception):
+        if connection._transport is not None:  # noqa: SLF001
+            connection._transport.abort()  # noqa: SLF001
+            connection.ioloop.call_later(0, connection.ioloop.stop)
+            connection.ioloop.start()  # the transport closes in the loop's next round
+    with contextlib.suppress(Exception):
+        connection.ioloop.close()

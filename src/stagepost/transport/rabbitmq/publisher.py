@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any
 
 from stagepost.model.envelope import Message
@@ -25,7 +27,7 @@ class Verdict(StrEnum):
     CONFIRMED = "confirmed"
     """The broker has it, on disk."""
     RETURNED = "returned"
-    """No queue is bound for it."""
+    """No queue is bound for it, or it cannot be written as a message at all."""
     REFUSED = "refused"
     """The broker would not take it: its queue is full."""
     UNKNOWN = "unknown"
@@ -41,6 +43,7 @@ class Batch:
         self.places = {message.message_id: place for place, message in enumerate(messages)}
         self.left = len(messages)
         self.future: Future[list[Verdict]] = Future()
+        self.deadline: Any = None
 
     def decide(self, place: int, verdict: Verdict) -> None:
         """Note a verdict; a message that was returned is confirmed afterwards, which changes nothing."""
@@ -56,7 +59,7 @@ class Batch:
 
     def finish(self) -> None:
         """Give what is known to whoever waits."""
-        if not self.future.done():
+        with contextlib.suppress(InvalidStateError):  # it has been told, or does not wait any more
             self.future.set_result([verdict or Verdict.UNKNOWN for verdict in self.verdicts])
 
 
@@ -71,6 +74,8 @@ class Publisher(Link):
         self._tag = 0
         self._pending: dict[int, tuple[Batch, int]] = {}
         self._batch: Batch | None = None
+        self._asked: set[Batch] = set()
+        """All that somebody waits for, sent or not: each gets its answer when the connection is lost."""
         self.is_blocked = False
         """The broker takes no messages at the moment: it is short of memory or disk."""
 
@@ -80,6 +85,8 @@ class Publisher(Link):
         One batch at a time. What was not confirmed may have arrived all the same.
         """
         batch = Batch(messages)
+        self._asked.add(batch)  # before the loop is asked, which may be ending
+        batch.future.add_done_callback(lambda _: self._asked.discard(batch))
         if not messages or not self._later(lambda: self._send(batch)):
             batch.finish()
         return batch.future
@@ -104,44 +111,56 @@ class Publisher(Link):
             self._break_off(f"the channel was closed: {reason}")
 
     def _lost(self) -> None:
-        self._channel, self.is_blocked = None, False
-        batch, self._batch = self._batch, None
+        self._channel, self.is_blocked, self._batch = None, False, None
         self._pending.clear()
-        if batch is not None:
+        for batch in list(self._asked):
             batch.finish()
 
     def _send(self, batch: Batch) -> None:
-        if self._channel is None or self.is_blocked:
+        if self._channel is None or self.is_blocked or self._why is not None:
             batch.finish()
             return
         self._batch = batch
-        properties = driver().BasicProperties
-        for place, message in enumerate(batch.messages):
-            self._tag += 1
-            self._pending[self._tag] = batch, place
-            self._channel.basic_publish(
-                self._exchange,
-                message.routing_key,
-                message.body,
-                properties(
-                    content_type="application/json",
-                    delivery_mode=PERSISTENT,
-                    message_id=message.message_id,
-                    correlation_id=message.correlation_id,
-                    headers=dict(message.headers),
-                ),
-                mandatory=True,
-            )
-        self._connection.ioloop.call_later(self._timeout, lambda: self._give_up(batch))
+        impossible = _impossible()
+        with self._connection.joined():
+            for place, message in enumerate(batch.messages):
+                self._tag += 1
+                self._pending[self._tag] = batch, place
+                try:
+                    self._put(message)
+                except impossible:
+                    del self._pending[self._tag]
+                    self._tag -= 1
+                    batch.settle(place, Verdict.RETURNED)
+        batch.deadline = self._connection.ioloop.call_later(self._timeout, lambda: self._give_up(batch))
+
+    def _put(self, message: Message) -> None:
+        self._channel.basic_publish(
+            self._exchange,
+            message.routing_key,
+            message.body,
+            driver().BasicProperties(
+                content_type="application/json",
+                delivery_mode=PERSISTENT,
+                message_id=message.message_id,
+                correlation_id=message.correlation_id,
+                headers=dict(message.headers),
+            ),
+            mandatory=True,
+        )
 
     def _confirmed(self, frame: Any) -> None:
         method = frame.method
         verdict = Verdict.CONFIRMED if type(method).__name__ == "Ack" else Verdict.REFUSED
         tag = method.delivery_tag
-        tags = [known for known in self._pending if known <= tag] if method.multiple else [tag]
+        tags = list(takewhile(lambda known: known <= tag, self._pending)) if method.multiple else [tag]
         for known in tags:
             if (found := self._pending.pop(known, None)) is not None:
-                found[0].settle(found[1], verdict)
+                batch, place = found
+                batch.settle(place, verdict)
+                if not batch.left and batch.deadline is not None:
+                    self._connection.ioloop.remove_timeout(batch.deadline)  # it would keep the messages until then
+                    batch.deadline = None
 
     def _returned(self, _channel: Any, _method: Any, properties: Any, _body: bytes) -> None:
         batch = self._batch
@@ -149,8 +168,11 @@ class Publisher(Link):
             batch.decide(place, Verdict.RETURNED)  # its confirm follows
 
     def _give_up(self, batch: Batch) -> None:
-        if not batch.future.done():
-            batch.finish()
+        batch.deadline = None
+        if batch.future.done():
+            return
+        batch.finish()
+        if not self.is_blocked:  # a broker that takes nothing at the moment will go on with this connection
             self._break_off(f"{batch.left} of {len(batch.messages)} messages were not confirmed in {self._timeout:g} s")
 
     def _blocked(self, _connection: Any, frame: Any) -> None:
@@ -161,3 +183,9 @@ class Publisher(Link):
     def _unblocked(self, _connection: Any, _frame: Any) -> None:
         self.is_blocked, self.trouble = False, None
         log.info("the broker takes messages again")
+
+
+def _impossible() -> tuple[type[Exception], ...]:
+    """What the driver raises for a message that it cannot write, such as one whose routing key is too long."""
+    errors = driver().exceptions
+    return errors.ShortStringTooLong, errors.UnsupportedAMQPFieldException, UnicodeError

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.errors import ConfigurationError
 
 __all__ = ["QueuePlan", "Topology", "topology_of"]
+
+LONGEST_NAME = 255
 
 
 class QueuePlan(msgspec.Struct, frozen=True):
@@ -44,6 +47,7 @@ def topology_of(settings: RabbitmqSettings, queues: Iterable[str]) -> Topology:
         plans.append(QueuePlan(settings.routing_key(queue), {**_parking(settings), **limits}, queue))
     plans.append(QueuePlan(settings.answers, _parking(settings)))
     plans.append(QueuePlan(settings.dead_letters, {"x-queue-type": settings.queue_type}))
+    _check_names(plans)
     return Topology(settings.exchange_name, tuple(plans))
 
 
@@ -57,3 +61,20 @@ def _parking(settings: RabbitmqSettings) -> dict[str, str | int]:
     if settings.queue_type == "quorum":
         arguments["x-dead-letter-strategy"] = "at-least-once"
     return arguments
+
+
+def _check_names(plans: Iterable[QueuePlan]) -> None:
+    taken: dict[str, str] = {}
+    for plan in plans:
+        what = f"queue {plan.carries}" if plan.carries else "Stagepost itself"
+        if plan.name in taken:
+            raise ConfigurationError(
+                f"rabbitmq: {taken[plan.name]} and {what} would both use {plan.name} at the broker. "
+                f"Give one another name, as `name` in [rabbitmq.queue.…]."
+            )
+        if len(plan.name) > LONGEST_NAME:
+            raise ConfigurationError(
+                f"rabbitmq: {what} would be {plan.name[:50]}… at the broker, {len(plan.name)} characters of "
+                f"{LONGEST_NAME} possible. Give it a shorter one, as `name` in [rabbitmq.queue.…], or a shorter prefix."
+            )
+        taken[plan.name] = what

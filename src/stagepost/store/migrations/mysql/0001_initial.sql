@@ -41,7 +41,7 @@ create index stagepost_job_limit on stagepost_job (limit_key, state, priority de
 
 create unique index stagepost_job_unique_key on stagepost_job (unique_key);
 
--- Ended jobs.
+-- Ended jobs. `announced_at`: when the broker took a notice that it failed for good.
 create table stagepost_job_history (
     id char(36) character set ascii collate ascii_bin primary key,
     queue_name varchar(191) not null,
@@ -67,7 +67,8 @@ create table stagepost_job_history (
     reason varchar(191),
     created_at bigint not null,
     started_at bigint,
-    finished_at bigint not null
+    finished_at bigint not null,
+    announced_at bigint
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
 create index stagepost_job_history_ended on stagepost_job_history (state, finished_at);
@@ -266,12 +267,15 @@ create table stagepost_audit (
 
 create index stagepost_audit_subject on stagepost_audit (subject, acted_at);
 
--- Messages for the broker that are no jobs of ours to run: published in order and then deleted.
+-- Messages for the broker that are no jobs of ours to run: published in order and then deleted. `encoding` says whether
+-- `body` is text or, where that cannot hold it, base64.
 create table stagepost_outbox (
     id bigint auto_increment primary key,
-    routing_key varchar(191) not null,
-    message_id varchar(191) not null,
+    routing_key varchar(255) not null,
+    message_id varchar(255) not null,
+    correlation_id varchar(255),
     headers longtext not null,
+    encoding varchar(8) not null,
     body longtext not null,
     created_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
@@ -284,13 +288,20 @@ create table stagepost_channel (
     looked_at bigint
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
--- Messages that nobody can work with, taken from the broker's queue of dead letters.
+-- Messages that nobody can work with, taken from the broker's queue of dead letters; `reason` is `error` without its
+-- particulars, so that alike ones group.
 create table stagepost_dead_message (
     id char(36) character set ascii collate ascii_bin primary key,
-    queue_name varchar(191) not null,
-    routing_key varchar(191) not null,
-    reason longtext not null,
+    queue_name varchar(255) not null,
+    routing_key varchar(255) not null,
+    message_id varchar(255) not null,
+    correlation_id varchar(255),
+    reason varchar(191) not null,
+    error longtext not null,
     headers longtext not null,
+    encoding varchar(8) not null,
     body longtext not null,
     received_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+create index stagepost_dead_message_received on stagepost_dead_message (received_at, id);

@@ -53,7 +53,7 @@ where limit_key is not null;
 create unique index stagepost_job_unique_key on stagepost_job (unique_key)
 where unique_key is not null;
 
--- Ended jobs.
+-- Ended jobs. `announced_at`: when the broker took a notice that it failed for good.
 create table stagepost_job_history (
     id uuid primary key,
     queue_name varchar(191) not null,
@@ -79,7 +79,8 @@ create table stagepost_job_history (
     reason varchar(191),
     created_at bigint not null,
     started_at bigint,
-    finished_at bigint not null
+    finished_at bigint not null,
+    announced_at bigint
 );
 
 create index stagepost_job_history_ended on stagepost_job_history (state, finished_at);
@@ -286,12 +287,15 @@ create table stagepost_audit (
 
 create index stagepost_audit_subject on stagepost_audit (subject, acted_at);
 
--- Messages for the broker that are no jobs of ours to run: published in order and then deleted.
+-- Messages for the broker that are no jobs of ours to run: published in order and then deleted. `encoding` says whether
+-- `body` is text or, where that cannot hold it, base64.
 create table stagepost_outbox (
     id bigint generated always as identity primary key,
-    routing_key varchar(191) not null,
-    message_id varchar(191) not null,
+    routing_key varchar(255) not null,
+    message_id varchar(255) not null,
+    correlation_id varchar(255),
     headers text not null,
+    encoding varchar(8) not null,
     body text not null,
     created_at bigint not null
 );
@@ -304,13 +308,20 @@ create table stagepost_channel (
     looked_at bigint
 );
 
--- Messages that nobody can work with, taken from the broker's queue of dead letters.
+-- Messages that nobody can work with, taken from the broker's queue of dead letters; `reason` is `error` without its
+-- particulars, so that alike ones group.
 create table stagepost_dead_message (
     id uuid primary key,
-    queue_name varchar(191) not null,
-    routing_key varchar(191) not null,
-    reason text not null,
+    queue_name varchar(255) not null,
+    routing_key varchar(255) not null,
+    message_id varchar(255) not null,
+    correlation_id varchar(255),
+    reason varchar(191) not null,
+    error text not null,
     headers text not null,
+    encoding varchar(8) not null,
     body text not null,
     received_at bigint not null
 );
+
+create index stagepost_dead_message_received on stagepost_dead_message (received_at, id);

@@ -47,7 +47,7 @@ where limit_key is not null;
 create unique index stagepost_job_unique_key on stagepost_job (unique_key)
 where unique_key is not null;
 
--- Ended jobs.
+-- Ended jobs. `announced_at`: when the broker took a notice that it failed for good.
 create table stagepost_job_history (
     id text primary key,
     queue_name text not null,
@@ -73,7 +73,8 @@ create table stagepost_job_history (
     reason text,
     created_at integer not null,
     started_at integer,
-    finished_at integer not null
+    finished_at integer not null,
+    announced_at integer
 );
 
 create index stagepost_job_history_ended on stagepost_job_history (state, finished_at);
@@ -276,12 +277,15 @@ create table stagepost_audit (
 
 create index stagepost_audit_subject on stagepost_audit (subject, acted_at);
 
--- Messages for the broker that are no jobs of ours to run: published in order and then deleted.
+-- Messages for the broker that are no jobs of ours to run: published in order and then deleted. `encoding` says whether
+-- `body` is text or, where that cannot hold it, base64.
 create table stagepost_outbox (
     id integer primary key autoincrement,
     routing_key text not null,
     message_id text not null,
+    correlation_id text,
     headers text not null,
+    encoding text not null,
     body text not null,
     created_at integer not null
 );
@@ -294,13 +298,20 @@ create table stagepost_channel (
     looked_at integer
 );
 
--- Messages that nobody can work with, taken from the broker's queue of dead letters.
+-- Messages that nobody can work with, taken from the broker's queue of dead letters; `reason` is `error` without its
+-- particulars, so that alike ones group.
 create table stagepost_dead_message (
     id text primary key,
     queue_name text not null,
     routing_key text not null,
+    message_id text not null,
+    correlation_id text,
     reason text not null,
+    error text not null,
     headers text not null,
+    encoding text not null,
     body text not null,
     received_at integer not null
 );
+
+create index stagepost_dead_message_received on stagepost_dead_message (received_at, id);

@@ -2,6 +2,7 @@
 select id
 from stagepost_batch as batch
 where state = 'sealed'
+  and state <> 'done'  -- said again: only so SQLite sees that its partial index will do
   and id > :after
   and not exists (
     select 1

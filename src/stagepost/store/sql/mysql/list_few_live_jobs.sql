@@ -7,6 +7,8 @@ select
 from stagepost_job force index (stagepost_job_claim)
 where id < :before
   and state = :state
+  [[and sent_at is null and :queued = 1]]
+  [[and sent_at > 0 and :sent = 1]]
   [[and queue_name = :queue_name]]
   [[and task_name = :task_name]]
 order by id desc

@@ -5,6 +5,7 @@ from json_table(:sent, '$[*]' columns (
 )) as message
 straight_join stagepost_job as job force index (primary) on job.id = message.id
 where job.state = 'queued' and job.attempts = message.attempt - 1
+  and job.updated_at <= :read_at
 for update
 ;
 update json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as sent

@@ -2,7 +2,7 @@
 select job.id, job.queue_name, job.batch_id, case when :delay_us > 0 then 'scheduled' else job.state end
 from json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as picked
 straight_join stagepost_job as job force index (primary) on job.id = picked.id
-where job.state = 'queued'
+where job.state = 'queued' and coalesce(job.sent_at, 0) <= :sent_before
 for update
 ;
 update json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held

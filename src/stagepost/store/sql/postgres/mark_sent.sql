@@ -4,6 +4,7 @@ with sent as (
     from json_to_recordset(:sent::text::json) as message (id uuid, attempt integer)
     join stagepost_job as job on job.id = message.id
     where job.state = 'queued' and job.attempts = message.attempt - 1
+      and job.updated_at <= :read_at
     order by job.id
     for update of job
 )

@@ -1,9 +1,17 @@
--- Differs: ids come through json_array_elements_text.
-update stagepost_job
-set state = case when :delay_us::bigint > 0 then 'scheduled' else state end,
-    available_at = case when :delay_us::bigint > 0 then :now + :delay_us else available_at end,
+-- Differs: ids come through json_array_elements_text. Locked in the order of their ids, as those who claim them do.
+with picked as (
+    select job.id
+    from json_array_elements_text(:ids::text::json) as wanted (id)
+    join stagepost_job as job on job.id = wanted.id::uuid
+    where job.state = 'queued' and coalesce(job.sent_at, 0) <= :sent_before
+    order by job.id
+    for update of job
+)
+update stagepost_job as job
+set state = case when :delay_us::bigint > 0 then 'scheduled' else job.state end,
+    available_at = case when :delay_us::bigint > 0 then :now + :delay_us else job.available_at end,
     sent_at = null,
     updated_at = :now
-where id in (select json_array_elements_text(:ids::text::json)::uuid)
-  and state = 'queued'
-returning id, queue_name, batch_id, state
+from picked
+where job.id = picked.id
+returning job.id, job.queue_name, job.batch_id, job.state

@@ -7,7 +7,8 @@ select
     null, null, null
 from stagepost_job
 where +id < :before
-  [[and state = 'queued' and :queued = 1]]
+  [[and state = 'queued' and sent_at is null and :queued = 1]]
+  [[and sent_at > 0 and :sent = 1]]
   [[and state = 'running' and :running = 1]]
   [[and state in ('retrying', 'scheduled') and state = :due]]
   [[and state = 'blocked' and limit_key is not null and :blocked = 1]]

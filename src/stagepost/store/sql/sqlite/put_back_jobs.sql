@@ -5,5 +5,5 @@ set state = case when :delay_us > 0 then 'scheduled' else state end,
     sent_at = null,
     updated_at = :now
 where id in (select value from json_each(:ids))
-  and state = 'queued'
+  and state = 'queued' and coalesce(sent_at, 0) <= :sent_before
 returning id, queue_name, batch_id, state

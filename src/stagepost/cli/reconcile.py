@@ -1,0 +1,105 @@
+"""`stagepost reconcile`: looks for lost messages by hand, and says why they are lost or not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from stagepost.cli.invocation import Invocation
+from stagepost.cli.options import Command
+from stagepost.cli.rabbitmq import broker_url
+from stagepost.cli.render import Section, duration_text
+from stagepost.client.broker_view import carried_queues, look_at_broker
+from stagepost.clock import SystemClock
+from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.errors import BrokerUnavailable
+from stagepost.model.identity import new_id
+from stagepost.store.async_store import AsyncStore
+from stagepost.upkeep.leader import TERM, Leader
+from stagepost.upkeep.reconciler import Finding, Look, Reconciler
+
+__all__ = ["reconcile"]
+
+
+@click.command(cls=Command, short_help="Look for messages that got lost.")
+@click.option("--dry-run", "only_looks", is_flag=True, help="Only say what would be sent again.")
+@click.pass_obj
+def reconcile(invocation: Invocation, *, only_looks: bool) -> None:
+    """Look for jobs whose message got lost, let them be sent again, and say why or why not.
+
+    A worker does the same all the time. A message is lost if its queue is empty and nobody has taken anything from it
+    for a while, so the first look at a queue may find nothing for sure: look again.
+    """
+    url, settings = broker_url(invocation), invocation.settings
+    known = invocation.app.registry.queues if invocation.has_app else ()
+    view = look_at_broker(invocation.store, settings, known=known)
+    if view is not None and view.trouble is not None:
+        raise BrokerUnavailable(f"{view.trouble}. While it is away nothing can be known of its messages.")
+    queues = carried_queues(settings, store=invocation.store, known=known)
+    looks, findings = asyncio.run(_look(invocation, url, queues, only_looks=only_looks))
+    lost = {finding.queue: finding for finding in findings}
+    rows = [_row(queue, look, lost.pop(queue, None), settings.rabbitmq) for queue, look in sorted(looks.items())]
+    rows += [
+        {"queue": queue, "ready": None, "lost": found.lost, "why": found.why} for queue, found in sorted(lost.items())
+    ]
+    title = "lost" if only_looks else "sent again"
+    section = Section(
+        columns=("queue", "waiting at the broker", title, "why"),
+        rows=[tuple(row.values()) for row in rows],
+        numbers=frozenset({"waiting at the broker", title}),
+        empty="The broker carries no queue that has jobs.",
+    )
+    document = {"dry_run": only_looks, "queues": rows}
+    invocation.output.result(document, lambda: invocation.output.table(section))
+
+
+class ByHand(Leader):
+    """Somebody who was asked to look need not be elected."""
+
+    @property
+    def is_leading(self) -> bool:
+        """Always."""
+        return True
+
+
+async def _look(
+    invocation: Invocation, url: str, queues: list[str], *, only_looks: bool
+) -> tuple[dict[str, Look], list[Finding]]:
+    store = AsyncStore(invocation.store)
+    try:
+        reconciler = Reconciler(
+            store,
+            ByHand(store, owner=new_id(), clock=SystemClock(), term=TERM),
+            url=url,
+            settings=invocation.settings.rabbitmq,
+            queues=queues,
+            remote=invocation.app.registry.remote_queues if invocation.has_app else {},
+            only_looks=only_looks,
+        )
+        findings = await reconciler.run_once()
+        return reconciler.looks, findings
+    finally:
+        store.close()
+
+
+def _row(queue: str, look: Look, finding: Finding | None, settings: RabbitmqSettings) -> dict[str, Any]:
+    ready = None if look.depth is None else look.depth.ready
+    why = finding.why if finding is not None else _why_not(look, settings)
+    return {"queue": queue, "ready": ready, "lost": 0 if finding is None else finding.lost, "why": why}
+
+
+def _why_not(look: Look, settings: RabbitmqSettings) -> str:
+    """Say why no message of a queue is lost for sure."""
+    if look.lost_after is not None:
+        return "no job waits for a message that long"
+    if look.depth is None:
+        return f"the broker does not tell how many messages wait, and nobody was quiet for {settings.quiet_time:g} s"
+    if look.depth.ready:
+        return "messages wait there: what is not taken yet may be among them"
+    empty = duration_text(look.channel.empty_for_us or 0)
+    if look.depth.consumers <= look.heard:
+        return f"it is seen empty for {empty} only; {settings.lost_after:g} s are needed"
+    consumers = "1 consumer is" if look.depth.consumers == 1 else f"{look.depth.consumers} consumers are"
+    return f"{consumers} there, {look.heard} known as workers: one may have it, and only a long silence would tell"

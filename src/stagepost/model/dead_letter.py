@@ -1,0 +1,308 @@
+"""Messages that nobody could work with: how they are written down, and what a dead letter is about."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from stagepost.errors import BadMessage
+from stagepost.model.envelope import DeadLetter, Message, decode_envelope, message_id_of, request_for, utc_text
+from stagepost.model.reason import reason_of
+
+__all__ = [
+    "Bad",
+    "DeadMessage",
+    "Letter",
+    "Notice",
+    "Undelivered",
+    "from_text",
+    "notice_id_of",
+    "notice_of",
+    "parked",
+    "sort_letter",
+    "stray",
+    "to_text",
+]
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Of a larger message only the beginning is kept."""
+KEPT_BYTES = 64 * 1024
+MOST_CHARACTERS = 255
+"""Of a name at the broker."""
+QUEUE, ROUTING_KEY, MESSAGE_ID, ENCODING = (
+    "originalQueue",
+    "originalRoutingKey",
+    "originalMessageId",
+    "originalEncoding",
+)
+"""Headers of a parked message, for whoever sends its original again."""
+ENDS_JOB = frozenset({"expired", "rejected", "delivery_limit"})
+"""Why the broker gives a request up; one that was pushed out of a full queue is found missing and sent again."""
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it lies in the queue of dead letters."""
+
+    body: bytes
+    headers: Mapping[str, Any] = {}
+    message_id: str | None = None
+    correlation_id: str | None = None
+
+
+class Bad(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that its receiver could not read, and why."""
+
+    queue: str
+    """Its name at the broker."""
+    routing_key: str
+    body: bytes
+    error: str
+    message_id: str | None = None
+    correlation_id: str | None = None
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Says that a job failed for good."""
+
+    job_id: str
+    is_ours: bool
+    """Published by Stagepost, which has the job's row as its record."""
+
+
+class Undelivered(msgspec.Struct, frozen=True):
+    """A request that the broker gave up."""
+
+    job_id: str
+    attempt: int
+    why: str
+    queue: str
+
+    @property
+    def ends_job(self) -> bool:
+        """Whether its job is not to be tried again."""
+        return self.why in ENDS_JOB
+
+    @property
+    def error(self) -> str:
+        """What to say of its job."""
+        return f"{GIVEN_UP.get(self.why, self.why)}: the broker gave the message up in queue {self.queue}"
+
+
+GIVEN_UP = {
+    "expired": "expired, nobody took it in time",
+    "rejected": "rejected by whoever took it",
+    "delivery_limit": "taken too often by workers that did not survive it",
+    "maxlen": "pushed out of a full queue",
+}
+
+
+class DeadMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that is nobody's, with what is needed to send it again."""
+
+    id: str
+    queue: str
+    """The queue at the broker that it failed in."""
+    routing_key: str
+    """Where it is sent again; empty if nobody knows."""
+    message_id: str
+    correlation_id: str | None
+    error: str
+    headers: Mapping[str, Any]
+    body: bytes
+    received_at: int = 0
+
+    @property
+    def reason(self) -> str:
+        """The error without its particulars."""
+        return reason_of(self.error)
+
+    @classmethod
+    def of(cls, message: Message, error: str) -> DeadMessage:
+        """Keep a message of our own that found nobody."""
+        letter = Letter(body=message.body, headers=message.headers, correlation_id=message.correlation_id)
+        return _dead(
+            letter, queue="", routing_key=message.routing_key, error=error, body=message.body,
+            message_id=message.message_id,
+        )  # fmt: skip
+
+    def again(self) -> Message:
+        """Make the message that sends it once more, without what the broker wrote on it."""
+        kept = {name: value for name, value in self.headers.items() if not name.startswith("x-")}
+        return Message(self.routing_key, self.body, self.message_id, self.correlation_id, kept)
+
+
+def notice_of(
+    *,
+    routing_key: str,
+    asked_by: str,
+    job_id: str,
+    task_name: str,
+    attempt: int,
+    created_at: int,
+    payload: str,
+    context: str | None,
+    finished_at: int,
+    error: str | None,
+) -> Message:
+    """Make the notice that a job failed for good; its request had the routing key `asked_by`."""
+    attempt = max(1, attempt)  # a job whose request nobody took has made none
+    request = request_for(
+        routing_key=routing_key,
+        job_id=job_id,
+        task_name=task_name,
+        attempt=attempt,
+        created_at=created_at,
+        payload=payload,
+        context=context,
+    )
+    letter = DeadLetter(
+        original_message=msgspec.Raw(request.body),
+        failed_at=utc_text(finished_at),
+        failure_reason=error or "no message",
+        attempt=attempt,
+    )
+    body = msgspec.json.encode(letter)
+    headers = {**request.headers, ROUTING_KEY: asked_by}
+    return Message(routing_key, body, notice_id_of(job_id, attempt), request.correlation_id, headers)
+
+
+def notice_id_of(job_id: str, attempt: int) -> str:
+    """Name the notice for a job's last attempt, the same however often it is published."""
+    return f"{message_id_of(job_id, attempt)}.dead"
+
+
+def parked(bad: Bad, *, routing_key: str, at: int) -> Message:
+    """Wrap a message that cannot be read, for the queue of dead letters, with the reason."""
+    body, error = _kept(bad.body, bad.error)
+    encoding, text = to_text(body)
+    original: Any = text
+    if encoding == "text" and _is_json(body):
+        encoding, original = "json", msgspec.Raw(body)
+    letter = DeadLetter(
+        original_message=msgspec.Raw(msgspec.json.encode(original)),
+        failed_at=utc_text(at),
+        failure_reason=error,
+        attempt=1,
+    )
+    headers = {QUEUE: bad.queue, ROUTING_KEY: bad.routing_key, ENCODING: encoding}
+    if bad.message_id:
+        headers[MESSAGE_ID] = bad.message_id
+    name = f"{_identity(bad.message_id, body)}.parked"
+    return Message(routing_key, msgspec.json.encode(letter), name, bad.correlation_id, headers)
+
+
+def sort_letter(letter: Letter) -> Notice | Undelivered | None:
+    """Say what a message in the queue of dead letters is about; None if it is no job's."""
+    if (death := _first_death(letter.headers)) is not None:
+        try:
+            envelope = decode_envelope(letter.body)
+        except BadMessage:
+            return None
+        why, queue = str(death.get("reason", "dead-lettered")), str(death.get("queue", "?"))
+        return Undelivered(str(envelope.task_id), envelope.attempt, why, queue)
+    try:
+        notice = msgspec.json.decode(letter.body, type=DeadLetter)
+        envelope = decode_envelope(bytes(notice.original_message))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadMessage):
+        return None
+    job_id = str(envelope.task_id)
+    return Notice(job_id, is_ours=letter.message_id == notice_id_of(job_id, envelope.attempt))
+
+
+def stray(letter: Letter) -> DeadMessage:
+    """Write down a message that is nobody's: the original, where it was, and what became of it there."""
+    death = _first_death(letter.headers)
+    if death is None and (found := _unwrapped(letter)) is not None:
+        return found
+    queue, routing_key, error = "", "", "published to the queue of dead letters by somebody else"
+    if death is not None:
+        queue = str(death.get("queue", ""))
+        keys = death.get("routing-keys") or [queue]
+        why = str(death.get("reason", "dead-lettered"))
+        routing_key, error = str(keys[0]), GIVEN_UP.get(why, why)
+    body, error = _kept(letter.body, error)
+    return _dead(letter, queue=queue, routing_key=routing_key, error=error, body=body, message_id=letter.message_id)
+
+
+def to_text(body: bytes) -> tuple[str, str]:
+    """Write a body as text that every database can keep; returns how, and the text."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text or len(msgspec.json.encode(text)) > 2 * len(body) + 2:
+        return "base64", base64.b64encode(body).decode()
+    return "text", text
+
+
+def from_text(encoding: str, text: str) -> bytes:
+    """Read what `to_text` wrote."""
+    return base64.b64decode(text) if encoding == "base64" else text.encode()
+
+
+def _unwrapped(letter: Letter) -> DeadMessage | None:
+    """Take the original out of a message that was parked."""
+    try:
+        notice = msgspec.json.decode(letter.body, type=DeadLetter)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    headers = letter.headers
+    body = bytes(notice.original_message)
+    encoding = str(headers.get(ENCODING, "json"))
+    if encoding != "json":
+        try:
+            body = from_text(encoding, msgspec.json.decode(body, type=str))
+        except ValueError:
+            return None
+    message_id = headers.get(MESSAGE_ID)
+    queue, routing_key = str(headers.get(QUEUE, "")), str(headers.get(ROUTING_KEY, ""))
+    kept, error = _kept(body, notice.failure_reason)
+    return _dead(letter, queue=queue, routing_key=routing_key, error=error, body=kept, message_id=message_id)
+
+
+def _dead(
+    letter: Letter, *, queue: str, routing_key: str, error: str, body: bytes, message_id: str | None
+) -> DeadMessage:
+    own = (QUEUE, ROUTING_KEY, MESSAGE_ID, ENCODING)
+    identity = _identity(message_id, body)
+    return DeadMessage(
+        id=str(identity),
+        queue=queue[:MOST_CHARACTERS],
+        routing_key=routing_key[:MOST_CHARACTERS],
+        message_id=message_id or str(identity),
+        correlation_id=letter.correlation_id,
+        error=error,
+        headers={name: value for name, value in letter.headers.items() if name not in own},
+        body=body,
+    )
+
+
+def _kept(body: bytes, error: str) -> tuple[bytes, str]:
+    if len(body) <= MOST_BYTES:
+        return body, error
+    return body[:KEPT_BYTES], f"{error}; it has {len(body):,} bytes, of which the first {KEPT_BYTES:,} are kept"
+
+
+def _identity(message_id: str | None, body: bytes) -> UUID:
+    """Make the same id of the same message, however often it comes."""
+    return UUID(bytes=sha256((message_id or "").encode() + b"\0" + body).digest()[:16], version=5)
+
+
+def _first_death(headers: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    deaths = headers.get("x-death")
+    if not isinstance(deaths, list) or not deaths or not isinstance(deaths[-1], dict):
+        return None
+    return deaths[-1]
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,208 @@
+"""Operations on what comes out of the broker's queue of dead letters: jobs that end by it, and messages of nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from stagepost.model.dead_letter import DeadMessage, Undelivered, from_text, to_text
+from stagepost.model.lifecycle import Cause, JobState, next_state
+from stagepost.store.history import LAST_ID, LAST_INSTANT
+from stagepost.store.jobs import audit, job_of
+from stagepost.store.leases import settle
+from stagepost.store.outbox import add_messages, headers_text
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Statement, Steps, as_json, operation, query
+
+__all__ = [
+    "DeadMessageGroup",
+    "GivenUp",
+    "Known",
+    "add_dead_messages",
+    "count_dead_messages",
+    "dead_message_groups",
+    "dead_messages",
+    "discard_dead_messages",
+    "find_dead_message",
+    "give_up",
+    "known_jobs",
+    "next_dead_messages",
+    "retry_dead_messages",
+]
+
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+
+
+class GivenUp(msgspec.Struct, frozen=True):
+    """What became of jobs whose request the broker gave up."""
+
+    ended: list[str]
+    batches: list[str | None]
+    """Those of the ended ones."""
+
+
+@operation
+def give_up(requests: Iterable[Undelivered]) -> Steps[GivenUp]:
+    """End jobs as dead letters whose request the broker gave up, if they still wait for that very request."""
+    state = next_state(JobState.QUEUED, Cause.EXHAUST)
+    changes, batches = [], []
+    # Sorted: two that lock the same rows in opposite order would deadlock.
+    for request in sorted({request.job_id: request for request in requests}.values(), key=lambda one: one.job_id):
+        locked = yield Statement("lock_job", {"id": request.job_id})
+        if [(row[0], row[2]) for row in locked] != [(request.attempt - 1, JobState.QUEUED)]:
+            continue
+        [row] = yield Statement("live_job", {"id": request.job_id})
+        job = job_of(row)
+        changes.append(Settlement.of_state(job.id, job.attempt, job.locked_by, state, error=request.error))
+        batches.append(job.batch_id)
+    if changes:
+        yield from settle(changes).start()  # their rows are locked: all fences hold
+    return GivenUp([change.id for change in changes], batches)
+
+
+class Known(msgspec.Struct, frozen=True):
+    """Which of some jobs are stored."""
+
+    live: frozenset[str]
+    ended: frozenset[str]
+
+
+@query
+def known_jobs(ids: Sequence[str]) -> Steps[Known]:
+    """Tell which jobs live and which have ended; of others nothing is known."""
+    listed = as_json(sorted(set(ids)))
+    known = yield Statement("known_jobs", {"ids": listed})
+    live = yield Statement("find_delivered", {"ids": listed})
+    living = frozenset(str(row[0]) for row in live)
+    return Known(living, frozenset(str(row[0]) for row in known) - living)
+
+
+@operation
+def add_dead_messages(messages: Iterable[DeadMessage]) -> Steps[None]:
+    """Store messages of nobody, each once however often it comes."""
+    for message in sorted(messages, key=lambda one: one.id):
+        encoding, body = to_text(message.body)
+        yield Statement(
+            "add_dead_message",
+            {
+                "id": message.id,
+                "queue_name": message.queue,
+                "routing_key": message.routing_key,
+                "message_id": message.message_id,
+                "correlation_id": message.correlation_id,
+                "reason": message.reason,
+                "error": message.error.replace("\0", "�"),
+                "headers": headers_text(message.headers).replace("\\u0000", "�"),
+                "encoding": encoding,
+                "body": body,
+            },
+        )
+
+
+@query
+def find_dead_message(message_id: str) -> Steps[DeadMessage | None]:
+    """Look a dead message up by its id."""
+    rows = yield Statement("dead_message_of_id", {"id": message_id})
+    return _message_of(rows[0]) if rows else None
+
+
+@query
+def dead_messages(
+    *,
+    queue: str | None = None,
+    reason: str | None = None,
+    before: tuple[int, str] | None = None,
+    most: int = 50,
+) -> Steps[list[DeadMessage]]:
+    """List dead messages, last received first; `before` is (received_at, id) of the page's last one."""
+    before_at, before_id = before or (LAST_INSTANT, LAST_ID)
+    page = {"before_at": before_at, "before_id": before_id, "most": most, **_filters(queue, reason)}
+    rows = yield Statement("list_dead_messages", page)
+    return [_message_of(row) for row in rows]
+
+
+@query
+def next_dead_messages(
+    *, queue: str | None = None, reason: str | None = None, after: tuple[int, str] | None = None, most: int
+) -> Steps[list[DeadMessage]]:
+    """List dead messages, first received first, so that what is sent again keeps its order."""
+    after_at, after_id = after or (0, FIRST_ID)
+    page = {"after_at": after_at, "after_id": after_id, "most": most, **_filters(queue, reason)}
+    rows = yield Statement("next_dead_messages", page)
+    return [_message_of(row) for row in rows]
+
+
+class DeadMessageGroup(msgspec.Struct, frozen=True):
+    """Dead messages of one queue at the broker with errors alike in all but ids and numbers."""
+
+    queue: str
+    reason: str
+    messages: int
+    first_at: int
+    last_at: int
+
+
+@query
+def dead_message_groups(*, most: int = 100) -> Steps[list[DeadMessageGroup]]:
+    """Group dead messages by queue and reason, the largest group first."""
+    rows = yield Statement("group_dead_messages", {"most": most})
+    return [DeadMessageGroup(*row) for row in rows]
+
+
+@query
+def count_dead_messages() -> Steps[int]:
+    """Count dead messages."""
+    [(number,)] = yield Statement("count_dead_messages")
+    return int(number)
+
+
+@operation
+def retry_dead_messages(ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
+    """Put dead messages into the outbox, first received first, for the routing key they came by; returns which.
+
+    Those of which nobody knows where they belong stay as they are.
+    """
+    found = yield from _take(ids, actor=actor, action="retry")
+    yield from add_messages([message.again() for message in found]).start()
+    return [message.id for message in found]
+
+
+@operation
+def discard_dead_messages(ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
+    """Delete dead messages for good; returns the ids of those that there were."""
+    found = yield from _take(ids, actor=actor, action="discard")
+    return [message.id for message in found]
+
+
+def _take(ids: Sequence[str], *, actor: str, action: str) -> Steps[list[DeadMessage]]:
+    """Lock and delete messages, and record who did; a second one who asks finds none."""
+    found: list[DeadMessage] = []
+    for message_id in sorted(set(ids)):  # two that lock the same rows in opposite order would deadlock
+        rows = yield Statement("lock_dead_message", {"id": message_id})
+        found += [message for row in rows if (message := _message_of(row)).routing_key or action != "retry"]
+    for message in found:
+        yield Statement("delete_dead_message", {"id": message.id})
+        yield from audit(actor, action, message.id, detail=f"{message.queue}, {message.reason}").start()
+    return sorted(found, key=lambda message: (message.received_at, message.id))
+
+
+def _filters(queue: str | None, reason: str | None) -> dict[str, str]:
+    given = {"queue_name": queue, "reason": reason}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _message_of(row: tuple[Any, ...]) -> DeadMessage:
+    identity, queue, routing_key, message_id, correlation_id, _, error, headers, encoding, body, received_at = row
+    return DeadMessage(
+        id=str(identity),
+        queue=queue,
+        routing_key=routing_key,
+        message_id=message_id,
+        correlation_id=correlation_id,
+        error=error,
+        headers=msgspec.json.decode(headers),
+        body=from_text(encoding, body),
+        received_at=received_at,
+    )

@@ -1,0 +1,145 @@
+"""Operations on messages that are no requests for a broker to bring: the outbox, and notices of jobs that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stagepost.model.dead_letter import Bad, from_text, notice_of, parked, to_text
+from stagepost.model.envelope import Message
+from stagepost.model.lifecycle import JobState
+from stagepost.store.leases import Fence
+from stagepost.store.statement import Statement, Steps, as_json, operation, query
+
+__all__ = [
+    "Unannounced",
+    "Waiting",
+    "add_messages",
+    "delete_messages",
+    "headers_text",
+    "mark_announced",
+    "next_messages",
+    "park",
+    "unannounced",
+]
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A message of the outbox."""
+
+    id: int
+    message: Message
+
+
+@operation
+def add_messages(messages: Sequence[Message]) -> Steps[None]:
+    """Put messages into the outbox, to be published in this order once the transaction is committed."""
+    # One statement each: they are few, and a large one must not make a statement that no server takes.
+    for message in messages:
+        encoding, body = to_text(message.body)
+        yield Statement(
+            "add_message",
+            {
+                "routing_key": message.routing_key,
+                "message_id": message.message_id,
+                "correlation_id": message.correlation_id,
+                "headers": headers_text(message.headers),
+                "encoding": encoding,
+                "body": body,
+            },
+        )
+
+
+@query
+def next_messages(*, after: int = 0, most: int) -> Steps[list[Waiting]]:
+    """List messages of the outbox in their order, beginning behind the id `after`."""
+    rows = yield Statement("next_messages", {"after": after, "most": most})
+    return [
+        Waiting(number, Message(key, from_text(encoding, body), name, correlation_id, msgspec.json.decode(headers)))
+        for number, key, name, correlation_id, headers, encoding, body in rows
+    ]
+
+
+@operation
+def delete_messages(ids: Sequence[int]) -> Steps[None]:
+    """Forget messages that the broker has."""
+    for number in sorted(ids):
+        yield Statement("delete_message", {"id": number})
+
+
+@operation
+def park(bad: Sequence[Bad], *, routing_key: str) -> Steps[None]:
+    """Put messages that cannot be read into the outbox, with their reasons, for the queue of dead letters."""
+    [(now,)] = yield Statement("read_clock")
+    yield from add_messages([parked(one, routing_key=routing_key, at=int(now)) for one in bad]).start()
+
+
+class Unannounced(msgspec.Struct, frozen=True):
+    """Jobs that failed for good and that nobody was told of yet."""
+
+    now: int
+    """When this was asked."""
+    notices: list[Message]
+    fences: list[Fence]
+    finished_at: list[int]
+
+
+@query
+def unannounced(
+    queue_name: str, state: JobState, *, since: int, routing_key: str, asked_by: str, most: int
+) -> Steps[Unannounced]:
+    """List jobs of a queue that ended in `state` at `since` or later without a notice, the first ended first.
+
+    The notices go to `routing_key`; requests of the queue have the routing key `asked_by`.
+    """
+    [(now,)] = yield Statement("read_clock")
+    page = {"queue_name": queue_name, "state": state, "since": since, "most": most}
+    rows = yield Statement("unannounced_jobs", page)
+    return Unannounced(
+        now=int(now),
+        notices=[_notice(routing_key, asked_by, *row) for row in rows],
+        fences=[(str(row[0]), row[3]) for row in rows],
+        finished_at=[row[7] for row in rows],
+    )
+
+
+@operation
+def mark_announced(fences: Sequence[Fence]) -> Steps[None]:
+    """Note that the broker has notices of these jobs; one that was restarted since is left alone."""
+    # Sorted: two that lock the same rows in opposite order would deadlock.
+    told = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(fences)])
+    yield Statement("mark_announced", {"told": told}, is_enough=True)
+
+
+def headers_text(headers: Any) -> str:
+    """Write headers as JSON; what JSON has no form for becomes text."""
+    return msgspec.json.encode(dict(headers), enc_hook=str).decode()
+
+
+def _notice(
+    routing_key: str,
+    asked_by: str,
+    job_id: Any,
+    task_name: str,
+    _queue_name: str,
+    attempt: int,
+    created_at: int,
+    payload: str,
+    context: str | None,
+    finished_at: int,
+    error: str | None,
+) -> Message:
+    return notice_of(
+        routing_key=routing_key,
+        asked_by=asked_by,
+        job_id=str(job_id),
+        task_name=task_name,
+        attempt=attempt,
+        created_at=created_at,
+        payload=payload,
+        context=context,
+        finished_at=finished_at,
+        error=error,
+    )

@@ -1,0 +1,7 @@
+insert into stagepost_dead_message (
+    id, queue_name, routing_key, message_id, correlation_id, reason, error, headers, encoding, body, received_at
+)
+values (
+    :id, :queue_name, :routing_key, :message_id, :correlation_id, :reason, :error, :headers, :encoding, :body, :now
+)
+on conflict do nothing

@@ -1,0 +1,2 @@
+select count(*)
+from stagepost_dead_message

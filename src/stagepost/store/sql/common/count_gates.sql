@@ -1,0 +1,12 @@
+-- One statement: what a gate counts and what there is are of the same moment.
+select
+    name, unfinished,
+    (
+        select count(*)
+        from stagepost_batch as batch
+        where batch.gate = stagepost_gate.name and batch.state in ('open', 'sealed')
+    )
+from stagepost_gate
+where name > :after
+order by name
+limit :most

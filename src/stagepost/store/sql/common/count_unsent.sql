@@ -1,0 +1,10 @@
+select count(*), max(:now - available_at)
+from (
+    select available_at
+    from stagepost_job
+    where state = 'queued'
+      and queue_name = :queue_name
+      and sent_at is null
+    order by priority desc, available_at, id
+    limit :most
+) as waiting

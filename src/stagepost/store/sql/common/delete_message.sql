@@ -1,0 +1,2 @@
+delete from stagepost_outbox
+where id = :id

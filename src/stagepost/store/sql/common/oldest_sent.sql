@@ -1,0 +1,6 @@
+select :now - available_at
+from stagepost_job
+where queue_name = :queue_name
+  and sent_at > 0
+order by sent_at
+limit 1

@@ -1,0 +1,2 @@
+delete from stagepost_dead_message
+where received_at <= :until

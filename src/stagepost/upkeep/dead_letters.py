@@ -1,0 +1,154 @@
+"""Empties the broker's queue of dead letters into the database, where people look."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.model.dead_letter import Letter, Notice, Undelivered, sort_letter, stray
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.dead_messages import Known, add_dead_messages, give_up, known_jobs
+from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
+from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.service import Service
+
+__all__ = ["DeadLetterCollector"]
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 100
+INTERVAL_SECONDS = 1.0
+NOTHING_KNOWN = Known(frozenset(), frozenset())
+
+
+class DeadLetterCollector(Service):
+    """Takes dead letters while this worker leads; what it has taken in it acknowledges, so dying costs nothing.
+
+    A notice of a job that has ended says nothing new: the row is the record. A request that the broker gave up ends
+    its job, if that still waits for it. Everything else is stored as a dead message.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        leader: Leader,
+        *,
+        url: str,
+        settings: RabbitmqSettings,
+        prepare: Callable[[], None],
+        on_ended: Callable[[Iterable[str | None]], None] = lambda _: None,
+    ) -> None:
+        super().__init__(interval=INTERVAL_SECONDS)
+        self.collected: Counter[str] = Counter()
+        """How many of each kind."""
+        self._store = store
+        self._leader = leader
+        self._url = url
+        self._settings = settings
+        self._prepare = prepare
+        self.on_ended = on_ended
+        """Told the batches of jobs that it ended."""
+        self._consumer: Consumer | None = None
+        self._undone: list[Delivery] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> None:
+        """Let go of the broker in the end."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            await super().run()
+        finally:
+            await self._let_go()
+
+    async def run_once(self) -> int:
+        """Take in what has arrived; returns how many messages."""
+        if not self._leader.is_leading:
+            await self._let_go()
+            return 0
+        if self._consumer is None:
+            self._consumer = self._connect()
+        self._undone += self._consumer.take(MOST_AT_ONCE - len(self._undone))
+        if not self._undone:
+            return 0
+        await self._take_in(self._undone)
+        done, self._undone = self._undone, []
+        self._consumer.ack(done)
+        if self._consumer.has_more:
+            self.wake()
+        return len(done)
+
+    def _connect(self) -> Consumer:
+        consumer = Consumer(
+            self._url,
+            {self._settings.dead_letters: MOST_AT_ONCE},
+            name="stagepost-dead-letters",
+            on_deliveries=self._arrived,
+            prepare=self._prepare,
+        )
+        consumer.start()
+        return consumer
+
+    async def _let_go(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        self._undone = []  # they go back to the broker
+        if consumer is not None:
+            await asyncio.get_running_loop().run_in_executor(None, consumer.stop)
+
+    async def _take_in(self, deliveries: list[Delivery]) -> None:
+        letters = [_letter(delivery) for delivery in deliveries]
+        about = [(letter, sort_letter(letter)) for letter in letters]
+        given_up = await self._give_up([kind for _, kind in about if isinstance(kind, Undelivered)])
+        ids = [kind.job_id for _, kind in about if kind is not None]
+        known = await self._store.run(known_jobs(ids)) if ids else NOTHING_KNOWN
+        strays = [letter for letter, kind in about if not _has_row(kind, known)]
+        if strays:
+            await self._store.run(add_dead_messages({(dead := stray(letter)).id: dead for letter in strays}.values()))
+        notices = sum(isinstance(kind, Notice) and _has_row(kind, known) for _, kind in about)
+        self._tell({"notices": notices, "ended": given_up, "strays": len(strays)})
+
+    async def _give_up(self, requests: list[Undelivered]) -> int:
+        final = [request for request in requests if request.ends_job]
+        if not final:
+            return 0
+        given_up = await self._store.run(give_up(final))
+        self.on_ended(given_up.batches)
+        return len(given_up.ended)
+
+    def _tell(self, numbers: dict[str, int]) -> None:
+        """Raise the alert, once for each kind."""
+        self.collected.update(numbers)
+        queue = self._settings.dead_letters
+        if numbers["notices"]:
+            log.error("%s: %d jobs failed for good; stagepost dead list shows them", queue, numbers["notices"])
+        if numbers["ended"]:
+            log.error("%s: %d jobs became dead letters: the broker gave their messages up", queue, numbers["ended"])
+        if numbers["strays"]:
+            log.error("%s: %d messages that are no job's; stagepost dead list shows them", queue, numbers["strays"])
+
+    def _arrived(self) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self.wake)
+
+
+def _has_row(about: Notice | Undelivered | None, known: Known) -> bool:
+    """Say whether a job's row tells all that a letter does."""
+    match about:
+        case Notice(job_id, is_ours):
+            return job_id in known.ended or (is_ours and job_id in known.live)  # restarted since
+        case Undelivered(job_id):
+            return job_id in known.ended or job_id in known.live
+        case None:
+            return False
+
+
+def _letter(delivery: Delivery) -> Letter:
+    return Letter(
+        body=delivery.body,
+        headers=delivery.headers,
+        message_id=delivery.message_id,
+        correlation_id=delivery.correlation_id,
+    )

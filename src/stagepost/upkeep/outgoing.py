@@ -1,0 +1,139 @@
+"""Publishes what is no request: messages of the outbox, and notices of jobs that failed for good."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+from stagepost.clock import Clock
+from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.model.dead_letter import DeadMessage
+from stagepost.model.job import microseconds
+from stagepost.model.lifecycle import JobState
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.dead_messages import add_dead_messages
+from stagepost.store.history import DEAD
+from stagepost.store.outbox import Waiting, delete_messages, mark_announced, next_messages, unannounced
+from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
+
+__all__ = ["Outgoing"]
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 200
+OUTBOX_SECONDS = 0.2
+"""How often the outbox is looked at: the relay is woken by every enqueue, and there is seldom anything in it."""
+NOTICE_SECONDS = 1.0
+"""How often jobs that failed are looked for."""
+LOOK_BACK = timedelta(seconds=10)
+"""Jobs may be committed in another order than that in which they ended."""
+LONG_LOOK_BACK = timedelta(minutes=10)
+LONG_LOOK_SECONDS = 60.0
+
+
+class Outgoing:
+    """Publishes in order and forgets what the broker confirmed; dying in between costs a message that comes twice.
+
+    It shares the relay's publisher, which has one batch under way at a time: so the relay calls it.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        publisher: Publisher,
+        *,
+        settings: RabbitmqSettings,
+        queues: Sequence[str],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._publisher = publisher
+        self._settings = settings
+        self._queues = queues  # grows when the relay learns of more
+        self._clock = clock
+        self._told_until: dict[tuple[str, JobState], int] = {}
+        self._opened_at = self._noticed_at = self._looked_long_at = float("-inf")
+        self.has_more = False
+        """Whether there is more to send at once."""
+
+    async def send(self) -> int:
+        """Publish what is there; returns how many messages the broker confirmed."""
+        self.has_more = False
+        return await self._send_outbox() + await self._send_notices()
+
+    async def _send_outbox(self) -> int:
+        confirmed, after, now = 0, 0, self._clock.monotonic()
+        if now - self._opened_at < OUTBOX_SECONDS:
+            return 0
+        self._opened_at = now
+        while page := await self._store.run(next_messages(after=after, most=MOST_AT_ONCE)):
+            after = page[-1].id
+            # A message that is returned is known by its id: of two with the same one the second waits for its turn.
+            batch = list({waiting.message.message_id: waiting for waiting in reversed(page)}.values())[::-1]
+            verdicts = await asyncio.wrap_future(self._publisher.publish([waiting.message for waiting in batch]))
+            outcomes = dict(zip((waiting.id for waiting in batch), verdicts, strict=True))
+            there = [number for number, verdict in outcomes.items() if verdict is Verdict.CONFIRMED]
+            if there:
+                await self._store.run(delete_messages(there))
+            await self._keep_unroutable([one for one in batch if outcomes[one.id] is Verdict.RETURNED])
+            confirmed += len(there)
+            if Verdict.UNKNOWN in verdicts:
+                break  # those behind would overtake these
+        return confirmed
+
+    async def _keep_unroutable(self, returned: list[Waiting]) -> None:
+        """Let a message that nobody waits for become a dead one, lest it hold up those behind it for ever."""
+        if not returned:
+            return
+        dead = [_unroutable(waiting, self._settings.exchange_name) for waiting in returned]
+        log.error(
+            "%d messages of the outbox have nowhere to go: %s. They are with the dead letters.",
+            len(dead), "; ".join(sorted({message.error for message in dead})),
+        )  # fmt: skip
+        await self._store.run(add_dead_messages(dead))
+        await self._store.run(delete_messages([waiting.id for waiting in returned]))
+
+    async def _send_notices(self) -> int:
+        now = self._clock.monotonic()
+        if now - self._noticed_at < NOTICE_SECONDS:
+            return 0
+        self._noticed_at = now
+        look_back = LOOK_BACK
+        if now - self._looked_long_at >= LONG_LOOK_SECONDS:
+            look_back, self._looked_long_at = LONG_LOOK_BACK, now
+        return sum([await self._tell(queue, state, look_back) for queue in self._queues for state in DEAD])
+
+    async def _tell(self, queue: str, state: JobState, look_back: timedelta) -> int:
+        told_until = self._told_until.get((queue, state), 0)
+        found = await self._store.run(
+            unannounced(
+                queue,
+                state,
+                since=max(0, told_until - microseconds(look_back)),
+                routing_key=self._settings.dead_letters,
+                asked_by=self._settings.routing_key(queue),
+                most=MOST_AT_ONCE,
+            )
+        )
+        if found.notices:
+            verdicts = await asyncio.wrap_future(self._publisher.publish(found.notices))
+            there = [
+                fence for fence, verdict in zip(found.fences, verdicts, strict=True) if verdict is Verdict.CONFIRMED
+            ]
+            if there:
+                await self._store.run(mark_announced(there))
+            if len(there) < len(found.fences):
+                return len(there)
+        if len(found.notices) < MOST_AT_ONCE:
+            self._told_until[queue, state] = found.now
+        else:
+            self._told_until[queue, state] = found.finished_at[-1]
+            self.has_more, self._noticed_at = True, float("-inf")
+        return len(found.notices)
+
+
+def _unroutable(waiting: Waiting, exchange: str) -> DeadMessage:
+    key = waiting.message.routing_key
+    return DeadMessage.of(waiting.message, f"no queue is bound to exchange {exchange} for routing key {key}")

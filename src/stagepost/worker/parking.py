@@ -1,0 +1,55 @@
+"""Puts messages that cannot be read where people see them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.model.dead_letter import Bad
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.outbox import park
+from stagepost.transport.rabbitmq.consumer import Delivery
+
+__all__ = ["Parking"]
+
+log = logging.getLogger(__name__)
+
+
+class Parking:
+    """Hands bad messages on to the queue of dead letters, through the outbox."""
+
+    def __init__(
+        self, store: AsyncStore, *, settings: RabbitmqSettings, on_parked: Callable[[], None] = lambda: None
+    ) -> None:
+        self.parked = 0
+        self._store = store
+        self._settings = settings
+        self._on_parked = on_parked
+
+    async def park(self, bad: Sequence[tuple[Delivery, str]]) -> None:
+        """Keep deliveries with the reasons why they are bad; once this returns they can be acknowledged."""
+        if not bad:
+            return
+        await self._store.run(
+            park([_bad(delivery, error) for delivery, error in bad], routing_key=self._settings.dead_letters)
+        )
+        self.parked += len(bad)
+        delivery, error = bad[0]
+        log.error("queue %s: %d messages cannot be read, the first: %s", delivery.queue, len(bad), error)
+        self._on_parked()
+
+    async def park_one(self, delivery: Delivery, error: str) -> None:
+        """Keep one delivery with the reason why it is bad."""
+        await self.park([(delivery, error)])
+
+
+def _bad(delivery: Delivery, error: str) -> Bad:
+    return Bad(
+        queue=delivery.queue,
+        routing_key=delivery.routing_key,
+        body=delivery.body,
+        error=error,
+        message_id=delivery.message_id,
+        correlation_id=delivery.correlation_id,
+    )

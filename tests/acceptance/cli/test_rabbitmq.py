@@ -1,0 +1,354 @@
+"""`stagepost rabbitmq`, `reconcile` and `asyncapi`, and what `health`, `top` and `dead` say of a broker."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pika
+import pytest
+
+from stagepost.model.dead_letter import DeadMessage
+from stagepost.model.identity import new_id
+from stagepost.store.activity import actions_on
+from stagepost.store.dead_messages import add_dead_messages, dead_messages
+from stagepost.store.outbox import next_messages
+from stagepost.store.sending import mark_sent, sent_jobs
+from stagepost.transport.rabbitmq.address import parameters_of
+from tests.acceptance.cli.command_line import CommandLine
+from tests.services.processes import free_port
+from tests.services.rabbitmq import RabbitmqServer
+
+NOBODY_LISTENS = "amqp://guest:secret-of-a-test@127.0.0.1:{}/x"
+
+
+@pytest.fixture(scope="module")
+def vhost(rabbitmq_server: RabbitmqServer) -> Iterator[str]:
+    with rabbitmq_server.database() as url:
+        yield url
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"t{new_id()[-12:]}"
+
+
+@pytest.fixture
+def carried(shop: CommandLine, vhost: str, prefix: str) -> CommandLine:
+    """A project whose queues RabbitMQ carries, with names of its own."""
+    shop.environment |= {"STAGEPOST_TRANSPORT": vhost, "STAGEPOST_RABBITMQ_PREFIX": prefix}
+    return shop
+
+
+def keep_dead_message(shop: CommandLine, number: int, **changes: Any) -> DeadMessage:
+    facts = {
+        "id": new_id(),
+        "queue": "task.default",
+        "routing_key": "task.default",
+        "message_id": f"m{number}",
+        "correlation_id": None,
+        "error": f"JSON is malformed (byte {number})",
+        "headers": {"n": number},
+        "body": f"{{broken {number}".encode(),
+    }
+    message = DeadMessage(**{**facts, **changes})
+    shop.store.run(add_dead_messages([message]))
+    return message
+
+
+def test_a_plan_is_shown_without_asking_the_broker(shop: CommandLine) -> None:
+    shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(free_port())}
+
+    plan = shop.json("rabbitmq", "plan")
+
+    assert plan["exchange"] == {"name": "task_exchange", "type": "topic", "durable": True}
+    assert [queue["name"] for queue in plan["queues"]] == ["task.default", "task.slow", "task.results", "task.dlq"]
+    assert plan["queues"][0]["carries"] == "default"
+    assert plan["queues"][0]["arguments"]["x-queue-type"] == "quorum"
+    assert plan["queues"][0]["arguments"]["x-dead-letter-routing-key"] == "task.dlq"
+    assert plan["bindings"][0] == {"exchange": "task_exchange", "queue": "task.default", "routing_key": "task.default"}
+    text = shop.says("rabbitmq", "plan")
+    assert "x-overflow=reject-publish" in text
+    assert "guest:***@" in text
+    assert "secret-of-a-test" not in text + json.dumps(plan)
+
+
+def test_what_is_missing_is_made_and_then_found(carried: CommandLine, prefix: str) -> None:
+    before = carried.run("rabbitmq", "check", "--json")
+    carried.says("rabbitmq", "apply")
+    carried.says("rabbitmq", "apply")
+    after = carried.json("rabbitmq", "check")
+
+    assert before.exit_code == 1
+    assert {one["status"] for one in json.loads(before.stdout)["checks"]} == {"missing"}
+    assert after["ok"] is True
+    assert [(one["what"], one["name"], one["status"]) for one in after["checks"]] == [
+        ("exchange", f"{prefix}_exchange", "ok"),
+        ("queue", f"{prefix}.default", "ok"),
+        ("queue", f"{prefix}.slow", "ok"),
+        ("queue", f"{prefix}.results", "ok"),
+        ("queue", f"{prefix}.dlq", "ok"),
+    ]
+
+
+def test_a_queue_that_was_made_otherwise_is_explained(carried: CommandLine, prefix: str) -> None:
+    carried.says("rabbitmq", "apply")
+    carried.environment["STAGEPOST_RABBITMQ_MAX_LENGTH"] = "5"
+
+    refused = carried.fails(1, "rabbitmq", "apply")
+    check = carried.run("rabbitmq", "check")
+
+    assert f"inequivalent arg 'x-max-length' for queue '{prefix}.default'" in refused
+    assert "received the value '5' of type 'signedint' but current is none" in refused
+    assert "give it another name or prefix" in refused
+    assert check.exit_code == 1
+    assert re.search(rf"{prefix}\.default +conflict .*current is none", check.stdout)
+
+
+def test_a_user_who_may_not_declare_is_told_what_to_do(
+    carried: CommandLine, rabbitmq_server: RabbitmqServer, vhost: str
+) -> None:
+    with rabbitmq_server.user(vhost, configure="^$", write=".*", read=".*") as url:
+        refused = carried.fails(1, "rabbitmq", "apply", STAGEPOST_TRANSPORT=url)
+        carried.says("rabbitmq", "apply")
+        may_not = carried.run("rabbitmq", "check", STAGEPOST_TRANSPORT=url)
+        need_not = carried.run("rabbitmq", "check", STAGEPOST_TRANSPORT=url, STAGEPOST_RABBITMQ_DECLARE="false")
+
+    assert "ACCESS_REFUSED" in refused
+    assert "set `declare = false` in [rabbitmq]" in refused
+    assert may_not.exit_code == 1
+    assert "refused" in may_not.stdout
+    assert need_not.exit_code == 0, need_not.output
+    assert "cannot be compared" in need_not.stdout
+    assert "secret-of-a-test" not in refused + may_not.output + need_not.output
+
+
+def test_a_wrong_password_is_said_and_never_shown(carried: CommandLine, vhost: str) -> None:
+    parts = urlsplit(vhost)
+    url = urlunsplit(parts._replace(netloc=f"guest:secret-of-a-test@{parts.hostname}:{parts.port or 5672}"))
+
+    for command in (("rabbitmq", "apply"), ("rabbitmq", "check"), ("reconcile",)):
+        message = carried.fails(3, *command, STAGEPOST_TRANSPORT=url)
+        assert "ACCESS_REFUSED" in message
+        assert "guest:***@" in message
+        assert "secret-of-a-test" not in message
+
+
+def test_without_a_broker_it_is_said_how_to_name_one(shop: CommandLine) -> None:
+    assert "STAGEPOST_TRANSPORT" in shop.fails(2, "rabbitmq", "apply")
+    assert "STAGEPOST_TRANSPORT" in shop.fails(2, "reconcile")
+    assert "Name it with --app" in shop.fails(2, "rabbitmq", "plan", STAGEPOST_APP=None)
+
+
+def test_jobs_go_through_the_broker_from_the_command_line(carried: CommandLine) -> None:
+    job_id = carried.enqueue("mail", '"ada"')
+
+    carried.work()
+
+    assert carried.json("jobs", "show", job_id)["result"] == "1 to ada"
+
+
+def test_reconciling_says_why_and_sends_again_only_what_is_lost(carried: CommandLine) -> None:
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.01"
+    carried.says("rabbitmq", "apply")
+    job_id = carried.enqueue("mail", '"ada"')
+    carried.store.run(mark_sent([(job_id, 1)]))  # and the message got lost
+
+    first = carried.json("reconcile", "--dry-run")["queues"]
+    dry = carried.json("reconcile", "--dry-run")["queues"]
+    still_sent = sent(carried)
+    done = carried.json("reconcile")["queues"]
+    text = carried.says("reconcile")
+
+    assert [(row["queue"], row["lost"]) for row in first] == [("default", 0), ("slow", 0)]
+    assert "it is seen empty for" in first[0]["why"]
+    assert [(row["queue"], row["lost"]) for row in dry] == [("default", 1), ("slow", 0)]
+    assert still_sent == [job_id]
+    assert done[0]["lost"] == 1
+    assert sent(carried) == []
+    assert "no job waits for a message that long" in text
+
+
+def sent(shop: CommandLine) -> list[str]:
+    return [job.id for job in shop.store.run(sent_jobs("default", older=timedelta(0), most=9))]
+
+
+def test_a_queue_with_messages_has_lost_none(carried: CommandLine, vhost: str, prefix: str) -> None:
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.01"
+    carried.says("rabbitmq", "apply")
+    job_id = carried.enqueue("mail", '"ada"')
+    carried.store.run(mark_sent([(job_id, 1)]))
+    connection = pika.BlockingConnection(parameters_of(vhost))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish(f"{prefix}_exchange", f"{prefix}.default", b"{}", mandatory=True)
+    connection.close()
+
+    carried.json("reconcile")
+    [default, _] = carried.json("reconcile")["queues"]
+
+    assert (default["ready"], default["lost"]) == (1, 0)
+    assert "messages wait there" in default["why"]
+    assert sent(carried) == [job_id]
+
+
+def test_health_and_top_tell_that_the_broker_is_away_and_what_waits(shop: CommandLine) -> None:
+    shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(free_port())}
+    shop.enqueue("mail", '"ada"')
+
+    health = shop.run("health", "--json")
+    top = shop.json("top", "--once")
+    text = shop.says("top", "--once")
+
+    checks = {check["name"]: check for check in json.loads(health.stdout)["checks"]}
+    assert health.exit_code == 1
+    assert checks["broker"]["status"] == "failed"
+    assert "Connection refused" in checks["broker"]["message"]
+    assert "1 jobs wait for the broker, the longest for" in checks["sending"]["message"]
+    assert (top["broker"]["unsent"], top["broker"]["dead_letters"]) == (1, None)
+    assert "cannot be used" in top["broker"]["trouble"]
+    assert "CANNOT BE USED" in text
+    assert "secret-of-a-test" not in health.output + text + json.dumps(top)
+
+
+def test_health_and_top_tell_what_the_broker_holds(carried: CommandLine, vhost: str, prefix: str) -> None:
+    carried.says("rabbitmq", "apply")
+    connection = pika.BlockingConnection(parameters_of(vhost))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("", f"{prefix}.dlq", b"{}", mandatory=True)
+    connection.close()
+
+    checks = {check["name"]: check for check in json.loads(carried.run("health", "--json").stdout)["checks"]}
+    broker = carried.json("top", "--once")["broker"]
+
+    assert checks["broker"]["status"] == "ok"
+    assert checks["sending"]["message"] == "No job waits for the broker."
+    assert checks["dead letters"]["status"] == "warning"
+    assert f"{prefix}.dlq holds 1 messages, 0 are stored here." in checks["dead letters"]["message"]
+    assert (broker["dead_letters"], broker["trouble"]) == (1, None)
+    assert [queue["ready"] for queue in broker["queues"]] == [0, 0]
+
+
+def test_without_a_broker_health_and_top_say_nothing_of_one(shop: CommandLine) -> None:
+    checks = json.loads(shop.run("health", "--json").stdout)["checks"]
+
+    assert "broker" not in {check["name"] for check in checks}
+    assert shop.json("top", "--once")["broker"] is None
+
+
+def test_dead_messages_are_listed_with_dead_jobs(shop: CommandLine) -> None:
+    job_id = shop.enqueue("refuse", "1")
+    shop.work()
+    first, second = keep_dead_message(shop, 1), keep_dead_message(shop, 2)
+
+    groups = shop.json("dead", "list")["groups"]
+    page = shop.json("dead", "list", "--jobs", "--limit", "2")
+    rest = shop.json("dead", "list", "--limit", "2", "--before", page["next_before"])
+    of_group = shop.json("dead", "group", groups[0]["group"])
+    text = shop.says("dead", "list", "--jobs")
+
+    assert [(one["kind"], one["task"], one["queue"], one["jobs"]) for one in groups] == [
+        ("messages", None, "task.default", 2),
+        ("jobs", "shop.refuse", None, 1),
+    ]
+    assert [one["id"] for one in page["messages"]] == [second.id, first.id]
+    assert [(one["kind"], one["id"]) for one in rest["jobs"]] == [("job", job_id)]
+    assert {one["id"] for one in of_group["messages"]} == {first.id, second.id}
+    assert of_group["jobs"] == []
+    assert re.search(rf"{first.id} +message +task\.default", text)
+    assert re.search(rf"{job_id} +job +shop\.refuse", text)
+
+
+def test_a_dead_message_is_shown(shop: CommandLine) -> None:
+    message = keep_dead_message(shop, 1, body=b'{"a": 1}')
+
+    document = shop.json("dead", "show", message.id)
+
+    assert (document["kind"], document["body"], document["routing_key"]) == ("message", {"a": 1}, "task.default")
+    assert "JSON is malformed (byte 1)" in shop.says("dead", "show", message.id)
+
+
+def test_dead_messages_are_retried_in_the_order_in_which_they_came(shop: CommandLine) -> None:
+    job_id = shop.enqueue("refuse", "1")
+    shop.work()
+    kept = [keep_dead_message(shop, number) for number in range(3)]
+
+    text = shop.says("dead", "retry", "--all", "--yes")
+
+    assert text == "4 dead letters are queued again.\n"
+    assert [waiting.message.body for waiting in shop.store.run(next_messages(most=9))] == [one.body for one in kept]
+    assert shop.json("jobs", "show", job_id)["state"] == "queued"
+    assert shop.store.run(dead_messages()) == []
+    assert [action.action for action in shop.store.run(actions_on(kept[0].id))] == ["retry"]
+
+
+def test_a_dead_message_that_belongs_nowhere_is_refused(shop: CommandLine) -> None:
+    lost, known = keep_dead_message(shop, 1, routing_key=""), keep_dead_message(shop, 2)
+
+    message = shop.fails(1, "dead", "retry", lost.id, known.id)
+
+    assert f"Message {lost.id} cannot be sent again" in message
+    assert [one.id for one in shop.store.run(dead_messages())] == [lost.id]
+    assert len(shop.store.run(next_messages(most=9))) == 1
+
+
+def test_a_dead_message_is_discarded_only_when_someone_is_sure(shop: CommandLine) -> None:
+    message = keep_dead_message(shop, 1)
+    group = shop.json("dead", "list")["groups"][0]["group"]
+
+    assert "add --yes" in shop.fails(2, "dead", "discard", message.id)
+    assert "of queue task.default" in shop.fails(2, "dead", "discard", "--group", group)
+    assert shop.says("dead", "discard", "--group", group, "--yes") == "One dead letter is deleted.\n"
+    assert shop.store.run(dead_messages()) == []
+    assert [action.action for action in shop.store.run(actions_on(message.id))] == ["discard"]
+
+
+def test_the_asyncapi_document_holds_together(shop: CommandLine) -> None:
+    shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(5672)}
+
+    document = json.loads(shop.says("asyncapi", "--title", "Shop", "--version", "7"))
+
+    assert (document["asyncapi"], document["info"]["title"], document["info"]["version"]) == ("3.0.0", "Shop", "7")
+    assert document["servers"]["rabbitmq"] == {"host": "127.0.0.1:5672", "protocol": "amqp", "pathname": "/x"}
+    assert set(document["channels"]) == {"task.default", "task.slow", "task.results", "task.dlq"}
+    for reference in references(document):
+        assert resolved(document, reference) is not None, reference
+    for name in [*document["channels"], *document["operations"], *document["components"]["messages"]]:
+        assert re.fullmatch(r"[A-Za-z0-9._\-]+", name)
+    assert {operation["action"] for operation in document["operations"].values()} == {"send", "receive"}
+    mail = document["components"]["messages"]["shop.mail.request"]["payload"]
+    assert mail["properties"]["step"] == {"const": "shop.mail"}
+    assert mail["properties"]["payload"] == {
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "copies": {"type": "integer"}},
+        "required": ["to"],
+        "additionalProperties": False,
+    }
+    assert document["components"]["messages"]["shop.mail.answer"]["payload"]["properties"]["result"] == {
+        "type": "string"
+    }
+    assert "secret-of-a-test" not in json.dumps(document)
+
+
+def references(value: Any) -> Iterator[str]:
+    """Find every `$ref` in a document."""
+    if isinstance(value, dict):
+        if "$ref" in value:
+            yield value["$ref"]
+        for inner in value.values():
+            yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+def resolved(document: Any, reference: str) -> Any:
+    """Follow a reference within a document."""
+    for part in reference.removeprefix("#/").split("/"):
+        document = document.get(part) if isinstance(document, dict) else None
+    return document

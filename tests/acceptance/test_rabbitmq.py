@@ -1,0 +1,177 @@
+"""Queues that RabbitMQ carries: the scenarios of a task's life, through a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from stagepost import App, JobContext, Permanent, RetryPolicy
+from stagepost.model.lifecycle import JobState
+from stagepost.store.dead_messages import dead_messages
+from tests.acceptance.broker import carried, listening, until, working
+from tests.acceptance.helpers import notes, write
+from tests.conformance.bench import DatabaseOnBench
+
+SOON = RetryPolicy(
+    max_attempts=3, first_delay=timedelta(seconds=0.3), minimum_delay=timedelta(seconds=0.3), jitter=0
+)  # fmt: skip
+
+
+@pytest.fixture
+def app(database: DatabaseOnBench, broker_url: str) -> Iterator[App]:
+    """An app on each database whose queues RabbitMQ carries, with a table of its own."""
+    database.empty()
+    with database.store.transaction() as connection:
+        connection.execute("delete from effect", {})
+    app = carried(database.url, broker_url)
+    yield app
+    app.close()
+
+
+async def test_happy_path_from_submission_to_acknowledgement(app: App) -> None:
+    @app.task(name="greet")
+    def greet(name: str) -> str:
+        return f"hello {name}"
+
+    with listening(app) as broker:
+        job = greet.enqueue("Ada")
+        async with working(app) as worker:
+            assert await job.result_async(timeout=60) == "hello Ada"
+            [request] = await until(lambda: broker.heard(f"{app.settings.rabbitmq.prefix}.default"))
+        assert broker.is_empty()
+
+    body, properties = request.json, request.properties
+    assert (body["task_id"], body["step"], body["attempt"]) == (job.id, "greet", 1)
+    assert body["payload"] == {"name": "Ada"}
+    assert body["created_at"].endswith("Z")
+    assert body["trace_id"] == properties.correlation_id
+    assert (properties.message_id, properties.delivery_mode) == (f"{job.id}.1", 2)
+    assert {"taskId": job.id, "taskType": "greet", "attempt": 1}.items() <= properties.headers.items()
+    assert worker.broker is not None
+    assert worker.broker.relay.sent == 1
+
+
+async def test_a_failed_attempt_waits_in_the_database_and_is_sent_when_it_is_due(app: App) -> None:
+    @app.task(retry=SOON)
+    def flaky(job: JobContext) -> int:
+        if job.attempt < 3:
+            raise OSError("the network is down")
+        return job.attempt
+
+    with listening(app) as broker:
+        job = flaky.enqueue()
+        async with working(app):
+            assert await job.result_async(timeout=60) == 3
+        requests = broker.heard(f"{app.settings.rabbitmq.prefix}.default")
+        assert broker.is_empty()
+
+    assert [request.json["attempt"] for request in requests] == [1, 2, 3]
+    assert [request.properties.headers["attempt"] for request in requests] == [1, 2, 3]
+
+
+async def test_a_job_whose_attempts_are_used_up_is_announced_to_the_dead_letter_queue(app: App) -> None:
+    @app.task(name="doomed", retry=RetryPolicy(max_attempts=2, first_delay=timedelta(0), minimum_delay=timedelta(0)))
+    def doomed(order: int) -> None:
+        raise OSError(f"no answer for {order}")
+
+    with listening(app) as broker:
+        job = doomed.enqueue(7)
+        async with working(app) as worker:
+            [letter] = await until(lambda: broker.heard(app.settings.rabbitmq.dead_letters))
+            await until(lambda: worker.broker.collector.collected["notices"])  # type: ignore[union-attr]
+        assert broker.is_empty()
+
+    assert app.client.job(job.id).state is JobState.DEAD_LETTER
+    assert set(letter.json) == {"original_message", "failed_at", "failure_reason", "attempt"}
+    assert letter.json["original_message"]["task_id"] == job.id
+    assert letter.json["original_message"]["payload"] == {"order": 7}
+    assert letter.json["attempt"] == 2
+    assert "no answer for 7" in letter.json["failure_reason"]
+    assert app.store.run(dead_messages()) == []
+
+
+async def test_a_permanent_error_goes_straight_to_the_dead_letter_queue_and_can_be_retried(app: App) -> None:
+    is_mended = False
+
+    @app.task
+    def refuse() -> str:
+        if not is_mended:
+            raise Permanent("bad parameter")
+        return "mended"
+
+    with listening(app) as broker:
+        job = refuse.enqueue()
+        async with working(app):
+            await until(lambda: len(broker.heard(app.settings.rabbitmq.dead_letters)) == 1)
+            await until(lambda: app.client.job(job.id).state is JobState.FAILED)
+            is_mended = True
+            app.client.retry(job.id)
+            assert await job.result_async(timeout=60) == "mended"
+        attempts = [one.json["attempt"] for one in broker.heard(f"{app.settings.rabbitmq.prefix}.default")]
+
+    assert attempts == [1, 2]
+
+
+async def test_a_message_that_comes_five_times_has_one_effect(app: App) -> None:
+    @app.task
+    def pay(job: JobContext, order: int) -> None:
+        with app.transaction() as tx:
+            write(tx, f"order {order}")
+            job.complete(tx)
+
+    with listening(app) as broker:
+        job = pay.enqueue(1)
+        async with working(app) as worker:
+            await job.result_async(timeout=60)
+            key = f"{app.settings.rabbitmq.prefix}.default"
+            [request] = await until(lambda: broker.heard(key))
+            for _ in range(5):
+                broker.publish(key, request.body, message_id=request.properties.message_id)
+            receiver = worker.broker.receiver  # type: ignore[union-attr]
+            assert receiver is not None
+            await until(lambda: receiver.needless == 5)
+        assert broker.is_empty()
+
+    assert notes(app) == ["order 1"]
+
+
+async def test_many_jobs_are_shared_by_workers_and_each_runs_once(app: App) -> None:
+    @app.task
+    async def note(number: int) -> None:
+        await asyncio.sleep(0.005)
+        with app.transaction() as tx:
+            write(tx, f"{number:03}")
+
+    with listening(app) as broker:
+        handles = app.enqueue_many([note.job(number) for number in range(100)])
+        async with working(app) as first, working(app) as second:
+            for handle in handles:
+                await handle.result_async(timeout=60)
+        assert broker.is_empty()
+
+    assert notes(app) == [f"{number:03}" for number in range(100)]
+    assert first.finisher.settled + second.finisher.settled == 100
+    assert min(first.finisher.settled, second.finisher.settled) > 0
+
+
+async def test_a_parent_ends_when_its_children_have_come_through_the_broker(app: App) -> None:
+    @app.task
+    def child(number: int) -> int:
+        if number == 2:
+            raise Permanent("no two")
+        return number
+
+    @app.task
+    def parent(job: JobContext) -> str:
+        for number in range(3):
+            job.submit(child, number)
+        return "submitted"
+
+    with listening(app) as broker:
+        job = parent.enqueue()
+        async with working(app):
+            await until(lambda: app.client.job(job.id).state is JobState.COMPLETED_WITH_ERRORS)
+        assert len(broker.heard(f"{app.settings.rabbitmq.prefix}.default")) == 4

@@ -1,0 +1,268 @@
+"""Dead letters of queues that RabbitMQ carries: what the broker gives up, what cannot be read, and dying in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from stagepost import App, Permanent
+from stagepost.model.batch import BatchState
+from stagepost.model.dead_letter import DeadMessage
+from stagepost.model.lifecycle import JobState
+from stagepost.store.dead_messages import dead_messages, retry_dead_messages
+from stagepost.store.outbox import add_messages, next_messages, unannounced
+from stagepost.transport.rabbitmq.consumer import Consumer
+from stagepost.upkeep import outgoing
+from tests.acceptance.broker import carried, listening, until, working
+from tests.conformance.bench import DatabaseOnBench
+from tests.services.postgres import PostgresServer
+
+
+@pytest.fixture(scope="module")
+def one_database(postgres_server: PostgresServer) -> Iterator[DatabaseOnBench]:
+    """One will do: what the store does with dead letters is tested on each."""
+    database = DatabaseOnBench(postgres_server.fresh_database())
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def database(one_database: DatabaseOnBench) -> DatabaseOnBench:
+    one_database.empty()
+    return one_database
+
+
+@pytest.fixture
+def app(database: DatabaseOnBench, broker_url: str) -> Iterator[App]:
+    app = carried(database.url, broker_url)
+    yield app
+    app.close()
+
+
+async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batch_goes_on(
+    database: DatabaseOnBench, broker_url: str
+) -> None:
+    app = carried(database.url, broker_url, message_ttl=1.0, lost_after=30.0)
+
+    @app.task(queue="slow")
+    def slow() -> None: ...
+
+    @app.task(queue="other")
+    def other() -> None: ...
+
+    with listening(app) as broker:
+        batch = app.batch("upload")
+        batch.add([slow.item("one")])
+        batch.seal()
+        async with working(app, queues=["other"]) as worker:
+            await until(lambda: batch.state() is BatchState.DONE)
+            await until(lambda: worker.broker.collector.collected["ended"] == 1)  # type: ignore[union-attr]
+            await until(lambda: len(broker.heard(app.settings.rabbitmq.dead_letters)) == 2)
+        request, letter = broker.heard(app.settings.rabbitmq.dead_letters)
+    assert batch.counts().dead_letter == 1
+    assert letter.json["original_message"] == request.json
+    assert "nobody took it in time" in letter.json["failure_reason"]
+    app.close()
+
+
+async def test_a_request_that_a_foreign_program_rejects_ends_its_job(app: App) -> None:
+    @app.task(queue="foreign")
+    def recognise(file: str) -> None: ...
+
+    @app.task(queue="other")
+    def other() -> None: ...
+
+    queue = f"{app.settings.rabbitmq.prefix}.foreign"
+    with listening(app) as broker:
+        job = recognise.enqueue("a.wav")
+        async with working(app, queues=["other"]):
+            await until(lambda: broker.waiting()[queue] == 1)
+            method, _, _ = broker.channel.basic_get(queue)
+            broker.channel.basic_nack(method.delivery_tag, requeue=False)
+            await until(lambda: app.client.job(job.id).state is JobState.DEAD_LETTER)
+    assert "rejected by whoever took it" in (app.client.job(job.id).error or "")
+
+
+async def test_messages_that_cannot_be_read_are_kept_once_and_sent_again_in_order(app: App) -> None:
+    @app.task
+    def greet() -> None: ...
+
+    key = f"{app.settings.rabbitmq.prefix}.default"
+    bodies = [b"{broken", b"\xff\x00", b'{"task_id": 5}']
+    with listening(app) as broker:
+        async with working(app):
+            for number, body in enumerate(bodies):
+                broker.publish(key, body, message_id=f"m{number}", headers={"n": number})
+                await until(partial(kept_are, app, number + 1))
+            broker.publish(key, bodies[0], message_id="m0")  # once more
+            await until(lambda: len(broker.heard(app.settings.rabbitmq.dead_letters)) == 4)
+        assert broker.is_empty()
+        kept = app.store.run(dead_messages())
+        assert [(one.body, one.routing_key, one.message_id) for one in reversed(kept)] == [
+            (body, key, f"m{number}") for number, body in enumerate(bodies)
+        ]
+
+        app.store.run(retry_dead_messages([one.id for one in kept], actor="ada"))
+        async with working(app):
+            await until(lambda: len(broker.heard(key)) == 7)
+            await until(lambda: len(app.store.run(dead_messages())) == 3)  # they are as bad as before
+        sent_again = [one.body for one in broker.heard(key)][-3:]
+    assert sent_again == bodies
+    assert app.store.run(next_messages(most=9)) == []
+
+
+def kept_are(app: App, number: int) -> bool:
+    return len(app.store.run(dead_messages())) == number
+
+
+async def test_a_stranger_in_the_dead_letter_queue_is_kept_for_people_to_see(app: App) -> None:
+    @app.task
+    def greet() -> None: ...
+
+    with listening(app) as broker:
+        async with working(app):
+            broker.publish(app.settings.rabbitmq.dead_letters, b'{"who": "am I"}')
+            broker.publish(app.settings.rabbitmq.dead_letters, b'{"who": "am I"}')
+            await until(lambda: app.store.run(dead_messages()))
+            await until(broker.is_empty)
+    [kept] = app.store.run(dead_messages())
+    assert (kept.body, kept.routing_key) == (b'{"who": "am I"}', "")
+
+
+async def test_without_the_collector_dead_letters_stay_at_the_broker(
+    database: DatabaseOnBench, broker_url: str
+) -> None:
+    app = carried(database.url, broker_url, collect_dead_letters=False)
+
+    @app.task
+    def refuse() -> None:
+        raise Permanent("no")
+
+    with listening(app) as broker:
+        refuse.enqueue()
+        async with working(app):
+            await until(lambda: broker.waiting()[app.settings.rabbitmq.dead_letters] == 1)
+    app.close()
+
+
+async def test_a_collector_that_dies_before_it_acknowledges_stores_nothing_twice(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    def greet() -> None: ...
+
+    with listening(app) as broker:
+        with monkeypatch.context() as patch:
+            patch.setattr(Consumer, "ack", lambda *_: None)
+            async with working(app):
+                broker.publish(app.settings.rabbitmq.dead_letters, b"who am I")
+                await until(partial(kept_are, app, 1))
+        assert await until(lambda: broker.waiting()[app.settings.rabbitmq.dead_letters] == 1)
+        async with working(app):
+            await until(broker.is_empty)
+        assert kept_are(app, 1)
+
+
+def dies(*_: Any) -> Any:
+    raise ConnectionError("killed here")
+
+
+async def test_a_relay_that_dies_before_it_forgets_a_message_sends_it_twice_and_it_is_kept_once(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    def greet() -> None: ...
+
+    dead_letters = app.settings.rabbitmq.dead_letters
+    with listening(app) as broker:
+        with monkeypatch.context() as patch:
+            patch.setattr(outgoing, "delete_messages", dies)
+            async with working(app):
+                broker.publish(f"{app.settings.rabbitmq.prefix}.default", b"{broken", message_id="m1")
+                await until(lambda: broker.heard(dead_letters))
+        before = len(broker.heard(dead_letters))
+        async with working(app):
+            await until(lambda: app.store.run(next_messages(most=9)) == [])
+            await until(broker.is_empty)
+        assert len(broker.heard(dead_letters)) == before + 1
+        assert kept_are(app, 1)
+
+
+async def test_a_relay_that_dies_before_it_notes_a_notice_tells_twice_and_the_row_stays_the_record(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    def refuse() -> None:
+        raise Permanent("no")
+
+    dead_letters = app.settings.rabbitmq.dead_letters
+    with listening(app) as broker:
+        with monkeypatch.context() as patch:
+            patch.setattr(outgoing, "mark_announced", dies)
+            job = refuse.enqueue()
+            async with working(app):
+                await until(lambda: broker.heard(dead_letters))
+        before = len(broker.heard(dead_letters))
+        async with working(app):
+            await until(lambda: len(broker.heard(dead_letters)) == before + 1)
+            await until(broker.is_empty)
+            await until(lambda: not untold(app))
+        assert kept_are(app, 0)
+    assert app.client.job(job.id).state is JobState.FAILED
+
+
+def untold(app: App) -> list[Any]:
+    asked = unannounced("default", JobState.FAILED, since=0, routing_key="", asked_by="", most=9)
+    return app.store.run(asked).notices
+
+
+async def test_a_message_for_nobody_becomes_a_dead_one_and_holds_nothing_up(app: App) -> None:
+    @app.task
+    def greet() -> None: ...
+
+    key = f"{app.settings.rabbitmq.prefix}.nobody"
+    lost = DeadMessage(
+        id="0", queue="", routing_key=key, message_id="m1", correlation_id=None, error="", headers={}, body=b"{}"
+    ).again()
+    with listening(app) as broker:
+        broker.channel.queue_unbind(broker.ear, broker.exchange, routing_key="#")
+        app.store.run(add_messages([lost]))
+        async with working(app):
+            await until(partial(kept_are, app, 1))
+    [kept] = app.store.run(dead_messages())
+    assert (kept.routing_key, kept.body) == (key, b"{}")
+    assert "no queue is bound to exchange" in kept.error
+    assert app.store.run(next_messages(most=9)) == []
+
+
+async def test_an_answer_that_is_none_is_kept_for_people_to_see(app: App) -> None:
+    @app.task(queue="foreign", remote=True)
+    def recognise(file: str) -> str:
+        raise NotImplementedError
+
+    with listening(app) as broker:
+        async with working(app):
+            broker.publish(app.settings.rabbitmq.answers, b"done!")
+            await until(partial(kept_are, app, 1))
+            await until(broker.is_empty)
+    [kept] = app.store.run(dead_messages())
+    assert (kept.queue, kept.body) == (app.settings.rabbitmq.answers, b"done!")
+
+
+async def test_hundreds_that_failed_are_each_announced_once(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def refuse(number: int) -> None:
+        raise Permanent("no")
+
+    monkeypatch.setattr(outgoing, "MOST_AT_ONCE", 7)
+    with listening(app) as broker:
+        handles = app.enqueue_many([refuse.job(number) for number in range(60)])
+        async with working(app):
+            await until(lambda: len(broker.heard(app.settings.rabbitmq.dead_letters)) >= 60)
+            await until(lambda: not untold(app))
+            await until(broker.is_empty)
+        told = [one.json["original_message"]["task_id"] for one in broker.heard(app.settings.rabbitmq.dead_letters)]
+    assert sorted(told) == sorted(handle.id for handle in handles)
