@@ -1,4 +1,4 @@
-"""The bare limit of RabbitMQ: messages as large as ours through pika, with nothing around them, one client."""
+"""The bare limit of RabbitMQ: Stagepost's own messages through pika, with nothing around them, one client."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ from benchmarks.kit.contender import PADDING
 from benchmarks.kit.processes import cpu_seconds
 from benchmarks.measure import Facts, Sizes
 from benchmarks.servers import Address
+from stagepost.model.envelope import request_for
 
 __all__ = ["LIMITS"]
 
 QUEUE = "limit"
 PREFETCH = 2000
 ACK_EVERY = 500
-PERSISTENT = pika.BasicProperties(content_type="application/json", delivery_mode=2)
-BODY = json.dumps({"number": 123456, "padding": PADDING}).encode()
+MESSAGE = request_for(
+    routing_key=QUEUE,
+    job_id="01977b1c-5f0a-7000-8000-0123456789ab",
+    task_name="benchmarks.contenders.stagepost.noop",
+    attempt=1,
+    created_at=1_763_262_000_000_000,
+    payload=json.dumps({"number": 123456, "padding": PADDING}),
+    context=None,
+)
 
 
 class Loop:
@@ -51,7 +59,7 @@ def _publish_one_by_one(address: Address, sizes: Sizes, kind: str) -> Facts:
         channel.confirm_delivery()
         meter = _Meter(address)
         for _ in range(sizes.singles):
-            channel.basic_publish("", QUEUE, BODY, PERSISTENT, mandatory=True)
+            _put(channel)
         return meter.stop(sizes.singles)
 
 
@@ -69,7 +77,7 @@ def _publish_all(address: Address, jobs: int) -> Facts:
             nonlocal meter
             meter = _Meter(address)
             for _ in range(jobs):
-                channel.basic_publish("", QUEUE, BODY, PERSISTENT, mandatory=True)
+                _put(channel)
 
         def confirmed(frame: Any) -> None:
             nonlocal left
@@ -132,6 +140,17 @@ class _Meter:
             "server_cpu_seconds": cpu_seconds(self._pids) - self._server,
             "ledger": "exact",
         }
+
+
+def _put(channel: Any) -> None:
+    properties = pika.BasicProperties(
+        content_type="application/json",
+        delivery_mode=2,
+        message_id=MESSAGE.message_id,
+        correlation_id=MESSAGE.correlation_id,
+        headers=dict(MESSAGE.headers),
+    )
+    channel.basic_publish("", QUEUE, MESSAGE.body, properties, mandatory=True)
 
 
 def _declare(url: str, kind: str) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from functools import wraps
 from pathlib import Path
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar
+from uuid import UUID
 
 from stagepost.errors import ConfigurationError, TaskError, UnknownTask
 from stagepost.model.children import OnChildFailed
@@ -123,6 +124,8 @@ class JobOptions:
     """Ids to carry instead of those that `traced` set."""
 
     def __post_init__(self) -> None:
+        if self.id is not None:
+            object.__setattr__(self, "id", _checked_id(self.id))
         if self.queue is not None:
             _check_name("queue", self.queue)
         if self.priority is not None:
@@ -340,6 +343,14 @@ def _check_name(what: str, name: str) -> None:
         raise ConfigurationError(
             f"{what} name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."
         )
+
+
+def _checked_id(text: str) -> str:
+    """Write a UUID as databases do, so that two that are the same are the same text."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise ConfigurationError(f"id={text!r} is no UUID. Make one of your own key with uuid.uuid5.") from None
 
 
 def _check_unique_key(key: str | None, held_for: timedelta | None) -> None:

@@ -250,6 +250,14 @@ def test_a_unique_key_held_for_a_period_outlives_its_job(app: App) -> None:
     assert (second.id, second.is_new) == (first.id, False)
 
 
+def test_an_id_that_is_no_uuid_is_refused(app: App) -> None:
+    @app.task
+    def charge(order: int) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"id='order-1' is no UUID"):
+        charge.using(id="order-1")
+
+
 def test_asking_again_with_the_same_id_is_asking_once(app: App) -> None:
     runs: list[int] = []
 
@@ -259,7 +267,7 @@ def test_asking_again_with_the_same_id_is_asking_once(app: App) -> None:
         return order
 
     job_id = charge.enqueue(0).id
-    again = charge.using(id=job_id).enqueue(0)
+    again = charge.using(id=job_id.upper()).enqueue(0)
     work(app)
     after_its_end = charge.using(id=job_id).enqueue(0)
     work(app)

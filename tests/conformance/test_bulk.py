@@ -93,6 +93,44 @@ def test_one_that_has_ended_is_not_made_again_by_a_repeat(store: Bench) -> None:
     assert store.rows("select count(*) from stagepost_job") == [(0,)]
 
 
+@pytest.mark.parametrize("position", [0, MANY // 2, -1])
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_one_that_is_there_is_found_wherever_it_stands(store: Bench, position: int, has_ended: bool) -> None:
+    asked = [new_job() for _ in range(MANY)]
+    store.run(jobs.enqueue(asked[position]))
+    if has_ended:
+        [known] = claim(store, slots=1)
+        settle(store, known, Completed())
+
+    store.run(jobs.enqueue_many(asked[::-1]))
+
+    assert store.rows("select count(*) from stagepost_job") == [(MANY - has_ended,)]
+    assert store.rows("select count(*) from stagepost_job_history") == [(int(has_ended),)]
+    assert kept(store) == counted(store)
+
+
+def test_others_with_ids_in_between_are_no_obstacle(store: Bench) -> None:
+    asked = [new_job() for _ in range(MANY)]
+    store.run(jobs.enqueue(asked.pop(MANY // 2)))
+
+    assert store.run(jobs.enqueue_many(asked)) == [Enqueued(job.id, is_new=True) for job in asked]
+
+    assert store.rows("select count(*) from stagepost_job") == [(MANY,)]
+
+
+def test_many_may_all_have_unique_keys(store: Bench) -> None:
+    asked = [new_job(unique_key=f"key-{number}") for number in range(MANY)]
+
+    assert store.run(jobs.enqueue_many(asked)) == [Enqueued(job.id, is_new=True) for job in asked]
+
+
+def test_many_may_each_be_the_first_of_their_queue(store: Bench) -> None:
+    asked = [new_job(queue_name=f"queue-{number}") for number in range(MANY)]
+
+    assert store.run(jobs.enqueue_many(asked)) == [Enqueued(job.id, is_new=True) for job in asked]
+    assert kept(store) == counted(store)
+
+
 def test_the_same_job_twice_in_a_request_is_one(store: Bench) -> None:
     asked = [new_job() for _ in range(MANY)]
 

@@ -120,6 +120,7 @@ HOT = [
     (Statement("list_few_live_jobs", {**LISTING, "state": "running", "running": 1}), "stagepost_job_(lease|claim)"),
     (Statement("list_few_live_jobs", {**LISTING, "state": "retrying", "due": "retrying"}), "stagepost_job_(due|claim)"),
     (Statement("list_few_live_jobs", {**LISTING, "state": "blocked", "blocked": 1}), "stagepost_job_(limit|claim)"),
+    (Statement("list_few_live_jobs", {**LISTING, "state": "queued", "sent": 1}), "stagepost_job_(sent|claim)"),
     (Statement("list_few_ended_jobs", {**LISTING, "state": "failed"}), "stagepost_job_history_ended"),
     (Statement("look_until_live", {"before": NOTHING_BEFORE, "look": 100}), "primary key"),
     (Statement("look_until_ended", {"before": NOTHING_BEFORE, "look": 100}), "primary key"),
@@ -132,6 +133,7 @@ BATCH = {"batch_id": IDS[0], "first_id": id_range(IDS[0])[0], "last_id": id_rang
 PAGE_OF_BATCH = {**BATCH, "after": BATCH["first_id"], "most": 100}
 HOT += [
     (Statement("known_jobs", {"ids": as_json(IDS)}), "primary key"),
+    (Statement("has_jobs_between", {"first_id": IDS[0], "last_id": IDS[-1]}), "primary key"),
     (Statement("lock_live_items", PAGE_OF_BATCH), "primary key"),
     (Statement("stop_running_items", BATCH), "primary key|stagepost_job_lease"),
     (Statement("failed_items", PAGE_OF_BATCH), "primary key|stagepost_job_history_ended"),

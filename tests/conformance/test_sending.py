@@ -25,7 +25,13 @@ def test_what_is_to_be_sent_has_all_that_its_message_needs(store: Bench) -> None
     [found] = store.run(sending.unsent(QUEUE, most=10))
 
     assert found == Unsent(
-        id=job.id, task_name=TASK, attempt=1, created_at=created, payload=job.payload, context=job.context
+        id=job.id,
+        task_name=TASK,
+        attempt=1,
+        created_at=created,
+        payload=job.payload,
+        context=job.context,
+        read_at=found.read_at,
     )
 
 
@@ -275,6 +281,19 @@ def test_no_more_jobs_start_than_the_queue_allows_and_the_rest_goes_back(store: 
     for job in first.jobs:
         settle(store, job, Completed())
     assert len(store.run(taking(send(store), is_limited=True)).jobs) == 2
+
+
+def test_a_stale_message_beside_the_right_one_does_not_keep_a_job_from_going_back(store: Bench) -> None:
+    """Both are acknowledged: if the job were not put back, nobody would hear of it again."""
+    [job] = started(store, [sent_job(store)])
+    settle(store, job, Released())
+    send(store)
+    store.run(pause(QUEUE, actor="olga"))
+
+    taken = store.run(taking([(job.id, 2), (job.id, 1)]))
+
+    assert taken == Taken([], put_back=[job.id])
+    assert sent(store) == set()
 
 
 def test_starts_of_deliveries_keep_to_the_rate(store: Bench) -> None:

@@ -1,4 +1,4 @@
-"""The loop that compares the counts of batches and gates with their rows, on every database."""
+"""The loops that look after batches and gates, on every database."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from collections.abc import Iterator
 import pytest
 
 from stagepost.model.batch import Counts
-from stagepost.store import batches, counting, gates
+from stagepost.model.lifecycle import JobState
+from stagepost.model.outcome import Completed
+from stagepost.store import batches, counting, gates, jobs
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.gates import GateCount
-from stagepost.upkeep import batch_recounter
+from stagepost.upkeep import batch_keeper, batch_recounter
+from stagepost.upkeep.batch_keeper import BatchKeeper
 from stagepost.upkeep.batch_recounter import BatchRecounter
 from stagepost.upkeep.leader import Leader
 from tests.conformance.batches import TOLD, end, filled, new_batch, opened, told
 from tests.conformance.bench import Bench
+from tests.conformance.families import claim_children, submit
+from tests.conformance.samples import claim, running, settle
 
 GATE = "dataset:7"
 
@@ -27,14 +32,25 @@ def store(blocking_store: Bench) -> Bench:
 
 
 @pytest.fixture
-def service(store: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchRecounter]:
-    """One that leads, and takes several pages."""
-    monkeypatch.setattr(batch_recounter, "MOST_AT_ONCE", 2)
+def own_store(store: Bench) -> Iterator[AsyncStore]:
     own_store = AsyncStore(store.database.store)
+    yield own_store
+    own_store.close()
+
+
+@pytest.fixture
+def leader(store: Bench, own_store: AsyncStore) -> Leader:
+    """One that leads."""
     leader = Leader(own_store, owner="worker-a", clock=store.clock)
     assert asyncio.run(leader.run_once())
-    yield BatchRecounter(own_store, leader)
-    own_store.close()
+    return leader
+
+
+@pytest.fixture
+def service(own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch) -> BatchRecounter:
+    """One that takes several pages."""
+    monkeypatch.setattr(batch_recounter, "MOST_AT_ONCE", 2)
+    return BatchRecounter(own_store, leader)
 
 
 def plant(store: Bench, unfinished: int) -> None:
@@ -108,3 +124,49 @@ def test_a_gate_is_right_while_batches_begin_and_end(store: Bench) -> None:
         assert all(one.is_right for one in seen if isinstance(one, GateCount))
         [count] = store.run(gates.count_gates())
         assert (count.counted, count.found) == (number + 1, number + 1)
+
+
+def waiting_chain(store: Bench, depth: int) -> list[str]:
+    """A parent, its child, the child's child and so on: all wait but the last, which is queued."""
+    job = running(store)
+    ids = [job.id]
+    for _ in range(depth - 1):
+        ids += submit(store, job)
+        settle(store, job, Completed())
+        if len(ids) < depth:
+            [job] = claim_children(store)
+    return ids
+
+
+def test_a_deep_tree_is_cancelled_in_one_pass(
+    store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside others, cancelled before, of which items still run."""
+    monkeypatch.setattr(batch_keeper, "MOST_AT_ONCE", 2)
+    stopping = [filled(store, 1, f"upload:{number}") for number in range(3)]
+    claim(store, slots=3)
+    for batch in stopping:
+        store.run(batches.cancel(batch.id, actor="ada"))
+    chain = waiting_chain(store, 6)
+    assert store.run(jobs.cancel(chain[0], actor="ada")) is JobState.WAITING
+
+    asyncio.run(BatchKeeper(own_store, leader).run_once())
+
+    assert {store.run(jobs.get(job_id)).state for job_id in chain} == {JobState.CANCELLED}
+    assert store.run(batches.cancelled_batches()) == [batch.id for batch in stopping]
+
+
+def test_a_pass_that_cancels_ends_though_a_tree_goes_on_below(
+    store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_keeper, "MOST_LEVELS", 2)
+    chain = waiting_chain(store, 6)
+    store.run(jobs.cancel(chain[0], actor="ada"))
+    keeper = BatchKeeper(own_store, leader)
+
+    asyncio.run(keeper.run_once())
+    assert store.run(jobs.get(chain[-1])).state is JobState.QUEUED
+    asyncio.run(keeper.run_once())
+    asyncio.run(keeper.run_once())
+
+    assert {store.run(jobs.get(job_id)).state for job_id in chain} == {JobState.CANCELLED}

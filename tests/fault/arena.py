@@ -57,6 +57,8 @@ class Arena:
         self.sink = Sink(folder / "sink")
         self.url = backend.url
         """Where workers and the producer connect to; a test may put a proxy in between."""
+        self.settings: dict[str, Any] = {}
+        """What is said to all processes, such as where a broker is."""
         self.samples: list[Sample] = []
         self._nursery = nursery
 
@@ -104,7 +106,7 @@ class Arena:
 
     def environment(self, **settings: Any) -> dict[str, str]:
         """The variables that tell a worker where and how to work."""
-        values = {**SETTINGS, "database_url": self.url, **settings}
+        values = {**SETTINGS, "database_url": self.url, **self.settings, **settings}
         variables = {f"STAGEPOST_{name.upper()}": str(value) for name, value in values.items()}
         return variables | {SINK: str(self.sink.path)}
 
@@ -186,6 +188,10 @@ class Arena:
         )
         verify(evidence)
         return evidence
+
+    def logged(self) -> str:
+        """What all workers of this test have logged."""
+        return "".join(worker.logged() for worker in self._nursery.workers)
 
     def stop_workers(self) -> None:
         """Tell all workers to end and wait for it."""

@@ -2,6 +2,7 @@
 
 import aiosqlite
 import asyncmy
+import pika
 import psycopg
 import pymysql
 
@@ -14,4 +15,4 @@ import tests.fault.tasks
 import tests.fault.uploads
 import tests.fault.worker_main
 
-__all__ = ["aiosqlite", "asyncmy", "psycopg", "pymysql", "stagepost", "tests"]
+__all__ = ["aiosqlite", "asyncmy", "pika", "psycopg", "pymysql", "stagepost", "tests"]

@@ -18,6 +18,7 @@ SWEEP = "test_sweep.py::test_a_job_survives_an_error_at_every_call_of_its_life"
 RESTARTED = (
     "tests/conformance/test_batch_races.py::test_a_batch_cannot_become_done_while_an_item_of_it_is_being_restarted"
 )
+MESSAGES = "test_rabbitmq_messages.py::test"
 LOST = "test_lost_commits.py::test_an_operation_whose_commit_reply_is_lost_happens_once"
 
 
@@ -304,5 +305,54 @@ MUTANTS = [
         "                self._on_freed()\n",
         "                pass\n",
         "test_bad_handlers.py::test_a_slot_that_was_stuck_is_used_again[sqlite]",
+    ),
+    Mutant(
+        "messages that are acknowledged before their job is settled",
+        "worker/receiver.py",
+        "            self._held[flight.fence] = named.pop(flight.fence)\n",
+        "            self.consumer.ack(named.pop(flight.fence))\n",
+        f"{MESSAGES}_a_worker_killed_with_messages_in_its_hands_loses_none[sqlite]",
+    ),
+    Mutant(
+        "messages that count as sent without a confirm",
+        "transport/rabbitmq/publisher.py",
+        "            batch.decide(place, Verdict.RETURNED)  # its confirm follows\n",
+        "            batch.decide(place, Verdict.CONFIRMED)\n",
+        f"{MESSAGES}_a_queue_that_is_deleted_or_unbound_is_made_anew[sqlite]",
+    ),
+    *(
+        Mutant(
+            f"a claim of {dialect} that does not look at the attempt a message names",
+            f"{SQL}/{dialect}/claim_delivered.sql",
+            old,
+            "",
+            f"{MESSAGES}_deliveries_that_come_again_and_ids_of_ended_jobs_run_nothing[{pytest_name}]",
+        )
+        for dialect, pytest_name, old in (
+            ("sqlite", "sqlite", " and job.attempts = (delivery.value ->> 'attempt') - 1"),
+            ("postgres", "postgres", " and job.attempts = delivery.attempt - 1"),
+            ("mysql", "mariadb", " and job.attempts = delivery.attempt - 1"),
+        )
+    ),
+    Mutant(
+        "a reconciler that does not look how many messages wait",
+        "transport/rabbitmq/admin.py",
+        "Depth(answer.message_count, answer.consumer_count)",
+        "Depth(0, answer.consumer_count)",
+        f"{MESSAGES}_work_that_waits_for_a_slow_worker_is_not_sent_again[sqlite]",
+    ),
+    Mutant(
+        "a reconciler that forgets the messages in workers' hands",
+        "upkeep/reconciler.py",
+        "    elif depth.consumers <= heard:\n",
+        "    elif depth.consumers >= 0:\n",
+        f"{MESSAGES}_messages_with_a_worker_that_stands_still_are_not_sent_again[sqlite]",
+    ),
+    Mutant(
+        "a mark of SQLite that hides a job which was put back",
+        f"{SQL}/sqlite/mark_sent.sql",
+        "  and updated_at <= :read_at\n",
+        "  and :read_at is not null\n",
+        "tests/conformance/test_losing.py::test_a_mark_that_comes_after_the_job_was_put_back_is_refused[sqlite-sync]",
     ),
 ]

@@ -156,6 +156,24 @@ def flaky(ctx: JobContext) -> str:
     return ctx.id
 
 
+@app.task(name="note_at_gate", retry=soon)
+def note_at_gate(ctx: JobContext, gate: str) -> None:
+    """Waits until a file appears, or its worker is killed."""
+    note(ctx, "start")
+    while not Path(gate).exists():
+        time.sleep(0.005)
+    note(ctx, "effect")
+
+
+@app.task(name="note_late", retry=soon)
+def note_late(ctx: JobContext, delay: float) -> None:
+    """Fails once, and then says how late it is tried again."""
+    if ctx.job.failures == 0:
+        raise Retryable("the first time", after=delay)
+    note(ctx, f"late {time.time() - ctx.job.available_at / 1e6:.4f}")
+    note(ctx, "effect")
+
+
 @app.task(name="note_in_process", pool="process", retry=soon)
 def in_process(ctx: JobContext) -> str:
     note(ctx, "start")

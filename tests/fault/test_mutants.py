@@ -15,6 +15,7 @@ from tests.fault.backends import Backend
 from tests.fault.conftest import SERVER_VARIABLES
 from tests.fault.mutants import MUTANTS, Mutant, planted
 from tests.fault.nursery import ROOT
+from tests.fault.rabbit import URL_VARIABLE
 
 AT_ONCE = 2
 MOST_SECONDS = 20
@@ -40,6 +41,8 @@ def runs(
         SERVER_VARIABLES["postgres"]: postgres_backend.url,
         SERVER_VARIABLES["mariadb"]: mariadb_backend.url,
     }
+    if any("rabbitmq" in mutant.killer for mutant in mutants):
+        servers[URL_VARIABLE] = request.getfixturevalue("rabbitmq_url")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
             mutant.name: pool.submit(run_killer, mutant, tmp_path_factory.mktemp("mutant"), servers)

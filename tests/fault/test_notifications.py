@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
 
+from stagepost.model.children import Ending, NewChild
 from stagepost.model.identity import new_id
-from stagepost.model.job import NewJob
+from stagepost.model.job import LeasedJob, NewJob
+from stagepost.model.outcome import Completed
 from stagepost.store import Store
+from stagepost.store.batches import conclude
+from stagepost.store.children import submit_children
+from stagepost.store.jobs import enqueue
+from stagepost.store.leases import claim, settle
 from stagepost.store.migrate import migrate
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Operation
 from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
 from tests.fault.wakeups import SOON, app_at, greeting, listening, opened
 
@@ -123,3 +132,26 @@ def test_a_transaction_does_not_tell_while_others_do_that_would_hold_up_its_comm
         others.commit()
         app.client.enqueue(greeting(app))
         assert heard() == ["mail"]
+
+
+def test_postgres_is_told_of_a_continuation(postgres_database: str, heard: Callable[[], list[str]]) -> None:
+    """It is queued by whoever ends the last child, not by an insert."""
+    parent, child, then = (
+        NewJob(id=new_id(), task_name="bind", payload="{}", queue_name=name)
+        for name in ("letters", "copies", "bindery")
+    )
+    with contextlib.closing(Store.at(postgres_database)) as store:
+        store.run(enqueue(parent))
+        [leased] = store.run(leased_of("letters"))
+        store.run(submit_children(leased, [NewChild(child, None, 0)]))
+        store.run(settle([Settlement.of(leased, Completed(None, Ending(then=then)))]))
+        [copy] = store.run(leased_of("copies"))
+        store.run(settle([Settlement.of(copy, Completed())]))
+        assert heard() == []
+
+        store.run(conclude(parent.id))
+        assert heard() == ["bindery"]
+
+
+def leased_of(queue_name: str) -> Operation[list[LeasedJob]]:
+    return claim(queue_name, owner="w", task_names=["bind"], slots=1, lease=timedelta(seconds=30))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
@@ -94,7 +94,7 @@ class TrappedConnection:
         with self._around(Step.EXECUTE):
             return self._connection.execute(sql, parameters)
 
-    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         self._remember(sql)
         with self._around(Step.EXECUTE):
             return self._connection.load(sql, rows)

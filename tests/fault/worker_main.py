@@ -13,8 +13,11 @@ from datetime import timedelta
 from stagepost.client import App
 from stagepost.config.logging import configure_logging
 from stagepost.upkeep.batch_keeper import BatchKeeper
+from stagepost.upkeep.reconciler import Uncarried
+from stagepost.upkeep.relay import Relay
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.worker import Worker
+from stagepost.worker.reporter import Reporter
 
 QUEUES = "FAULT_QUEUES"
 TASKS = "FAULT_TASKS"
@@ -32,7 +35,7 @@ class QuickWorker(Worker):
             if isinstance(service, Rescuer):
                 service.interval = 0.2
                 service._margin = timedelta(seconds=0.2)
-            if isinstance(service, BatchKeeper):
+            if isinstance(service, BatchKeeper | Relay | Uncarried | Reporter):
                 service.interval = 0.3
 
 

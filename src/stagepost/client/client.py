@@ -168,7 +168,10 @@ class AsyncClient:
         return await self._run(jobs.cancel(job_id, actor=actor or default_actor()), tx)
 
     async def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
-        """Queue ended jobs again; returns the ids of those that were ended."""
+        """Queue ended jobs again; returns the ids of those that were ended.
+
+        A batch that is done stays done when an item of it is retried; one that is not done waits for the item.
+        """
         return await self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
 
     async def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:

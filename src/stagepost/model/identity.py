@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import os
-import struct
 import threading
 import time
 
 __all__ = ["new_id"]
 
 TAILS_AT_ONCE = 512
+VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+"""What a random digit becomes where an id says that it is one of RFC 9562."""
 
 _lock = threading.Lock()
 _last_millisecond = 0
 _counter = 0
-_tails: list[int] = []
+_head = ""
+"""How ids of that millisecond begin."""
+_tails: list[str] = []
 
 
 def new_id() -> str:
     """Make a UUIDv7 (RFC 9562): ordered by time, and strictly growing within this process."""
-    global _last_millisecond, _counter  # noqa: PLW0603 - the counter is what makes ids of one process grow
+    global _last_millisecond, _counter, _head  # noqa: PLW0603 - the counter is what makes ids of one process grow
     with _lock:
         if not _tails:
-            _tails.extend(struct.unpack(f"{TAILS_AT_ONCE}Q", os.urandom(8 * TAILS_AT_ONCE)))
+            _tails.extend(_random_tails())
         tail = _tails.pop()
         millisecond = time.time_ns() // 1_000_000
         if millisecond > _last_millisecond:
-            _last_millisecond, _counter = millisecond, tail >> 54  # 10 random bits: room for 3,072 more
+            # 10 random bits: room for 3,072 more.
+            _last_millisecond, _counter, _head = millisecond, int(tail[-3:], 16) >> 2, _head_of(millisecond)
         else:
             _counter += 1
             if _counter > 0xFFF:  # the millisecond is full: borrow the next one
-                _last_millisecond, _counter = _last_millisecond + 1, 0
-        millisecond, counter = _last_millisecond & 0xFFFF_FFFF_FFFF, _counter
-    variant, tail = 0x8000 | tail >> 48 & 0x3FFF, tail & 0xFFFF_FFFF_FFFF
-    return f"{millisecond >> 16:08x}-{millisecond & 0xFFFF:04x}-7{counter:03x}-{variant:04x}-{tail:012x}"
+                _last_millisecond, _counter, _head = _last_millisecond + 1, 0, _head_of(_last_millisecond + 1)
+        return f"{_head}{_counter:03x}-{tail}"
+
+
+def _head_of(millisecond: int) -> str:
+    return f"{millisecond >> 16 & 0xFFFF_FFFF:08x}-{millisecond & 0xFFFF:04x}-7"
+
+
+def _random_tails() -> list[str]:
+    """Draw the ends of many ids at once."""
+    digits = os.urandom(8 * TAILS_AT_ONCE).hex()
+    return [f"{VARIANT[digits[n]]}{digits[n + 1 : n + 4]}-{digits[n + 4 : n + 16]}" for n in range(0, len(digits), 16)]
 
 
 def _renew() -> None:

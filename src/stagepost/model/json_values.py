@@ -18,10 +18,10 @@ __all__ = [
     "ENCODER",
     "SIMPLE",
     "Limits",
+    "are_simple",
     "broken_limit",
     "difference",
     "from_json",
-    "is_within_limits",
     "may_break_limits",
     "name_of",
     "to_json",
@@ -126,16 +126,24 @@ def why_not_encodable(value: Any, limits: Limits) -> str | None:
 
 
 SIMPLE = (str, int, bool, float)
-"""Types whose values come back from JSON just as they were, within the limits of `is_within_limits`."""
+"""Types whose values come back from JSON just as they were, within the limits of `are_simple`."""
 
 
-def is_within_limits(value: Any, kind: type) -> bool:
-    """Tell of a value of one of the simple types whether it can be stored."""
-    if kind is str:
-        return "\0" not in value
-    if kind is int:
-        return SMALLEST_INTEGER <= int(value) <= LARGEST_INTEGER
-    return kind is bool or math.isfinite(value)
+def are_simple(values: dict[str, Any], simple: dict[str, type]) -> bool:
+    """Tell quickly that values come back as they are, or that it takes a closer look; `simple` has types by name."""
+    for name, value in values.items():
+        kind = type(value)
+        if kind is not simple.get(name):
+            return False
+        if kind is str:
+            if "\0" in value:
+                return False
+        elif kind is int:
+            if not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
+                return False
+        elif kind is float and not math.isfinite(value):
+            return False
+    return True
 
 
 def may_break_limits(encoded: bytes, limits: Limits, *, wrapper_depth: int) -> bool:

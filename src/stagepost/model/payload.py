@@ -49,6 +49,7 @@ class Signature:
     """
 
     __slots__ = (
+        "_all_by_position",
         "_arguments",
         "_decoder",
         "_extra_keywords",
@@ -81,6 +82,7 @@ class Signature:
         self._names = frozenset(self._parameters) - {self._extra_positions, self._extra_keywords}
         self._simple = {p.name: p.annotation for p in self._parameters.values() if p.annotation in json_values.SIMPLE}
         self._required = frozenset(p.name for p in self._parameters.values() if p.is_required)
+        self._all_by_position = len(self._positional) if self._required <= set(self._positional) else -1
         self._arguments = _struct_of(self._parameters.values())
         self._decoder = msgspec.json.Decoder(self._arguments, dec_hook=json_values.from_json)
 
@@ -110,11 +112,13 @@ class Signature:
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limits: Limits) -> str:
         """Bind like a call would and encode what was given."""
         values = self._bind(args, kwargs)
+        is_simple = json_values.are_simple(values, self._simple)
         try:
-            encoded = json_values.ENCODER.encode(self._arguments(**values))
+            # By position alone they are in order already.
+            encoded = json_values.ENCODER.encode(values if is_simple and not kwargs else self._arguments(**values))
             if len(encoded) > limits.max_bytes:
                 raise PayloadTooLarge(f"arguments of {self.function_name}", len(encoded), limits.max_bytes)
-            if self._are_simple(values):
+            if is_simple:
                 return encoded.decode()
             if json_values.may_break_limits(encoded, limits, wrapper_depth=1):
                 self._refuse_broken_limits(values, limits)
@@ -126,15 +130,6 @@ class Signature:
             if given is not received and given != received:
                 self._refuse_difference(name, given, received, limits)
         return encoded.decode()
-
-    def _are_simple(self, values: dict[str, Any]) -> bool:
-        """Tell quickly that values come back as they are, or that it takes a closer look."""
-        simple = self._simple
-        for name, value in values.items():
-            kind = type(value)
-            if kind is not simple.get(name) or not json_values.is_within_limits(value, kind):
-                return False
-        return True
 
     def decode(self, payload: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Turn a payload back into typed arguments, to be called as `function(*args, **kwargs)`."""
@@ -170,6 +165,8 @@ class Signature:
         return _Parameter(parameter.name, annotation, is_required, parameter.default, trouble)
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) == self._all_by_position and not kwargs:  # nearly every call, and there may be very many
+            return dict(zip(self._positional, args, strict=True))
         if len(args) > len(self._positional) and not self._extra_positions:
             raise PayloadError(
                 f"{self.function_name} takes {len(self._positional)} positional arguments, "

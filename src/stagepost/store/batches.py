@@ -320,9 +320,9 @@ def unfinished_ids(*, after: str = "", most: int = 100) -> Steps[list[str]]:
 
 
 @query
-def cancelled_batches(*, most: int = 100) -> Steps[list[str]]:
-    """List cancelled batches that are not done: items may be left."""
-    rows = yield Statement("cancelled_batches", {"most": most})
+def cancelled_batches(*, after: str = "", most: int = 100) -> Steps[list[str]]:
+    """List cancelled batches that are not done: items may be left. `after` is the last id of the page before."""
+    rows = yield Statement("cancelled_batches", {"after": after or NO_ID, "most": most})
     return [str(batch_id) for (batch_id,) in rows]
 
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
@@ -42,7 +42,7 @@ class Connection(Protocol):
     def execute(self, sql: str, parameters: Any) -> Rows:
         """Run one statement and fetch all it returns."""
 
-    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         """Put many rows at once, all or none; returns how many."""
 
     def begin(self, *, read_only: bool = False) -> None:
@@ -125,7 +125,7 @@ class SqliteConnection:
     def execute(self, sql: str, parameters: Any) -> Rows:
         return self.raw.execute(sql, parameters).fetchall()
 
-    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         return self.raw.executemany(sql, rows).rowcount
 
     def begin(self, *, read_only: bool = False) -> None:
@@ -206,7 +206,7 @@ class PostgresConnection:
         rows: Rows = cursor.fetchall() if cursor.pgresult.nfields else []
         return rows
 
-    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         with self.raw.cursor() as cursor:
             with cursor.copy(sql) as copy:
                 for row in rows:
@@ -288,9 +288,9 @@ class MysqlConnection:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def load(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         with self.raw.cursor() as cursor:
-            return int(cursor.executemany(sql, rows) or 0)
+            return int(cursor.executemany(sql, list(rows)) or 0)
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
         self.raw.query("begin")

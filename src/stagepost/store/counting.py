@@ -41,7 +41,10 @@ Move = tuple[str, str | None, str | None]
 
 
 def record_moves(changes: Iterable[Change]) -> Steps[None]:
-    """Record changes of jobs' states in the transaction that makes them; those within a class are none."""
+    """Record changes of jobs' states, or how many of each, in the transaction that makes them.
+
+    Those within a class are none.
+    """
     moves: Counter[Move] = Counter()
     for (queue_name, batch_id, was, became), jobs in Counter(changes).items():
         before, after = class_of(was), class_of(became)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from stagepost.errors import (
@@ -17,7 +18,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
 from stagepost.model.lifecycle import Cause, JobState
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
-from stagepost.store.counting import record_moves
+from stagepost.store.counting import Change, record_moves
 from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Load, Statement, Steps, as_json, operation, query
@@ -47,7 +48,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, are_new: bool = 
         raise ConfigurationError(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
         )
-    loaded: dict[str, Enqueued] = {}
+    loaded: set[str] = set()
     if len(jobs) >= LOAD_FROM:
         loaded = yield from _load([job for job in jobs if job.unique_key is None], are_new=are_new)
     held: dict[str, str] = {}
@@ -60,7 +61,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, are_new: bool = 
             open_.append(job)
         else:
             held[job.id] = holder
-    results = loaded | {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
+    results = {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
     for _ in range(ENQUEUE_TRIES):
         if not open_:
             break
@@ -80,8 +81,8 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, are_new: bool = 
             open_ = [job for job in open_ if job.id not in existing]
     if open_:
         raise StoreError(f"unique key {open_[0].unique_key!r} changed hands too often; enqueue the job again.")
-    yield from _update_existing(jobs, held)  # last: the holder may be among these jobs
-    return [results[job.id] for job in jobs]
+    yield from _update_existing(rest.values(), held)  # last: the holder may be among these jobs
+    return [Enqueued(job.id, is_new=True) if job.id in loaded else results[job.id] for job in jobs]
 
 
 @operation
@@ -93,33 +94,48 @@ def enqueue(job: NewJob, *, tell: bool = False) -> Steps[Enqueued]:
     return enqueued
 
 
-def _load(jobs: Sequence[NewJob], *, are_new: bool) -> Steps[dict[str, Enqueued]]:
+def _load(jobs: Sequence[NewJob], *, are_new: bool) -> Steps[set[str]]:
     """Put many jobs without unique keys into their table the quick way, or none if any is there already.
 
     Left to the ordinary way is one claimable job of each queue: its insert also tells listeners.
     """
-    if not are_new and (yield Statement("known_jobs", {"ids": as_json([job.id for job in jobs])})):
-        return {}
+    if not jobs or (not are_new and (yield from _are_known([job.id for job in jobs]))):
+        return set()
     [(now,)] = yield Statement("read_clock")
-    rows: dict[str, tuple[Any, ...]] = {}
+    loaded: set[str] = set()
+    moves: Counter[Change] = Counter()
+    [(put,)] = (yield Load("load_jobs", _rows_of(jobs, now, loaded, moves))) or [(0,)]
+    if put != len(loaded):
+        raise StoreUnavailable(f"{len(loaded) - put} of {len(loaded)} jobs were enqueued by another request meanwhile")
+    yield from record_moves(moves)
+    return loaded
+
+
+def _rows_of(jobs: Sequence[NewJob], now: int, loaded: set[str], moves: Counter[Change]) -> Iterator[tuple[Any, ...]]:
+    """Make rows one by one, while the database takes in those before; notes which, and what that changes."""
     told: set[str] = set()
     for job in jobs:
         available_at = now + job.delay_us if job.available_at is None else job.available_at
-        state = JobState.SCHEDULED if available_at > now else JobState.BLOCKED if job.limit_key else JobState.QUEUED
-        if state is JobState.QUEUED and job.queue_name not in told:
-            told.add(job.queue_name)
-            continue
-        rows[job.id] = (
-            *(job.id, job.queue_name, job.task_name, str(state), job.priority, available_at, 0, 0, 0),
-            *(job.max_attempts, job.limit_key, job.limit, job.batch_id, job.item_key),
-            *(job.payload, job.context, now, now),
-        )
-    [(put,)] = (yield Load("load_jobs", list(rows.values()))) or [(0,)]
-    if put not in {0, len(rows)}:
-        raise StoreUnavailable(f"{len(rows) - put} of {len(rows)} jobs were enqueued by another request meanwhile")
-    if put:
-        yield from record_moves((row[1], row[12], None, row[3]) for row in rows.values())
-    return {job_id: Enqueued(job_id, is_new=True) for job_id in rows} if put else {}
+        state = "scheduled" if available_at > now else "blocked" if job.limit_key else "queued"
+        queue_name, job_id, batch_id = job.queue_name, job.id, job.batch_id
+        if state == "queued" and queue_name not in told:
+            told.add(queue_name)
+        elif job_id not in loaded:
+            loaded.add(job_id)
+            moves[queue_name, batch_id, None, state] += 1
+            yield (
+                job_id, queue_name, job.task_name, state, job.priority, available_at, 0, 0, 0, job.max_attempts,
+                job.limit_key, job.limit, batch_id, job.item_key, job.payload, job.context, now, now,
+            )  # fmt: skip
+
+
+def _are_known(ids: Sequence[str]) -> Steps[bool]:
+    """Tell whether any of these jobs is there, live or ended.
+
+    New ids lie close together, mostly with no others between them: then there is no need to look for each.
+    """
+    [(is_any,)] = yield Statement("has_jobs_between", {"first_id": min(ids), "last_id": max(ids)})
+    return bool(is_any) and bool((yield Statement("known_jobs", {"ids": as_json(ids)})))
 
 
 @query
@@ -282,7 +298,7 @@ def _hold_unique_key(job: NewJob) -> Steps[str]:
     return str(rows[0][0])
 
 
-def _update_existing(jobs: Sequence[NewJob], existing: dict[str, str]) -> Steps[None]:
+def _update_existing(jobs: Iterable[NewJob], existing: dict[str, str]) -> Steps[None]:
     for job in jobs:
         holder = existing.get(job.id)
         if holder is None or holder == job.id or job.on_conflict is OnConflict.KEEP:

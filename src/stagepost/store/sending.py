@@ -13,7 +13,7 @@ import msgspec
 
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
-from stagepost.store.counting import record_moves
+from stagepost.store.counting import count_by_queue, record_moves
 from stagepost.store.leases import Fence, leased, settle
 from stagepost.store.queues import within_limits
 from stagepost.store.settlement import Settlement
@@ -218,9 +218,13 @@ def sent_jobs(queue_name: str, *, older: timedelta, most: int) -> Steps[list[Sen
 
 @query
 def sent_queues() -> Steps[list[str]]:
-    """Name the queues that have jobs whose message was sent."""
-    rows = yield Statement("sent_queues")
-    return sorted(row[0] for row in rows)
+    """Name the queues that have jobs whose message was sent: one look at each that has queued jobs at all."""
+    counted = yield from count_by_queue().start()
+    found = []
+    for queue_name in sorted(name for name, counts in counted.items() if counts[JobState.QUEUED]):
+        if (yield Statement("oldest_sent", {"queue_name": queue_name})):
+            found.append(queue_name)
+    return found
 
 
 class Channel(msgspec.Struct, frozen=True):

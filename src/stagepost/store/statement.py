@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -42,7 +42,7 @@ class Load(NamedTuple):
     """
 
     name: str
-    rows: Sequence[tuple[Any, ...]]
+    rows: Iterable[tuple[Any, ...]]
 
 
 Steps = Generator[Statement | Load, Rows, T]

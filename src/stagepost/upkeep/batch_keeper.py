@@ -18,6 +18,8 @@ __all__ = ["BatchKeeper"]
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 100
+MOST_LEVELS = 50
+"""How far down a tree of cancelled families one pass goes; the next pass goes on."""
 
 
 class BatchKeeper(Service):
@@ -62,10 +64,29 @@ class BatchKeeper(Service):
         return done
 
     async def _cancel(self) -> None:
-        for batch_id in await self._store.run(cancelled_batches(most=MOST_AT_ONCE)):
-            after: str | None = ""
-            while after is not None and not self.is_stopping:
-                try:
-                    after = await self._store.run(cancel_items(batch_id, after=after))
-                except BatchNotFound:
-                    break
+        """Go on with all cancelled batches, and at once with those of the next level, whose parents end with them."""
+        begun: set[str] = set()
+        for _ in range(MOST_LEVELS):
+            new = [batch_id for batch_id in await self._cancelled() if batch_id not in begun]
+            if not new:
+                break
+            for batch_id in new:
+                await self._cancel_items(batch_id)
+            begun.update(new)
+
+    async def _cancelled(self) -> list[str]:
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None and not self.is_stopping:
+            page = await self._store.run(cancelled_batches(after=after, most=MOST_AT_ONCE))
+            found += page
+            after = page[-1] if len(page) == MOST_AT_ONCE else None
+        return found
+
+    async def _cancel_items(self, batch_id: str) -> None:
+        after: str | None = ""
+        while after is not None and not self.is_stopping:
+            try:
+                after = await self._store.run(cancel_items(batch_id, after=after))
+            except BatchNotFound:
+                break

@@ -128,7 +128,8 @@ class Relay(Service):
                 break  # the rest would overtake those that have to wait
         if marking is not None:
             await marking
-        self._mind_full(queue, tried=len(jobs), refused=len(by_verdict[Verdict.REFUSED]))
+        tried = sum(map(len, by_verdict.values()))
+        self._mind_full(queue, tried=tried, refused=len(by_verdict[Verdict.REFUSED]))
         await self._mind_unroutable(queue, by_verdict[Verdict.RETURNED])
         return len(by_verdict[Verdict.CONFIRMED])
 

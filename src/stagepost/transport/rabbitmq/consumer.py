@@ -24,11 +24,27 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """Which channel it came through: tags of an earlier one mean nothing."""
     tag: int
     body: bytes
-    headers: Mapping[str, Any]
     redelivered: bool
     routing_key: str
-    message_id: str | None
-    correlation_id: str | None = None
+    properties: Any
+    """As the driver has them; reading one takes longer than all the rest, so nobody does without need."""
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """What its sender told beside the body."""
+        return self.properties.headers or {}
+
+    @property
+    def message_id(self) -> str | None:
+        """Its sender's name for it."""
+        found: str | None = self.properties.message_id
+        return found
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What it belongs to."""
+        found: str | None = self.properties.correlation_id
+        return found
 
 
 @dataclass
@@ -144,11 +160,9 @@ class Consumer(Link):
                     line.number,
                     method.delivery_tag,
                     body,
-                    properties.headers or {},
                     method.redelivered,
                     method.routing_key,
-                    properties.message_id,
-                    properties.correlation_id,
+                    properties,
                 )
             )
             self._on_deliveries()

@@ -1,12 +1,13 @@
--- Differs: locks, marks and returns in one statement.
+-- Differs: locks, marks and returns in one statement. Rows are found again by where they lie, which costs less than by
+-- id; one that was changed between the reading and the locking has moved, and is left to the next claim.
 with picked as (
-    select id
+    select ctid as place
     from stagepost_job
     where state = 'queued'
       and queue_name = :queue_name
       and sent_at is null
       [[and priority = :priority and available_at >= :after]]
-      and task_name in (select json_array_elements_text(:task_names::text::json))
+      and task_name = any (array(select json_array_elements_text(:task_names::text::json)))
       and not exists (select 1 from stagepost_queue where name = :queue_name and paused_at is not null)
     order by priority desc, available_at, id
     limit :slots
@@ -20,8 +21,7 @@ set state = 'running',
     started_at = :now,
     cancel_requested_at = null,
     updated_at = :now
-from picked
-where job.id = picked.id
+where job.ctid = any (array(select place from picked))
 returning
     job.id, job.task_name, job.queue_name, job.attempts, job.failures, job.crashes, job.max_attempts, job.priority,
     job.created_at, job.available_at, job.payload::text, job.context::text, job.limit_key, job.batch_id, job.locked_by

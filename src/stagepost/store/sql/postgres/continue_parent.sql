@@ -1,4 +1,4 @@
--- Differs: arguments are JSON.
+-- Differs: arguments are JSON, and listeners are told; see insert_jobs for how.
 update stagepost_job
 set state = :state,
     task_name = :task_name,
@@ -16,3 +16,9 @@ set state = :state,
     updated_at = :now
 where id = :id
   and state = 'waiting'
+returning
+    case
+        when state <> 'queued' then null
+        when pg_try_advisory_xact_lock(736475017, mod(floor(extract(epoch from clock_timestamp()) * 20), 512)::int)
+            then pg_notify('stagepost', queue_name)
+    end

@@ -25,8 +25,9 @@ kept as (
         id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
         locked_by, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, result::json, error, reason, created_at, started_at, :now
     from ended
-    -- A request repeated at the very moment its job ended may have made it once more: the first end stands.
-    on conflict (id) do nothing
+    -- A request repeated at the very moment its job ended may have made it once more: the first end stands. It was
+    -- committed before the job could be made again, so this sees it; `on conflict` would cost a third more.
+    where not exists (select 1 from stagepost_job_history as known where known.id = ended.id)
     returning id, attempts
 ),
 moved as (

@@ -1,0 +1,72 @@
+"""Messages that are lost, or cannot be sent, told apart from those that are merely late."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from stagepost.model.lifecycle import JobState
+from stagepost.store import jobs, queues, sending
+from stagepost.store.counting import count_by_queue
+from tests.conformance.bench import Bench
+from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue
+
+SECOND = timedelta(seconds=1)
+
+
+def take(store: Bench, job_id: str, *, attempt: int = 1, is_limited: bool = False) -> sending.Taken:
+    return store.run(
+        sending.take_delivered(
+            QUEUE, [(job_id, attempt)], owner="worker-a", task_names=[TASK], lease=LEASE, is_limited=is_limited
+        )
+    )
+
+
+def unsent(store: Bench) -> list[str]:
+    return [job.id for job in store.run(sending.unsent(QUEUE, most=10))]
+
+
+def test_a_mark_that_comes_after_the_job_was_put_back_is_refused(store: Bench) -> None:
+    """The relay is slow: a worker has taken the message and could not start the job before the mark arrives."""
+    job_id = enqueue(store)
+    [found] = store.run(sending.unsent(QUEUE, most=1))
+    store.clock.advance(SECOND)
+    store.run(queues.pause(QUEUE, actor="ada"))
+    assert take(store, job_id, is_limited=True).put_back == [job_id]
+    store.run(queues.resume(QUEUE, actor="ada"))
+
+    assert store.run(sending.mark_sent([(job_id, 1)], read_at=found.read_at)) == 0
+    assert unsent(store) == [job_id]
+    [again] = store.run(sending.unsent(QUEUE, most=1))
+    assert store.run(sending.mark_sent([(job_id, 1)], read_at=again.read_at)) == 1
+
+
+def test_only_messages_sent_before_the_look_are_lost(store: Bench) -> None:
+    early, late = enqueue(store), enqueue(store)
+    elsewhere = enqueue(store, queue_name="post")
+    store.run(sending.mark_sent([(early, 1), (elsewhere, 1)]))
+    look = store.run(sending.read_clock())
+    store.clock.advance(SECOND)
+    store.run(sending.mark_sent([(late, 1)]))
+
+    assert store.run(sending.put_back_lost(QUEUE, sent_before=look, most=10)) == [early]
+    assert unsent(store) == [early]
+
+
+def test_jobs_that_cannot_be_sent_fail_with_the_reason(store: Bench) -> None:
+    job_id, other = enqueue(store), enqueue(store, priority=1)
+
+    assert store.run(sending.refuse_unsent([(job_id, 1)], error="nowhere to go")) == [job_id]
+
+    failed = store.run(jobs.get(job_id))
+    assert (failed.state, failed.error, failed.attempt) == (JobState.FAILED, "nowhere to go", 0)
+    counts = store.run(count_by_queue())[QUEUE]
+    assert (counts[JobState.FAILED], counts[JobState.QUEUED]) == (1, 1)
+    assert unsent(store) == [other]
+
+
+def test_a_job_that_got_through_after_all_is_not_refused(store: Bench) -> None:
+    job_id = enqueue(store)
+    assert [job.id for job in take(store, job_id).jobs] == [job_id]
+
+    assert store.run(sending.refuse_unsent([(job_id, 1)], error="nowhere to go")) == []
+    assert store.run(jobs.get(job_id)).state is JobState.RUNNING

@@ -1,0 +1,210 @@
+"""F48, F49, F51 to F53, F55: messages are lost, come again, are nobody's or garbage; each job runs once all the same."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from stagepost.model.batch import BatchState, Item, NewBatch
+from stagepost.model.envelope import Message
+from stagepost.model.identity import new_id
+from stagepost.store import batches
+from tests.fault.arena import Arena, jobs_of
+from tests.fault.rabbit import Names, resent
+
+PUBLISHED = rb'"step":"transfer"'
+GARBAGE = {
+    "nothing": b"",
+    "no JSON": b"\x00\xff\xfe garbage",
+    "no envelope": b'{"task_id": 1}',
+    "an unknown version": b'{"specversion": "9.0", "id": "7", "data": {"task_id": "x"}}',
+    "an impossible attempt": b'{"task_id":"%s","step":"","attempt":-1,"trace_id":"","created_at":"","payload":{}}'
+    % new_id().encode(),
+    "deep": b'{"task_id":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "10 MB": b'{"task_id":"' + b"x" * 10_000_000 + b'"}',
+}
+
+
+@pytest.mark.parametrize("way", ["reset", "silence"])
+def test_confirms_that_are_lost_double_nothing(carried: Arena, names: Names, way: str) -> None:
+    with names.proxy() as proxy:
+        names.carry(carried, url=proxy.url_for(names.url) + "?heartbeat=1", rabbitmq_confirm_timeout=0.5)
+        carried.start_worker()
+        carried.wait_for_end(carried.enqueue("transfer"))
+        if way == "reset":
+            for _ in range(3):
+                trap = proxy.drop_reply(PUBLISHED)
+                carried.enqueue("transfer", 20)
+                trap.wait(seconds=60)
+        else:
+            proxy.swallow()
+            carried.enqueue("transfer", 20)
+            carried.wait(lambda: "were not confirmed" in carried.logged(), "a confirm to be missed")
+            proxy.pass_through()
+        carried.wait_for_end()
+
+    evidence = carried.verify()
+    assert {job.state for job in evidence.jobs.values()} == {"completed"}
+
+
+def test_a_queue_that_is_deleted_or_unbound_is_made_anew(carried: Arena, names: Names) -> None:
+    carried.start_worker()
+    carried.wait_for_end(carried.enqueue("transfer"))
+
+    names.delete()
+    carried.wait_for_end(carried.enqueue("transfer", 20))
+    names.unbind()
+    carried.wait_for_end(carried.enqueue("transfer", 20))
+
+    assert {job.state for job in carried.verify().jobs.values()} == {"completed"}
+    assert resent(carried) == 0, "what did not get through was not taken for sent"
+
+
+def test_jobs_whose_messages_have_nowhere_to_go_fail_and_say_why(carried: Arena, names: Names) -> None:
+    with names.channel() as channel:
+        channel.exchange_declare(names.settings.exchange_name, exchange_type="topic", durable=True)
+    batch = carried.operate(batches.open_batch(NewBatch(id=new_id(), key="upload")))
+    items = [Item(str(number), job).in_batch(batch.id) for number, job in enumerate(jobs_of("transfer", 3))]
+    carried.journal.ask([item.id for item in items])
+    carried.operate(batches.add_jobs(batch.id, items))
+    carried.operate(batches.seal(batch.id))
+    names.carry(carried, rabbitmq_declare=False, rabbitmq_unroutable_timeout=1)
+    carried.start_worker()
+    carried.wait_for_end()
+
+    found = carried.verify().jobs.values()
+    assert {job.state for job in found} == {"failed"}
+    assert all("no queue is bound to exchange" in (job.error or "") for job in found)
+    carried.wait(lambda: "3 jobs failed" in carried.logged(), "somebody to be told")
+    carried.wait(lambda: carried.operate(batches.get(batch.id)).state is BatchState.DONE, "the batch to be done")
+    assert carried.operate(batches.count(batch.id)).failed == 3
+
+
+def test_deliveries_that_come_again_and_ids_of_ended_jobs_run_nothing(carried: Arena, names: Names) -> None:
+    carried.start_worker()
+    carried.start_worker()
+    ended = carried.enqueue("transfer", 5)
+    carried.wait_for_end(ended)
+    waiting = carried.enqueue("transfer_flaky", 30) + carried.enqueue("transfer", 30, seconds=0.02)
+    named = [*ended, *waiting, new_id()]
+    again = [names.request(job_id, attempt=attempt) for job_id in named for attempt in (1, 2, 3)]
+    carried.random.shuffle(again)
+    names.publish(*again * 5)
+    carried.wait_for_end()
+    carried.wait(lambda: names.depth() == 0, "all messages to be taken")
+
+    assert {job.state for job in carried.verify().jobs.values()} == {"completed"}
+    assert resent(carried) == 0
+
+
+def test_garbage_is_put_aside_and_stops_nothing(carried: Arena, names: Names) -> None:
+    worker = carried.start_worker()
+    carried.wait_for_end(carried.enqueue("transfer"))
+    names.publish(*(Message("", body, name) for name, body in GARBAGE.items()))
+    carried.wait_for_end(carried.enqueue("transfer", 5))
+    carried.wait(lambda: put_aside(carried) == len(GARBAGE), "all garbage to be where people see it")
+    worker.terminate()
+
+    assert worker.wait() == 0
+    assert names.depth() == 0
+    carried.verify()
+
+
+def test_messages_that_are_purged_are_sent_again(carried: Arena, names: Names) -> None:
+    carried.start_worker(concurrency=4)
+    carried.wait_for_end(carried.enqueue("transfer"))
+    purged = 0
+    for _ in range(3):
+        carried.enqueue("transfer", 60, seconds=0.02)
+        carried.wait(lambda: names.depth() > 10, "messages to wait")
+        purged += names.purge()
+    began = time.monotonic()
+    carried.wait_for_end()
+
+    carried.verify()
+    assert purged > 10
+    assert purged <= resent(carried) <= purged + 5, "those on their way to a worker may be taken for lost"
+    assert time.monotonic() - began < 30
+
+
+def test_work_that_waits_for_a_slow_worker_is_not_sent_again(carried: Arena, names: Names) -> None:
+    """For more than five times as long as a message may be missing."""
+    carried.start_worker(concurrency=1, rabbitmq_prefetch=1, rabbitmq_lost_after=0.6)
+    carried.enqueue("transfer", 12, seconds=0.3)
+    carried.wait_for_end()
+
+    carried.verify()
+    assert resent(carried) == 0
+
+
+def test_messages_with_a_worker_that_stands_still_are_not_sent_again(carried: Arena, names: Names) -> None:
+    names.carry(carried, rabbitmq_lost_after=0.6, rabbitmq_prefetch=10)
+    still = carried.start_worker()
+    carried.wait_for_end(carried.enqueue("transfer"))
+    other = carried.start_worker(queues=["other"])
+    carried.pause(still)
+    carried.enqueue("transfer", 10)
+    carried.wait(lambda: "does the upkeep" in other.logged(), "the other worker to lead")
+    carried.wait(lambda: is_sent(carried), "the messages to be sent")
+    looks = carried.backend.rows("select looked_at from stagepost_channel where queue_name = 'default'")
+    carried.wait(lambda: has_looked_since(carried, looks, microseconds=2_500_000), "the queue to be looked at")
+    assert resent(carried) == 0, "the messages are with a worker that will go on"
+    still.resume()
+    carried.wait_for_end()
+
+    carried.verify()
+    assert resent(carried) == 0
+
+
+def put_aside(arena: Arena) -> int:
+    [(number,)] = arena.backend.rows("select count(*) from stagepost_dead_message")
+    return int(number)
+
+
+def running(arena: Arena) -> int:
+    [(number,)] = arena.backend.rows("select count(*) from stagepost_job where state = 'running'")
+    return int(number)
+
+
+def is_sent(arena: Arena) -> bool:
+    [(unsent,)] = arena.backend.rows("select count(*) from stagepost_job where sent_at is null")
+    return bool(unsent == 0)
+
+
+def has_looked_since(arena: Arena, looks: list[tuple[int]], *, microseconds: int) -> bool:
+    now = arena.backend.rows("select looked_at from stagepost_channel where queue_name = 'default'")
+    return bool(now[0][0] >= looks[0][0] + microseconds)
+
+
+def test_a_worker_killed_with_messages_in_its_hands_loses_none(carried: Arena, names: Names, tmp_path: Path) -> None:
+    carried.settings["rabbitmq_prefetch"] = 20
+    victim = carried.start_worker()
+    carried.wait_for_end(carried.enqueue("transfer"))
+    ids = carried.enqueue("transfer_at_gate", 30, gate=str(tmp_path / "gate"))
+    carried.wait(lambda: running(carried) == 20, "a worker to have its hands full")
+    carried.wait(lambda: names.depth() == 10, "the rest to wait")
+    victim.kill()
+    carried.wait(lambda: names.depth() == 30, "the broker to have back what was not acknowledged")
+    (tmp_path / "gate").touch()
+    carried.start_worker()
+    carried.wait_for_end(ids)
+
+    carried.verify(grace_us=4_000_000)
+    assert resent(carried) == 0
+
+
+def test_a_full_queue_makes_the_rest_wait_in_the_database(carried: Arena, names: Names) -> None:
+    """A classic queue: a quorum queue refuses only what comes after it has noticed that it is full."""
+    names.carry(carried, rabbitmq_max_length=5, rabbitmq_prefetch=1, rabbitmq_queue_type="classic")
+    carried.start_worker(concurrency=1)
+    carried.wait_for_end(carried.enqueue("transfer"))
+    carried.enqueue("transfer", 60, seconds=0.01)
+    most = 0
+    while not carried.have_ended(carried.jobs()):
+        most = max(most, names.depth())
+
+    assert 0 < most <= 5
+    carried.verify()
+    assert resent(carried) == 0
