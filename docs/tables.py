@@ -253,35 +253,16 @@ TABLES: dict[str, Table] = {
             "id": "Its number.",
             "routing_key": "Where it goes.",
             "message_id": "Its id, the same however often it is published.",
-<<<<<<< HEAD
-            "correlation_id": "What it belongs to.",
-            "headers": "JSON.",
-            "encoding": "`text`, or `base64` where text cannot hold the body.",
-            "body": "The message.",
-=======
             "correlation_id": "What it belongs to, if anything.",
             "headers": "JSON.",
             "encoding": "How `body` is written: as text, or as base64 where it is none.",
             "body": "JSON.",
->>>>>>> rabbitmq
             "created_at": "When it was written.",
         },
     ),
     "stagepost_dead_message": Table(
         "Messages that nobody can work with, taken from the broker's queue of dead letters.",
         {
-<<<<<<< HEAD
-            "id": "Made of its message id and body: the same message has one row.",
-            "queue_name": "The queue at the broker that it came from.",
-            "routing_key": "Where it is sent again; empty if nobody knows.",
-            "message_id": "The id that its sender gave it.",
-            "correlation_id": "What it belongs to.",
-            "reason": "The error without its ids and numbers, so that alike ones group.",
-            "error": "Why nobody could work with it.",
-            "headers": "JSON.",
-            "encoding": "`text`, or `base64` where text cannot hold the body.",
-            "body": "As it came.",
-=======
             "id": "A UUID that follows from the message, so that one which comes twice is kept once.",
             "queue_name": "The queue at the broker that it came from.",
             "routing_key": "Its routing key, by which it can be sent again.",
@@ -292,7 +273,6 @@ TABLES: dict[str, Table] = {
             "headers": "JSON.",
             "encoding": "How `body` is written: as text, or as base64 where it is none.",
             "body": "What it said.",
->>>>>>> rabbitmq
             "received_at": "When it was taken.",
         },
     ),
