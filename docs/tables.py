@@ -65,7 +65,6 @@ TABLES: dict[str, Table] = {
             "reason": "The error of a dead letter without its ids and numbers, so that alike ones group.",
             "announced_at": "When others were told, through the broker, that it failed for good.",
             "finished_at": "When it ended.",
-            "announced_at": "When the broker took the notice that it failed for good.",
         },
     ),
     "stagepost_batch": Table(
