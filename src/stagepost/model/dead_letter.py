@@ -54,6 +54,11 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None
     correlation_id: str | None = None
 
+    def __post_init__(self) -> None:
+        headers = {_readable(name): value for name, value in self.headers.items()}
+        msgspec.structs.force_setattr(self, "headers", headers)
+        _make_readable(self)
+
 
 class Bad(msgspec.Struct, frozen=True, kw_only=True):
     """A message that its receiver could not read, and why."""
@@ -65,6 +70,9 @@ class Bad(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     message_id: str | None = None
     correlation_id: str | None = None
+
+    def __post_init__(self) -> None:
+        _make_readable(self)
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -282,6 +290,18 @@ def _dead(
         headers={name: value for name, value in letter.headers.items() if name not in own},
         body=body,
     )
+
+
+def _make_readable(message: Letter | Bad) -> None:
+    """Read the ids that a sender gave, which are bytes if they are no UTF-8."""
+    for name in ("message_id", "correlation_id"):
+        value = getattr(message, name)
+        if value is not None:
+            msgspec.structs.force_setattr(message, name, _readable(value))
+
+
+def _readable(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _plain(text: str, *, most: int = MOST_CHARACTERS) -> str:
