@@ -139,8 +139,8 @@ def test_large_groups_of_the_same_jobs_do_not_deadlock(store: Bench) -> None:
         ids = [job_id for job_id, _ in messages]
         assert store.run(mark_sent(messages)) == LARGE
 
-        raced: list[Any] = store.race(put_back(ids[::-1]), taking(messages), mark_sent(messages))
-        taken = raced[1]
+        racing: list[Operation[Any]] = [put_back(ids[::-1]), taking(messages), mark_sent(messages)]
+        _, taken, _ = store.race(*racing)
 
         assert len(taken.jobs) == LARGE
         end_all(store)
@@ -200,14 +200,15 @@ def test_everybody_at_once_loses_and_doubles_nothing(store: Bench) -> None:
     for _ in range(20 * MANY):
         messages = unsent(store)
         seen += messages
-        raced: list[Any] = store.race(
+        racing: list[Operation[Any]] = [
             taking(seen[-10:], owner="worker-a"),
             taking(seen[-15:-5], owner="worker-b"),
             mark_sent(messages),
             mark_sent(messages[::-1]),
             put_back(sorted(sent(store))[:5]),
-        )
-        leased = [*raced[0].jobs, *raced[1].jobs]
+        ]
+        first, second, *_ = store.race(*racing)
+        leased = [*first.jobs, *second.jobs]
         held = store.run(leases.settle([Settlement.of(job, Completed()) for job in leased]))
         assert all(held.values())
         ended += [job.id for job in leased]

@@ -1,1 +1,1 @@
-"""Models of what the store promises about counting, searched completely by Spin; see models/README.md."""
+"""Models of what the store promises about counting and sending, searched completely by Spin; see models/README.md."""

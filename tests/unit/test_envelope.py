@@ -28,9 +28,9 @@ from stagepost.model.envelope import (
 JOB_ID = "019a8a56-0f3e-7c44-a7d1-2b9c1d0e5a03"
 CREATED_AT = 1_700_000_000_123_456
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=10,
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
 )
 REQUEST: dict[str, Any] = {
     "task_id": JOB_ID,
@@ -102,10 +102,10 @@ def test_a_correlation_id_fits_into_amqps_short_strings(text: str) -> None:
 
 
 @given(
-    payload=st.dictionaries(st.text(), JSON),
+    payload=st.dictionaries(st.text(max_size=9), JSON, max_size=3),
     attempt=st.integers(1, 2**31 - 1),
-    name=st.text(min_size=1),
-    trace=st.text(),
+    name=st.text(min_size=1, max_size=50),
+    trace=st.text(max_size=50),
 )
 def test_what_is_written_is_read_again(payload: Any, attempt: int, name: str, trace: str) -> None:
     message = request(
