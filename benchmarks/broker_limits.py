@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import closing
+from itertools import takewhile
 from typing import Any
 
 import pika
@@ -71,24 +72,25 @@ def _publish(address: Address, sizes: Sizes, kind: str) -> Facts:
 
 def _publish_all(address: Address, jobs: int) -> Facts:
     facts: Facts = {}
+    pending = dict.fromkeys(range(1, jobs + 1))
+    meter = _Meter(address)
 
     def work(channel: Any, loop: Loop) -> None:
         def publish(_frame: Any) -> None:
-            nonlocal meter
-            meter = _Meter(address)
+            meter.start()
             for _ in range(jobs):
                 _put(channel)
 
         def confirmed(frame: Any) -> None:
-            nonlocal left
-            left = jobs - frame.method.delivery_tag if frame.method.multiple else left - 1
-            if frame.method.delivery_tag == jobs:
+            tag = frame.method.delivery_tag
+            for known in list(takewhile(lambda number: number <= tag, pending)) if frame.method.multiple else [tag]:
+                del pending[known]
+            if not pending:
                 facts.update(meter.stop(jobs))
                 loop.done()
 
         channel.confirm_delivery(confirmed, callback=publish)
 
-    meter, left = _Meter(address), jobs
     Loop(address.url, work).run()
     return facts
 
@@ -98,13 +100,13 @@ def _consume(address: Address, sizes: Sizes, kind: str) -> Facts:
     _declare(address.url, kind)
     _publish_all(address, sizes.jobs)
     facts: Facts = {}
+    meter = _Meter(address)
 
     def work(channel: Any, loop: Loop) -> None:
         def receive(_channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
-            nonlocal meter
             tag = method.delivery_tag
             if tag == 1:
-                meter = _Meter(address)
+                meter.start()
             if tag % ACK_EVERY == 0 or tag == sizes.jobs:
                 channel.basic_ack(tag, multiple=True)
             if tag == sizes.jobs:
@@ -114,7 +116,6 @@ def _consume(address: Address, sizes: Sizes, kind: str) -> Facts:
         channel.basic_qos(prefetch_count=PREFETCH)
         channel.basic_consume(QUEUE, receive)
 
-    meter = _Meter(address)
     Loop(address.url, work).run()
     return facts
 
@@ -130,6 +131,9 @@ LIMITS: dict[str, Callable[[Address, Sizes, str], Facts]] = {
 class _Meter:
     def __init__(self, address: Address) -> None:
         self._pids = address.server_pids
+        self.start()
+
+    def start(self) -> None:
         self._server, self._client, self._began_at = cpu_seconds(self._pids), time.process_time(), time.monotonic()
 
     def stop(self, jobs: int) -> Facts:

@@ -92,6 +92,7 @@ class Contender(ABC):
 
     def until_senders_work(self) -> None:
         """Return when the senders are ready."""
+        raise Cannot("it has no senders")
 
     def unsent(self) -> int:
         """Whether jobs are left that the broker has not confirmed: how many, or 1 for some."""

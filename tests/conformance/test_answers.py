@@ -75,7 +75,7 @@ def test_an_answer_counts_once_however_often_it_comes(store: Bench) -> None:
     others = [store.run(accepting([(job_id, 1)], Refused("no"))) for _ in range(4)]
 
     assert settled(first) == [job_id]
-    assert [(settled(other), other.ended) for other in others] == [([], [job_id])] * 4
+    assert [(settled(other), other.ended) for other in others] == [([], [(job_id, 1)])] * 4
     assert store.run(jobs.get(job_id)).state is JobState.COMPLETED
 
 
@@ -93,6 +93,19 @@ def test_many_answers_are_settled_together_each_by_its_own_outcome(store: Bench)
     assert states == [JobState.COMPLETED, JobState.RETRYING, JobState.FAILED]
 
 
+def test_answers_to_several_attempts_of_a_job_are_told_apart(store: Bench) -> None:
+    done, failing = enqueue(store), enqueue(store)
+    answers = [(job_id, attempt) for job_id in (done, failing) for attempt in (1, 2, 3)]
+
+    def decide(job: LeasedJob) -> Outcome:
+        return DONE if job.id == done else BUSY
+
+    accepted = store.run(accept_answers(answers, task_names=[TASK], decide=decide))
+
+    assert sorted(settled(accepted)) == sorted([done, failing])
+    assert (accepted.ended, accepted.stale) == ([(done, 2), (done, 3)], [(failing, 2), (failing, 3)])
+
+
 def test_a_failed_request_is_sent_again_as_the_next_attempt_and_its_old_answers_are_stale(store: Bench) -> None:
     job_id = enqueue(store)
     store.run(mark_sent([(job_id, 1)]))
@@ -104,8 +117,8 @@ def test_a_failed_request_is_sent_again_as_the_next_attempt_and_its_old_answers_
     store.run(leases.promote_due())
     once_queued = store.run(accepting([(job_id, 1)]))
 
-    for late in (while_waiting, ahead_of_time, once_queued):
-        assert (settled(late), late.stale, late.strange) == ([], [job_id], [])
+    for late, attempt in ((while_waiting, 1), (ahead_of_time, 2), (once_queued, 1)):
+        assert (settled(late), late.stale, late.strange) == ([], [(job_id, attempt)], [])
     [failure] = store.run(jobs.failures_of(job_id))
     assert (failure.attempt, failure.kind, failure.error, failure.owner) == (1, "failed", "busy", "remote")
     assert settled(store.run(accepting([(job_id, 2)]))) == [job_id]
@@ -129,7 +142,7 @@ def test_answers_to_strangers_and_to_ended_or_running_jobs_change_nothing(store:
     accepted = store.run(accepting([(cancelled, 1), (stranger, 1), (at_work.id, 1)]))
 
     assert settled(accepted) == []
-    assert (accepted.ended, accepted.stale) == (sorted([cancelled, stranger]), [at_work.id])
+    assert (accepted.ended, accepted.stale) == (sorted([(cancelled, 1), (stranger, 1)]), [(at_work.id, 1)])
     assert store.run(jobs.get(cancelled)).state is JobState.CANCELLED
     assert store.run(jobs.get(at_work.id)).state is JobState.RUNNING
 
@@ -139,7 +152,7 @@ def test_nobody_can_answer_for_a_task_that_is_not_remote(store: Bench) -> None:
 
     accepted = store.run(accepting([(job_id, 1)], task_names=["recognise"]))
 
-    assert (settled(accepted), accepted.strange, accepted.stale) == ([], [job_id], [])
+    assert (settled(accepted), accepted.strange, accepted.stale) == ([], [(job_id, 1)], [])
     assert [job.id for job in claim(store)] == [job_id]
 
 
@@ -181,8 +194,8 @@ def test_answers_that_come_to_several_workers_at_once_count_once(blocking_store:
         results = blocking_store.race(*(accepting(order) for order in orders))
 
         assert sorted(one for result in results for one in settled(result)) == sorted(one for one, _ in answers)
-        known = [{*settled(result), *result.ended} for result in results]
-        assert known == [{one for one, _ in order} for order in orders]
+        known = [{*((one, 1) for one in settled(result)), *result.ended} for result in results]
+        assert known == [set(order) for order in orders]
 
 
 def test_a_cancellation_and_an_answer_at_once_end_the_job_once(blocking_store: Bench) -> None:

@@ -6,6 +6,7 @@ Each test runs several rounds, because a race that is lost once in a while is lo
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -18,9 +19,10 @@ from stagepost.model.outcome import Completed, Failed, Refused
 from stagepost.store import jobs, leases
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
+from stagepost.store.statement import Operation, as_json
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, fence, new_job, running, settle
+from tests.services.processes import wait_until
 
 ROUNDS = 12
 RACERS = 4
@@ -39,6 +41,43 @@ def store(blocking_store: Bench) -> Bench:
 
 def expire(store: Bench) -> None:
     store.clock.advance(LEASE + timedelta(seconds=1))
+
+
+def test_a_job_that_is_changed_between_being_seen_and_being_locked_is_claimed_next(store: Bench) -> None:
+    """Its claim finds rows again by where they lie, and one that was changed lies elsewhere."""
+    if store.dialect.name != "postgres":
+        pytest.skip("only PostgreSQL's claim looks twice in one statement")
+    first, second = enqueue(store), enqueue(store)
+    database = store.database.store.database
+    claimer, keeper = database.connect(), database.connect()
+    given = {
+        "queue_name": QUEUE,
+        "owner": "w",
+        "task_names": as_json([TASK]),
+        "slots": 2,
+        "lease_us": 1,
+        "now": store.now,
+    }
+    [text] = store.dialect.script("claim_jobs", database.style, own_clock=True).texts
+    waiting = "where (select pg_advisory_xact_lock(7)) is not null and state = 'queued'"
+    keeper.begin()
+    keeper.execute("select pg_advisory_xact_lock(7)", {})
+
+    with ThreadPoolExecutor(1) as thread:
+        claiming = thread.submit(claimer.execute, text.sql.replace("where state = 'queued'", waiting, 1), given)
+        wait_until(
+            lambda: store.rows("select count(*) from pg_locks where locktype = 'advisory' and not granted") == [(1,)],
+            "a claim that has begun",
+            seconds=60,
+        )
+        store.edit("update stagepost_job set payload = '{}' where id = :id", id=second)
+        keeper.rollback()
+        claimed = claiming.result(timeout=60)
+    claimer.close()
+    keeper.close()
+
+    assert [str(row[0]) for row in claimed] == [first]
+    assert [(job.id, job.payload) for job in claim(store, slots=2)] == [(second, "{}")]
 
 
 def test_each_job_is_claimed_once(store: Bench) -> None:

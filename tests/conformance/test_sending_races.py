@@ -139,7 +139,8 @@ def test_large_groups_of_the_same_jobs_do_not_deadlock(store: Bench) -> None:
         ids = [job_id for job_id, _ in messages]
         assert store.run(mark_sent(messages)) == LARGE
 
-        _, taken, _ = store.race(put_back(ids[::-1]), taking(messages), mark_sent(messages))
+        raced: list[Any] = store.race(put_back(ids[::-1]), taking(messages), mark_sent(messages))
+        taken = raced[1]
 
         assert len(taken.jobs) == LARGE
         end_all(store)
@@ -199,14 +200,14 @@ def test_everybody_at_once_loses_and_doubles_nothing(store: Bench) -> None:
     for _ in range(20 * MANY):
         messages = unsent(store)
         seen += messages
-        first, second, *_ = store.race(
+        raced: list[Any] = store.race(
             taking(seen[-10:], owner="worker-a"),
             taking(seen[-15:-5], owner="worker-b"),
             mark_sent(messages),
             mark_sent(messages[::-1]),
             put_back(sorted(sent(store))[:5]),
         )
-        leased = [*first.jobs, *second.jobs]
+        leased = [*raced[0].jobs, *raced[1].jobs]
         held = store.run(leases.settle([Settlement.of(job, Completed()) for job in leased]))
         assert all(held.values())
         ended += [job.id for job in leased]

@@ -102,7 +102,11 @@ class Arena:
     def start_producer(self, upload: Upload) -> WorkerProcess:
         """Start a process that adds a batch's items, or goes on adding them."""
         variables = self.environment() | {UPLOAD: msgspec.json.encode(upload).decode()}
-        return self._nursery.start(variables, program=PRODUCER)
+        return self.start_program(PRODUCER, variables)
+
+    def start_program(self, program: str, variables: dict[str, str]) -> WorkerProcess:
+        """Start the `main` of another module of these tests."""
+        return self._nursery.start(variables, program=program)
 
     def environment(self, **settings: Any) -> dict[str, str]:
         """The variables that tell a worker where and how to work."""

@@ -65,6 +65,18 @@ def _without_attempt(dialect: str, pytest_name: str, guards: dict[str, tuple[str
     ]  # fmt: skip
 
 
+CLAIMING = """)
+update stagepost_job as job
+set state = 'running',
+    attempts = job.attempts + 1,
+    locked_by = :owner,
+    lease_until = :now + :lease_us,
+    started_at = :now,
+    cancel_requested_at = null,
+    updated_at = :now
+where job."""
+"""What a claim on PostgreSQL does between locking and finding again."""
+
 MUTANTS = [
     *_without_attempt(
         "sqlite",
@@ -117,8 +129,9 @@ MUTANTS = [
     Mutant(
         "a claim on PostgreSQL that locks nothing",
         f"{SQL}/postgres/claim_jobs.sql",
-        "    for update skip locked\n",
-        "",
+        f"    for update skip locked\n{CLAIMING}ctid = any (array(select place from picked))\n",
+        # By id: newer releases of PostgreSQL change no row that has moved since it was found by its place.
+        f"{CLAIMING}id in (select id from stagepost_job where ctid = any (array(select place from picked)))\n",
         f"{RACES}[postgres]",
     ),
     Mutant(

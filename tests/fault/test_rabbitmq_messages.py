@@ -1,4 +1,4 @@
-"""F48, F49, F51 to F53, F55: messages are lost, come again, are nobody's or garbage; each job runs once all the same."""
+"""F48, F49, F51 to F53, F55: messages are lost, come again, are nobody's or garbage; each job runs once."""
 
 from __future__ import annotations
 

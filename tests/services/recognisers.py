@@ -50,9 +50,9 @@ class Recogniser:
         return process
 
     @contextlib.contextmanager
-    def running(self, url: str) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, url: str, settings: RabbitmqSettings) -> Iterator[subprocess.Popen[bytes]]:
         """Run it for the body; afterwards it must stop when told to."""
-        process = self.start(url)
+        process = self.start(url, settings=settings)
         try:
             yield process
             process.send_signal(signal.SIGTERM)

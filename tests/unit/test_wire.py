@@ -95,6 +95,14 @@ def test_large_batches_leave_in_pieces() -> None:
     assert list(pieces([])) == []
 
 
+def test_an_open_connection_reads_larger_pieces() -> None:
+    transport = type("Transport", (), {"_MAX_RECV_BYTES": 4096})()
+
+    read_more(type("Connection", (), {"_transport": transport})())
+
+    assert transport._MAX_RECV_BYTES == READ_BYTES
+
+
 def test_a_driver_without_that_name_is_left_as_it_is() -> None:
     connection = type("Other", (), {"_transport": object()})()
 

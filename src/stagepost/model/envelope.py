@@ -81,8 +81,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Of a failed one: what happened, for people to read."""
     retryable: bool = True
     """Whether trying a failed one again can help."""
-    progress: msgspec.Raw | None = None
-    """How far it is; anything."""
+    progress: msgspec.Raw = msgspec.Raw(b"null")
+    """How far it is; anything. That it came at all is what counts."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,15 +27,15 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """What became of answers."""
+    """What became of answers; those that settled nothing are given as what they answered."""
 
     settled: list[Settled]
-    ended: list[str] = []
-    """Jobs that are not live: they have ended, were cancelled, or never were."""
-    stale: list[str] = []
-    """Jobs that wait for something else than this answer, such as that of a later attempt."""
-    strange: list[str] = []
-    """Jobs that wait for this answer, but whose task is not known here to be remote."""
+    ended: list[Fence] = []
+    """To jobs that are not live: they have ended, were cancelled, or never were."""
+    stale: list[Fence] = []
+    """To jobs that wait for something else, such as the answer to a later attempt."""
+    strange: list[Fence] = []
+    """To jobs that wait for just this, but whose task is not known here to be remote."""
     seen: frozenset[str] = frozenset()
     """The tasks of all live jobs that were answered, or of which progress was reported."""
 
@@ -61,16 +61,15 @@ def accept_answers(
     changes = [Settled(job, Settlement.of(job, decide(job))) for job in jobs]
     if changes:
         yield from settle([settled.change for settled in changes]).start()
-    settled = {job.id for job in jobs}
-    rest = {job_id: attempt for job_id, attempt in answers if job_id not in settled}
-    ids = sorted({*rest, *in_progress} - settled)
+    rest = sorted(set(answers) - {(job.id, job.attempt) for job in jobs})
+    ids = sorted({*(job_id for job_id, _ in rest), *in_progress})
     rows = (yield Statement("find_delivered", {"ids": as_json(ids)})) if ids else []
-    live = {str(job_id): (state, attempts + 1, task_name) for job_id, state, attempts, task_name in rows}
-    waiting = {job_id for job_id, attempt in rest.items() if live.get(job_id, ())[:2] == (JobState.QUEUED, attempt)}
+    live = {str(row[0]) for row in rows}
+    waiting = {(str(job_id), attempts + 1) for job_id, state, attempts, _ in rows if state == JobState.QUEUED}
     return Accepted(
         changes,
-        ended=sorted(rest.keys() - live.keys()),
-        stale=sorted(rest.keys() & live.keys() - waiting),
-        strange=sorted(waiting),
-        seen=frozenset(job.task_name for job in jobs) | {task_name for _, _, task_name in live.values()},
+        ended=[fence for fence in rest if fence[0] not in live],
+        stale=[fence for fence in rest if fence[0] in live and fence not in waiting],
+        strange=[fence for fence in rest if fence in waiting],
+        seen=frozenset(job.task_name for job in jobs) | {task_name for *_, task_name in rows},
     )

@@ -96,6 +96,8 @@ class Reconciler(Service):
     ) -> None:
         super().__init__(interval=max(0.2, min(5.0, settings.lost_after / 3)))
         self.resent = 0
+        self.passes = 0
+        """How often the broker has said how its queues stand."""
         self._store = store
         self._leader = leader
         self._url = url
@@ -149,6 +151,7 @@ class Reconciler(Service):
             found = await in_thread(depths, self._url, wanted)
         except TransportError:
             return {}  # said by those who need the broker; while it is away nothing can be known
+        self.passes += 1
         answers = found.get(self._settings.answers)
         standing = {}
         for plan in plans:

@@ -118,13 +118,14 @@ class Relay(Service):
         for first in range(0, len(jobs), GROUP):
             group = jobs[first : first + GROUP]
             verdicts = await asyncio.wrap_future(self._publisher.publish(messages[first : first + GROUP]))
+            marked = len(by_verdict[Verdict.CONFIRMED])
             for job, verdict in zip(group, verdicts, strict=True):
                 by_verdict[verdict].append((job.id, job.attempt))
-            there = by_verdict[Verdict.CONFIRMED][first:]
+            there = by_verdict[Verdict.CONFIRMED][marked:]
             if marking is not None:
                 await marking
             marking = asyncio.create_task(self._store.run(mark_sent(there, read_at=min(job.read_at for job in jobs))))
-            if len(there) < len(group):
+            if by_verdict[Verdict.REFUSED] or by_verdict[Verdict.UNKNOWN]:
                 break  # the rest would overtake those that have to wait
         if marking is not None:
             await marking

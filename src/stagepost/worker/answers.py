@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 500
 PREFETCH = 500
 ACTIVE_SECONDS = 1.0
+"""How often at most it is written down that a program is alive."""
 HELD_SECONDS = 5.0
 """How long an answer that only another app's workers understand is kept before it goes back to the broker."""
 LOOK_SECONDS = 1.0
@@ -91,6 +92,7 @@ class Answers(Service):
         """Called with the batches, or None, of the jobs that were settled."""
         self._store = store
         self._tasks = {task.name: task for task in registry if task.options.remote}
+        self._patience = registry.remote_queues
         self._clock = clock
         self._park = park or _let_lie
         self._undone: list[Delivery] = []
@@ -208,9 +210,9 @@ class Answers(Service):
         self.counted.stale += len(accepted.stale)
         self.counted.repeated += sum(len(answers) - 1 for answers in final.values())
         strange = set(accepted.strange)
-        for (job_id, _), answers in final.items():
+        for fence, answers in final.items():
             deliveries = [delivery for _, delivery in answers]
-            if job_id in strange:
+            if fence in strange:
                 self._hold(deliveries)
             else:
                 self._done(deliveries)
@@ -263,7 +265,8 @@ class Answers(Service):
     async def _note_active(self, queue: str) -> None:
         """Write down now and then that a program answers, for those who look for lost requests."""
         now = self._clock.monotonic()
-        if now - self._active_at.get(queue, float("-inf")) >= ACTIVE_SECONDS:
+        often = min(ACTIVE_SECONDS, self._patience[queue].total_seconds() / 10)
+        if now - self._active_at.get(queue, float("-inf")) >= often:
             self._active_at[queue] = now
             await self._store.run(note_active(queue))
 

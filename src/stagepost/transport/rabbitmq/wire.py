@@ -86,7 +86,7 @@ class Properties:
 
 def read_more(connection: Any) -> None:
     """Let an open connection read larger pieces."""
-    transport = getattr(connection, "_transport", None)
+    transport: Any = getattr(connection, "_transport", None)
     if hasattr(transport, "_MAX_RECV_BYTES"):
         transport._MAX_RECV_BYTES = READ_BYTES  # noqa: SLF001
 

@@ -1,0 +1,137 @@
+"""An app with a remote task, workers for it in the background, and a foreign program that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, TypedDict
+
+import pika
+import pika.spec
+
+from stagepost import App, AppTask, Worker
+from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.transport.rabbitmq.address import parameters_of
+from stagepost.worker.answers import Counted
+from tests.acceptance.helpers import AT_ONCE
+
+SECONDS = 60.0
+
+
+class Words(TypedDict):
+    """What the recognisers among the examples give."""
+
+    text: str
+    letters: int
+
+
+def add_recognise(app: App, *, timeout: timedelta | None = None) -> AppTask[[str], Words]:
+    @app.task(name="recognise", queue="recogniser", remote=True, retry=AT_ONCE, timeout=timeout)
+    def recognise(audio_key: str) -> Words:
+        raise AssertionError("never run here")
+
+    return recognise
+
+
+@contextlib.contextmanager
+def working(app: App) -> Iterator[Worker]:
+    """Run a worker in a thread for the body, and stop it in good order."""
+    worker = Worker(app)
+    loops: list[asyncio.AbstractEventLoop] = []
+    started = threading.Event()
+
+    async def run() -> None:
+        loops.append(asyncio.get_running_loop())
+        started.set()
+        await worker.run()
+
+    thread = threading.Thread(target=asyncio.run, args=[run()])
+    thread.start()
+    started.wait()
+    try:
+        yield worker
+    finally:
+        loops[0].call_soon_threadsafe(worker.stop)
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
+def counted(worker: Worker) -> Counted:
+    assert worker.broker is not None
+    assert worker.broker.answers is not None
+    return worker.broker.answers.counted
+
+
+def resent(worker: Worker) -> int:
+    assert worker.broker is not None
+    return worker.broker.reconciler.resent
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for another thread or process, which gives no signal to wait on."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {SECONDS:g} s in vain for {what}"
+        time.sleep(0.02)
+
+
+class Stranger:
+    """A foreign program that takes requests and answers just as a test wants it to."""
+
+    def __init__(self, url: str, settings: RabbitmqSettings) -> None:
+        self._settings = settings
+        self._connection = pika.BlockingConnection(parameters_of(url))
+        self._channel = self._connection.channel()
+        self._channel.confirm_delivery()
+        self._tags: dict[str, int] = {}
+
+    def take(self, number: int = 1) -> list[dict[str, Any]]:
+        """Take requests, and hold them."""
+        taken: list[dict[str, Any]] = []
+
+        def look() -> bool:
+            with contextlib.suppress(pika.exceptions.ChannelClosedByBroker):
+                method, _, body = self._channel.basic_get(self._settings.routing_key("recogniser"))
+                if method is not None:
+                    taken.append(json.loads(body))
+                    self._tags[taken[-1]["task_id"]] = method.delivery_tag
+                return len(taken) == number
+            self._channel = self._connection.channel()  # the queue is not there yet
+            self._channel.confirm_delivery()
+            return False
+
+        until(look, f"{number} requests")
+        return taken
+
+    def answer(self, request: dict[str, Any], *, times: int = 1, **facts: Any) -> None:
+        """Answer a request so often, and acknowledge it."""
+        facts = {"status": "completed", "result": {"text": "so it is", "letters": 8}} | facts
+        for _ in range(times):
+            self.say({"task_id": request["task_id"], "attempt": request["attempt"]} | facts)
+        if (tag := self._tags.pop(request["task_id"], None)) is not None:
+            self._channel.basic_ack(tag)
+
+    def say(self, message: object) -> None:
+        """Publish anything as an answer."""
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        self._channel.basic_publish(
+            self._settings.exchange_name,
+            self._settings.answers,
+            body,
+            pika.BasicProperties(delivery_mode=2),
+            mandatory=True,
+        )
+
+    def purge(self) -> None:
+        """Lose all requests that wait."""
+        self._channel.queue_purge(self._settings.routing_key("recogniser"))
+
+    def close(self) -> None:
+        """Go away; what it holds goes back to its queue."""
+        if self._connection.is_open:
+            self._connection.close()
