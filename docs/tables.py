@@ -64,6 +64,7 @@ TABLES: dict[str, Table] = {
             "error": "What it ended with, if that was no result.",
             "reason": "The error of a dead letter without its ids and numbers, so that alike ones group.",
             "finished_at": "When it ended.",
+            "announced_at": "When the broker took the notice that it failed for good.",
         },
     ),
     "stagepost_batch": Table(
