@@ -84,26 +84,33 @@ class Stranger:
     """A foreign program that takes requests and answers just as a test wants it to."""
 
     def __init__(self, url: str, settings: RabbitmqSettings) -> None:
+        self._url = url
         self._settings = settings
-        self._connection = pika.BlockingConnection(parameters_of(url))
+        self._tags: dict[str, int] = {}
+        self._connect()
+
+    def _connect(self) -> None:
+        self._connection = pika.BlockingConnection(parameters_of(self._url))
         self._channel = self._connection.channel()
         self._channel.confirm_delivery()
-        self._tags: dict[str, int] = {}
 
     def take(self, number: int = 1) -> list[dict[str, Any]]:
         """Take requests, and hold them."""
         taken: list[dict[str, Any]] = []
 
         def look() -> bool:
-            with contextlib.suppress(pika.exceptions.ChannelClosedByBroker):
+            try:
                 method, _, body = self._channel.basic_get(self._settings.routing_key("recogniser"))
-                if method is not None:
-                    taken.append(json.loads(body))
-                    self._tags[taken[-1]["task_id"]] = method.delivery_tag
-                return len(taken) == number
-            self._channel = self._connection.channel()  # the queue is not there yet
-            self._channel.confirm_delivery()
-            return False
+            except (pika.exceptions.ChannelClosedByBroker, pika.exceptions.ConnectionClosedByBroker):
+                if self._tags:
+                    raise
+                self.close()  # the queue is not there yet, or is being made
+                self._connect()
+                return False
+            if method is not None:
+                taken.append(json.loads(body))
+                self._tags[taken[-1]["task_id"]] = method.delivery_tag
+            return len(taken) == number
 
         until(look, f"{number} requests")
         return taken

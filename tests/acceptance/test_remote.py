@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stagepost import App, AppTask, Counts, JobContext, JobFailed, JobState
+from stagepost import App, AppTask, Counts, JobContext, JobFailed, JobState, Worker
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.model.envelope import Answer
 from stagepost.model.identity import new_id
@@ -18,6 +19,7 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Outcome
 from stagepost.model.pipeline import RunState
 from stagepost.store.sending import sent_jobs
+from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.worker.answers import outcome_of_answer
 from tests.acceptance.conftest import quick_settings
 from tests.acceptance.helpers import notes, work, write
@@ -274,6 +276,18 @@ def test_answers_that_wait_for_us_are_no_reason_to_send_again(app: App, stranger
         until(lambda: looks(worker) >= done + 2, "the reconciler to look")
 
     assert (resent(worker), counted(worker).settled) == (0, 8)
+
+
+def test_a_queue_is_not_empty_while_answers_of_it_wait(app: App, recognise: Recognise, stranger: Stranger) -> None:
+    with working(app):
+        recognise.enqueue("a")
+        [request] = stranger.take()
+    stranger.answer(request)
+
+    broker = Worker(app).broker
+
+    assert broker is not None
+    assert asyncio.run(broker.reconciler._depths())["recogniser"] == Depth(ready=1, consumers=0)
 
 
 def test_an_answer_that_cannot_be_stored_fails_its_job_alone(
