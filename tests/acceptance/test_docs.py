@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
 import tomllib
@@ -22,6 +23,7 @@ from docs.source import fields_of, log_messages
 from stagepost import JobOptions, Limits, RateLimit, RetryPolicy, Settings, errors
 from stagepost.cli.main import cli
 from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.model.envelope import decode_answer, decode_envelope
 from stagepost.store.migrate import migrate
 from stagepost.store.store import Store
 from stagepost.task import TaskOptions
@@ -96,12 +98,26 @@ def test_a_block_that_is_not_run_is_python_all_the_same(block: Block) -> None:
     compile(block.text, str(block), "exec")
 
 
-EXAMPLES = [(block, word) for block in blocks("python") for word in block.words if word.startswith("examples/")]
+EXAMPLES = [
+    (block, word)
+    for language in ("python", "c", "javascript")
+    for block in blocks(language)
+    for word in block.words
+    if word.startswith("examples/")
+]
 
 
 @pytest.mark.parametrize(("block", "example"), EXAMPLES, ids=str)
 def test_a_block_from_an_example_is_what_the_example_says(block: Block, example: str) -> None:
     assert block.text.strip() in (ROOT / example).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=str)
+def test_a_message_on_a_page_is_one(block: Block) -> None:
+    decode = {"request": decode_envelope, "answer": decode_answer}[block.words[0]]
+    shown = json.loads(block.text)
+
+    assert json.loads(msgspec.json.encode(decode(block.text.encode()))).items() >= shown.items()
 
 
 @pytest.mark.parametrize("page", generated_pages(), ids=lambda page: page.name)

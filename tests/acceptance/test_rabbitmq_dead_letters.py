@@ -10,11 +10,12 @@ import pytest
 
 from stagepost import App, Permanent
 from stagepost.model.batch import BatchState
-from stagepost.model.dead_letter import DeadMessage
+from stagepost.model.dead_letter import DeadMessage, Letter, stray
 from stagepost.model.lifecycle import JobState
 from stagepost.store.dead_messages import dead_messages, retry_dead_messages
 from stagepost.store.outbox import add_messages, next_messages, unannounced
 from stagepost.transport.rabbitmq.consumer import Consumer
+from stagepost.upkeep import dead_letters as collecting
 from stagepost.upkeep import outgoing
 from tests.acceptance.broker import carried, listening, until, working
 from tests.conformance.bench import DatabaseOnBench
@@ -266,3 +267,21 @@ async def test_hundreds_that_failed_are_each_announced_once(app: App, monkeypatc
             await until(broker.is_empty)
         told = [one.json["original_message"]["task_id"] for one in broker.heard(app.settings.rabbitmq.dead_letters)]
     assert sorted(told) == sorted(handle.id for handle in handles)
+
+
+async def test_a_dead_letter_that_cannot_be_stored_holds_up_no_other(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def greet() -> None: ...
+
+    def refuse_one(letter: Letter) -> DeadMessage:
+        if letter.body == b"poison":
+            raise ValueError("no database takes this")
+        return stray(letter)
+
+    monkeypatch.setattr(collecting, "stray", refuse_one)
+    with listening(app) as broker:
+        for body in (b"poison", b"one", b"poison", b"two"):
+            broker.publish(app.settings.rabbitmq.dead_letters, body)
+        async with working(app):
+            await until(partial(kept_are, app, 2))
+        await until(lambda: broker.waiting()[app.settings.rabbitmq.dead_letters] == 2)

@@ -12,9 +12,13 @@ import pytest
 
 from stagepost import App, AppTask, Counts, JobContext, JobFailed, JobState
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.model.envelope import Answer
 from stagepost.model.identity import new_id
+from stagepost.model.job import LeasedJob
+from stagepost.model.outcome import Outcome
 from stagepost.model.pipeline import RunState
 from stagepost.store.sending import sent_jobs
+from stagepost.worker.answers import outcome_of_answer
 from tests.acceptance.conftest import quick_settings
 from tests.acceptance.helpers import notes, work, write
 from tests.acceptance.remote import Stranger, Words, add_recognise, counted, resent, until, working
@@ -270,6 +274,48 @@ def test_answers_that_wait_for_us_are_no_reason_to_send_again(app: App, stranger
         until(lambda: looks(worker) >= done + 2, "the reconciler to look")
 
     assert (resent(worker), counted(worker).settled) == (0, 8)
+
+
+def test_an_answer_that_cannot_be_stored_fails_its_job_alone(
+    app: App, recognise: Recognise, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_a_bug(answer: Answer, job: LeasedJob, task: Any) -> Outcome:
+        if "bug" in job.payload:
+            raise ZeroDivisionError("a bug")
+        return outcome_of_answer(answer, job, task)
+
+    monkeypatch.setattr("stagepost.worker.answers.outcome_of_answer", with_a_bug)
+    with working(app):
+        jobs = [recognise.enqueue(key) for key in ("a", "bug", "b")]
+        for request in stranger.take(3):
+            stranger.answer(request)
+        assert all(job.result(timeout=60) for job in (jobs[0], jobs[2]))
+        with pytest.raises(JobFailed, match="its answer could not be stored: ZeroDivisionError"):
+            jobs[1].result(timeout=60)
+
+
+def test_an_answer_to_a_job_of_another_app_finds_its_way(
+    app: App, recognise: Recognise, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both take from one queue of answers; the one that does not know the task gives its answer back."""
+    monkeypatch.setattr("stagepost.worker.answers.HELD_SECONDS", 0.2)
+    named = msgspec.structs.replace(app.settings.rabbitmq, queues=["recogniser", "translator"])
+    app.settings = msgspec.structs.replace(app.settings, rabbitmq=named)  # whoever leads sends the jobs of both
+    other = App(settings=app.settings)
+
+    @other.task(name="translate", queue="translator", remote=True)
+    def translate(text: str) -> str:
+        raise AssertionError("never run here")
+
+    with working(app) as first, working(other) as second:
+        jobs = [recognise.enqueue(f"audio/{number}") for number in range(10)]
+        for request in stranger.take(10):
+            stranger.answer(request)
+        assert all(job.result(timeout=60) for job in jobs)
+
+    other.close()
+    assert (counted(first).settled, counted(second).settled) == (10, 0)
+    assert counted(second).strange > 0
 
 
 def looks(worker: Any) -> int:

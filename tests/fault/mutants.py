@@ -357,8 +357,8 @@ MUTANTS = [
     Mutant(
         "a reconciler that forgets the messages in workers' hands",
         "upkeep/reconciler.py",
-        "    elif depth.consumers <= heard:\n",
-        "    elif depth.consumers >= 0:\n",
+        "    elif patience is None and depth.consumers <= heard:\n",
+        "    elif patience is None and depth.consumers >= 0:\n",
         f"{MESSAGES}_messages_with_a_worker_that_stands_still_are_not_sent_again[sqlite]",
     ),
     Mutant(

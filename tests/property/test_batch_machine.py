@@ -30,7 +30,6 @@ MUTANTS: dict[str, PlantedMutant] = {
     "an end is not counted for its batch": PlantedMutant(
         "end_jobs", "where ended.batch_id is not null", "where ended.batch_id = ''"
     ),
-    "a batch that is not sealed is done": PlantedMutant("idle_batches", "where state = 'sealed'", "where state <> ''"),
     "a cursor moves back": PlantedMutant("move_cursor", "position = :position", "position = :position - 1"),
     "waived items stay failed": PlantedMutant("waive_jobs", "set state = 'waived'", "set state = state"),
     "a gate opens and nobody counts it": PlantedMutant("open_gate", "openings + 1", "openings"),

@@ -80,6 +80,8 @@ def test_a_notice_names_its_job_and_whose_it_is() -> None:
         Letter(body=REQUEST.body, headers={"x-death": [7]}),
         Letter(body=b'{"original_message": 5, "failed_at": "", "failure_reason": "", "attempt": 1}'),
         Letter(body=b"[" * 100_000),
+        Letter(body=b"bytes", message_id=b"\xff", correlation_id=b"\xfe", headers={b"\xfd": b"\xfc"}),  # type: ignore[arg-type,dict-item]
+        Letter(body=b"nul", message_id="a\0b", correlation_id="c\0d" * 100),
     ],
     ids=lambda letter: str(letter.body[:20]),
 )
@@ -88,6 +90,8 @@ def test_anything_else_is_a_stray_that_can_be_kept(letter: Letter) -> None:
     kept = stray(letter)
     assert kept.error
     assert kept.message_id
+    assert "\0" not in f"{kept.message_id}{kept.correlation_id}"
+    assert len(kept.correlation_id or "") <= 255
 
 
 def test_the_same_message_has_the_same_id_and_another_has_another() -> None:

@@ -34,6 +34,7 @@ MOST_BYTES = 4 * 1024 * 1024
 KEPT_BYTES = 64 * 1024
 MOST_CHARACTERS = 255
 """Of a name at the broker."""
+MOST_ERROR_CHARACTERS = 8_000
 QUEUE, ROUTING_KEY, MESSAGE_ID, ENCODING = (
     "originalQueue",
     "originalRoutingKey",
@@ -53,6 +54,11 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None
     correlation_id: str | None = None
 
+    def __post_init__(self) -> None:
+        headers = {_readable(name): value for name, value in self.headers.items()}
+        msgspec.structs.force_setattr(self, "headers", headers)
+        _make_readable(self)
+
 
 class Bad(msgspec.Struct, frozen=True, kw_only=True):
     """A message that its receiver could not read, and why."""
@@ -64,6 +70,9 @@ class Bad(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     message_id: str | None = None
     correlation_id: str | None = None
+
+    def __post_init__(self) -> None:
+        _make_readable(self)
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -191,9 +200,10 @@ def parked(bad: Bad, *, routing_key: str, at: int) -> Message:
     )
     headers = {QUEUE: bad.queue, ROUTING_KEY: bad.routing_key, ENCODING: encoding}
     if bad.message_id:
-        headers[MESSAGE_ID] = bad.message_id
+        headers[MESSAGE_ID] = _plain(bad.message_id)
     name = f"{_identity(bad.message_id, body)}.parked"
-    return Message(routing_key, msgspec.json.encode(letter), name, bad.correlation_id, headers)
+    correlation_id = bad.correlation_id and _plain(bad.correlation_id)
+    return Message(routing_key, msgspec.json.encode(letter), name, correlation_id, headers)
 
 
 def sort_letter(letter: Letter) -> Notice | Undelivered | None:
@@ -261,7 +271,7 @@ def _unwrapped(letter: Letter) -> DeadMessage | None:
             return None
     message_id = headers.get(MESSAGE_ID)
     queue, routing_key = str(headers.get(QUEUE, "")), str(headers.get(ROUTING_KEY, ""))
-    kept, error = _kept(body, notice.failure_reason)
+    kept, error = _kept(body, notice.failure_reason or "no reason was given")
     return _dead(letter, queue=queue, routing_key=routing_key, error=error, body=kept, message_id=message_id)
 
 
@@ -272,14 +282,31 @@ def _dead(
     identity = _identity(message_id, body)
     return DeadMessage(
         id=str(identity),
-        queue=queue[:MOST_CHARACTERS],
-        routing_key=routing_key[:MOST_CHARACTERS],
-        message_id=message_id or str(identity),
-        correlation_id=letter.correlation_id,
-        error=error,
+        queue=_plain(queue),
+        routing_key=_plain(routing_key),
+        message_id=_plain(message_id or str(identity)),
+        correlation_id=letter.correlation_id and _plain(letter.correlation_id),
+        error=_plain(error, most=MOST_ERROR_CHARACTERS),
         headers={name: value for name, value in letter.headers.items() if name not in own},
         body=body,
     )
+
+
+def _make_readable(message: Letter | Bad) -> None:
+    """Read the ids that a sender gave, which are bytes if they are no UTF-8."""
+    for name in ("message_id", "correlation_id"):
+        value = getattr(message, name)
+        if value is not None:
+            msgspec.structs.force_setattr(message, name, _readable(value))
+
+
+def _readable(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _plain(text: str, *, most: int = MOST_CHARACTERS) -> str:
+    """Make text of others such that every database can keep it."""
+    return text.replace("\0", "�")[:most]
 
 
 def _kept(body: bytes, error: str) -> tuple[bytes, str]:

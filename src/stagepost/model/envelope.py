@@ -37,7 +37,8 @@ SHORT_STRING_BYTES = 255
 MOST_ATTEMPTS = 2**31 - 1
 """What databases can count up to."""
 
-ID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+ID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+"""As databases write it: one in capitals would be found by PostgreSQL, and then be another text than what came."""
 
 T = TypeVar("T")
 Named = TypeVar("Named", "Envelope", "Answer")

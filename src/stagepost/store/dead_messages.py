@@ -93,7 +93,7 @@ def add_dead_messages(messages: Iterable[DeadMessage]) -> Steps[None]:
                 "message_id": message.message_id,
                 "correlation_id": message.correlation_id,
                 "reason": message.reason,
-                "error": message.error.replace("\0", "�"),
+                "error": message.error,
                 "headers": headers_text(message.headers).replace("\\u0000", "�"),
                 "encoding": encoding,
                 "body": body,

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.errors import StoreUnavailable
 from stagepost.model.dead_letter import Letter, Notice, Undelivered, sort_letter, stray
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.dead_messages import Known, add_dead_messages, give_up, known_jobs
@@ -73,8 +74,8 @@ class DeadLetterCollector(Service):
         self._undone += self._consumer.take(MOST_AT_ONCE - len(self._undone))
         if not self._undone:
             return 0
-        await self._take_in(self._undone)
-        done, self._undone = self._undone, []
+        done = await self._take_in_all(self._undone)
+        self._undone = []
         self._consumer.ack(done)
         if self._consumer.has_more:
             self.wake()
@@ -96,6 +97,19 @@ class DeadLetterCollector(Service):
         self._undone = []  # they go back to the broker
         if consumer is not None:
             await asyncio.get_running_loop().run_in_executor(None, consumer.stop)
+
+    async def _take_in_all(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Take in what can be; one that cannot be stored stays at the broker and holds up no other."""
+        try:
+            await self._take_in(deliveries)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            if len(deliveries) == 1:
+                log.exception("%s: a message could not be stored; it stays there", self._settings.dead_letters)
+                return []
+            return [done for one in deliveries for done in await self._take_in_all([one])]
+        return deliveries
 
     async def _take_in(self, deliveries: list[Delivery]) -> None:
         letters = [_letter(delivery) for delivery in deliveries]

@@ -65,14 +65,14 @@ def lost_for(
     not lost must be with a consumer, and our workers claim what they have at once: it is lost if all consumers are
     workers that were `heard` from meanwhile. Where others consume, or the broker does not tell how many wait, only a
     long silence says that nobody works on it: as long as a program that runs remote tasks may have a request without
-    a word, which is `patience`, or the quiet time.
+    a word, which is `patience`, or the quiet time. Such a program may have gone, and its answer be here in our hands.
     """
     soon, late = timedelta(seconds=settings.lost_after), timedelta(seconds=settings.quiet_time)
     if depth is None:
         late = max(late, patience or late)
     elif depth.ready or channel.empty_for_us is None:
         return None
-    elif depth.consumers <= heard:
+    elif patience is None and depth.consumers <= heard:
         return soon if channel.empty_for_us >= microseconds(soon) else None
     elif patience is not None:
         late = max(soon, patience)

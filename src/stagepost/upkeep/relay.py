@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 2000
 GROUP = 500
 """So many are published together; they are marked while the next group is on its way."""
+LONGEST_REST_SECONDS = 0.02
+"""After a few jobs it rests for twice as long as they took, at most so long: those that come one by one meanwhile go
+together. One that comes alone does not wait."""
 FEWEST_AT_ONCE = 10
 REFUSED_SECONDS = 0.2
 """How long a queue that is full is left alone."""
@@ -90,6 +93,7 @@ class Relay(Service):
         if not self._leader.is_leading or self._publisher.trouble is not None:
             return 0
         await self._learn()
+        began = self._clock.monotonic()
         confirmed = 0
         for queue in self.queues:
             if self._resting.get(queue, float("-inf")) > self._clock.monotonic() or self.is_stopping:
@@ -105,6 +109,8 @@ class Relay(Service):
         await self._outgoing.send()
         if self._outgoing.has_more:
             self.wake()
+        elif 0 < confirmed < GROUP:
+            await asyncio.sleep(min(2 * (self._clock.monotonic() - began), LONGEST_REST_SECONDS))
         return confirmed
 
     async def _learn(self) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -78,8 +79,8 @@ class Answers(Service):
         url: str,
         settings: RabbitmqSettings,
         clock: Clock,
+        park: Park,
         prepare: Callable[[], None] = lambda: None,
-        park: Park | None = None,
     ) -> None:
         """`park` is told of messages that are no answers, and why; they are acknowledged when it returns."""
         super().__init__(interval=LOOK_SECONDS)
@@ -94,7 +95,7 @@ class Answers(Service):
         self._tasks = {task.name: task for task in registry if task.options.remote}
         self._patience = registry.remote_queues
         self._clock = clock
-        self._park = park or _let_lie
+        self._park = park
         self._undone: list[Delivery] = []
         self._held: list[tuple[float, Delivery]] = []
         self._active_at: dict[str, float] = {}
@@ -271,7 +272,7 @@ class Answers(Service):
             await self._store.run(note_active(queue))
 
 
-def outcome_of_answer(answer: Answer, job: LeasedJob, task: Task[..., object]) -> Outcome:
+def outcome_of_answer(answer: Answer, job: LeasedJob, task: Task[..., Any]) -> Outcome:
     """Say what an answer means for its job: a result must fit what the task returns, a failure follows its policy."""
     options = task.options
     if answer.status == "completed":
@@ -285,7 +286,3 @@ def outcome_of_answer(answer: Answer, job: LeasedJob, task: Task[..., object]) -
     if not answer.retryable:
         return Refused(error_text)
     return Failed(error_text, options.retry.delay(job.failures + 1, random=_random))
-
-
-async def _let_lie(delivery: Delivery, reason: str) -> None:
-    log.error("queue %s: a message is no answer and is passed over: %s", delivery.queue, reason)

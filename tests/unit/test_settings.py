@@ -1,0 +1,157 @@
+"""Settings of files, of the environment and of code, and what is said of those that cannot work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagepost import ConfigurationError, Settings
+from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.config.urls import masked
+
+FILE = """
+concurrency = 4
+transport = "amqp://broker/shop"
+
+[rabbitmq]
+queues = ["mail", "films"]
+prefix = "shop"
+prefetch = 5
+
+[rabbitmq.queue.films]
+name = "cinema"
+prefetch = 1
+message_ttl = 0.5
+max_length = 1000
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "stagepost.toml"
+    made.write_text(FILE, encoding="utf-8")
+    return made
+
+
+def load(file: Path | None = None, given: dict[str, Any] | None = None, **environment: str) -> Settings:
+    return Settings.load(file, environment=environment, **(given or {}))
+
+
+def test_without_anything_no_queue_is_carried_by_a_broker() -> None:
+    settings = load()
+
+    assert (settings.transport, settings.rabbitmq) == (None, RabbitmqSettings())
+
+
+def test_a_file_has_a_section_for_the_broker_and_one_for_each_queue(file: Path) -> None:
+    assert load(file).rabbitmq == RabbitmqSettings(
+        queues=["mail", "films"],
+        prefix="shop",
+        prefetch=5,
+        queue={"films": QueueSettings(name="cinema", prefetch=1, message_ttl=0.5, max_length=1000)},
+    )
+
+
+def test_the_environment_wins_over_the_file_setting_by_setting(file: Path) -> None:
+    rabbitmq = load(file, STAGEPOST_RABBITMQ_PREFETCH="9", STAGEPOST_RABBITMQ_LOST_AFTER="2.5").rabbitmq
+
+    assert (rabbitmq.prefetch, rabbitmq.lost_after, rabbitmq.prefix) == (9, 2.5, "shop")
+    assert rabbitmq.queue["films"].name == "cinema"
+
+
+def test_the_environment_is_enough() -> None:
+    settings = load(
+        STAGEPOST_TRANSPORT="amqps://broker",
+        STAGEPOST_RABBITMQ_QUEUES="mail, films,",
+        STAGEPOST_RABBITMQ_DECLARE="false",
+        STAGEPOST_RABBITMQ_QUEUE_TYPE="classic",
+    )
+
+    assert settings.transport == "amqps://broker"
+    assert settings.rabbitmq == RabbitmqSettings(queues=["mail", "films"], declare=False, queue_type="classic")
+
+
+def test_a_secret_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
+    secret, queues = tmp_path / "url", tmp_path / "queues"
+    secret.write_text("amqp://ada:geheim@broker\n", encoding="utf-8")
+    queues.write_text("mail,films\n", encoding="utf-8")
+
+    settings = load(STAGEPOST_TRANSPORT_FILE=str(secret), STAGEPOST_RABBITMQ_QUEUES_FILE=str(queues))
+
+    assert settings.transport == "amqp://ada:geheim@broker"
+    assert settings.rabbitmq.queues == ["mail", "films"]
+
+
+def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"STAGEPOST_TRANSPORT_FILE.*Name a file that this user can read"):
+        load(STAGEPOST_TRANSPORT_FILE=str(tmp_path / "missing"))
+
+
+def test_what_code_gives_wins_over_all(file: Path) -> None:
+    given = RabbitmqSettings(prefix="code")
+
+    assert load(file, {"rabbitmq": given}, STAGEPOST_RABBITMQ_PREFIX="environment").rabbitmq == given
+
+
+BAD: list[tuple[str, str]] = [
+    ("rabbitmq = 5", r"Expected `object`, got `int` - at `\$\.rabbitmq`"),
+    ("[rabbitmq]\nprefech = 1", r"unknown field `prefech` - at `\$\.rabbitmq`\. Known are: queues, prefix,"),
+    ("[rabbitmq.queue.mail]\nprefech = 1", r"unknown field `prefech`.*Known are: name, prefetch, message_ttl"),
+    ("[rabbitmq]\nqueues = 'mail'", "Expected `array"),
+    ("[rabbitmq]\nqueue_type = 'mirrored'", "Invalid enum value 'mirrored'"),
+    ("[rabbitmq]\nprefetch = -1", "rabbitmq.prefetch is -1: it must be 0 to 65,535"),
+    ("[rabbitmq]\nprefetch = 65536", "rabbitmq.prefetch is 65536"),
+    ("[rabbitmq]\nmax_length = 0", "rabbitmq.max_length is 0: it must be 1 to"),
+    ("[rabbitmq]\nmessage_ttl = 0", "rabbitmq.message_ttl is 0"),
+    ("[rabbitmq]\nmessage_ttl = inf", "rabbitmq.message_ttl is inf"),
+    ("[rabbitmq.queue.mail]\nmax_length = 0", "rabbitmq.queue.mail.max_length is 0"),
+    ("[rabbitmq]\nlost_after = 0", "rabbitmq.lost_after is 0.*more than 0 seconds"),
+    ("[rabbitmq]\nquiet_time = nan", "rabbitmq.quiet_time is nan"),
+    ("[rabbitmq]\nconfirm_timeout = inf", "rabbitmq.confirm_timeout is inf"),
+    ("[rabbitmq]\nprefix = 'my shop'", "rabbitmq.prefix is 'my shop': use 1 to 180 letters"),
+    ("[rabbitmq]\nexchange = '#'", "rabbitmq.exchange is '#'"),
+    ("[rabbitmq.queue.mail]\nname = ''", "rabbitmq.queue.mail.name is ''"),
+    ("transport = 'redis://broker'", "transport begins with 'redis': give amqp"),
+    ("trnsport = 1", "unknown field `trnsport`.*Known are: database_url, transport, rabbitmq,"),
+]
+
+
+@pytest.mark.parametrize(("text", "why"), BAD, ids=[text.replace("\n", " ") for text, _ in BAD])
+def test_a_setting_that_cannot_work_is_named_with_what_would(text: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "stagepost.toml"
+    file.write_text(text, encoding="utf-8")
+
+    with pytest.raises(ConfigurationError, match=why):
+        load(file)
+
+
+def test_a_bad_value_of_the_environment_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"Expected `int`, got `str` - at `\$\.rabbitmq\.prefetch`"):
+        load(STAGEPOST_RABBITMQ_PREFETCH="many")
+
+
+def test_what_a_queue_leaves_out_is_as_for_all() -> None:
+    settings = RabbitmqSettings(prefetch=5, message_ttl=60, queue={"films": QueueSettings(prefetch=0, max_length=9)})
+
+    assert settings.of("mail") == QueueSettings(prefetch=5, message_ttl=60)
+    assert settings.of("films") == QueueSettings(prefetch=0, message_ttl=60, max_length=9)
+
+
+@pytest.mark.parametrize(("queues", "carried"), [(None, ["mail", "films"]), (["films"], ["films"]), ([], [])])
+def test_all_queues_are_carried_unless_some_are_named(queues: list[str] | None, carried: list[str]) -> None:
+    assert RabbitmqSettings(queues=queues).carried(["mail", "films"]) == carried
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("amqp://ada:geheim@broker:5672/shop", "amqp://ada:***@broker:5672/shop"),
+        ("amqp://ada@broker/shop", "amqp://ada@broker/shop"),
+        ("postgresql://broker:broker@broker/broker", "postgresql://broker:***@broker/broker"),
+        ("sqlite:///stagepost.db", "sqlite:///stagepost.db"),
+    ],
+)
+def test_a_password_is_not_shown(url: str, shown: str) -> None:
+    assert masked(url) == shown

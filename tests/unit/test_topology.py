@@ -1,0 +1,111 @@
+"""What a broker is made to have: names, limits, and where messages go that nobody took."""
+
+from __future__ import annotations
+
+import pytest
+
+from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.errors import ConfigurationError
+from stagepost.transport.rabbitmq.topology import QueuePlan, topology_of
+
+STEPS = ("extract_audio", "asr", "translate", "tts", "mux_video", "tts_compensation")
+
+
+def plan_of(queue: str, settings: RabbitmqSettings) -> QueuePlan:
+    [plan] = [plan for plan in topology_of(settings, [queue]).queues if plan.carries == queue]
+    return plan
+
+
+def test_the_names_are_those_of_the_document() -> None:
+    topology = topology_of(RabbitmqSettings(), STEPS)
+
+    assert topology.exchange == "task_exchange"
+    assert {plan.name for plan in topology.queues} == {
+        *(f"task.{step}" for step in STEPS),
+        "task.dlq",
+        "task.results",
+    }
+    assert {plan.carries for plan in topology.queues} == {*STEPS, None}
+
+
+def test_another_prefix_leaves_nothing_in_common() -> None:
+    one, other = (topology_of(RabbitmqSettings(prefix=prefix), STEPS) for prefix in ("task", "shop"))
+
+    assert one.exchange != other.exchange
+    assert not {plan.name for plan in one.queues} & {plan.name for plan in other.queues}
+
+
+def test_exchange_and_queues_can_be_named() -> None:
+    settings = RabbitmqSettings(exchange="main", queue={"asr": QueueSettings(name="speech")})
+
+    assert topology_of(settings, ["asr"]).exchange == "main"
+    assert plan_of("asr", settings).name == settings.routing_key("asr") == "speech"
+
+
+def test_nothing_that_leaves_a_queue_untaken_is_lost() -> None:
+    assert plan_of("asr", RabbitmqSettings()).arguments == {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "task_exchange",
+        "x-dead-letter-routing-key": "task.dlq",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+
+
+def test_classic_queues_have_no_arguments_that_only_quorum_queues_know() -> None:
+    assert plan_of("asr", RabbitmqSettings(queue_type="classic")).arguments == {
+        "x-queue-type": "classic",
+        "x-dead-letter-exchange": "task_exchange",
+        "x-dead-letter-routing-key": "task.dlq",
+        "x-overflow": "reject-publish",
+    }
+
+
+def test_limits_are_those_of_the_queue_or_of_all() -> None:
+    settings = RabbitmqSettings(
+        message_ttl=60, max_length=1000, queue={"asr": QueueSettings(message_ttl=0.0015, max_length=7)}
+    )
+
+    limits = {
+        queue: (plan_of(queue, settings).arguments["x-message-ttl"], plan_of(queue, settings).arguments["x-max-length"])
+        for queue in ("asr", "tts")
+    }
+
+    assert limits == {"asr": (2, 7), "tts": (60_000, 1000)}
+
+
+@pytest.mark.parametrize("name", ["task.dlq", "task.results"])
+def test_what_is_dead_or_answered_is_bound_by_no_limit(name: str) -> None:
+    [plan] = [
+        plan for plan in topology_of(RabbitmqSettings(message_ttl=1, max_length=1), ["asr"]).queues if plan.name == name
+    ]
+
+    assert not {"x-message-ttl", "x-max-length"} & plan.arguments.keys()
+
+
+def test_dead_letters_do_not_become_dead_letters_again() -> None:
+    [plan] = [plan for plan in topology_of(RabbitmqSettings(), []).queues if plan.name == "task.dlq"]
+
+    assert plan.arguments == {"x-queue-type": "quorum"}
+
+
+@pytest.mark.parametrize("queue", ["dlq", "results"])
+def test_a_queue_cannot_have_the_name_of_one_of_our_own(queue: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"queue {queue} and Stagepost itself would both use task.{queue}"):
+        topology_of(RabbitmqSettings(), [queue])
+
+    renamed = RabbitmqSettings(queue={queue: QueueSettings(name="other")})
+    assert plan_of(queue, renamed).name == "other"
+
+
+def test_two_queues_cannot_share_a_name() -> None:
+    settings = RabbitmqSettings(queue={"asr": QueueSettings(name="task.tts")})
+
+    with pytest.raises(ConfigurationError, match=r"queue asr and queue tts would both use task\.tts"):
+        topology_of(settings, ["asr", "tts"])
+
+
+def test_a_name_that_is_too_long_for_the_broker_is_refused() -> None:
+    assert plan_of("q" * 191, RabbitmqSettings(prefix="p" * 63)).name
+    with pytest.raises(ConfigurationError, match="256 characters of 255 possible"):
+        topology_of(RabbitmqSettings(prefix="p" * 64), ["q" * 191])
