@@ -17,6 +17,7 @@ from stagepost.model.identity import new_id
 from stagepost.transport.rabbitmq.address import parameters_of
 from tests.fault.arena import Arena
 from tests.fault.proxy import FaultProxy
+from tests.services.processes import ServerFailed, wait_until
 from tests.services.rabbitmq import RabbitmqInstance
 
 URL_VARIABLE = "STAGEPOST_FAULT_RABBITMQ_URL"
@@ -36,7 +37,16 @@ class PrivateRabbitmq(RabbitmqInstance):
     def restart_app(self) -> None:
         """Stop the broker inside its node, and start it again."""
         self.control("stop_app")
-        self.control("start_app")
+        wait_until(self._starts_app, "the broker to start again", seconds=60)
+
+    def _starts_app(self) -> bool:
+        try:
+            self.control("start_app")
+        except ServerFailed as error:
+            if "eaddrinuse" in str(error):
+                return False  # somebody who tries to connect has its port for a moment, by chance
+            raise
+        return True
 
     def wipe(self) -> None:
         """Kill it, remove all that it had on disk, and start it again."""
