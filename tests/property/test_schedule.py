@@ -176,7 +176,7 @@ def test_catching_up_fires_a_part_of_what_was_missed_in_order(
         assert each.fire[-1:] == latest.fire
 
 
-@settings(max_examples=1_000, deadline=1_000)
+@settings(max_examples=1_000, deadline=10_000)
 @given(text=st.text(alphabet="0123456789*/,-L#W@ MONFRIevery smhdw", max_size=30) | st.text(max_size=30))
 def test_any_text_is_a_rule_or_refused(text: str) -> None:
     try:
@@ -189,7 +189,7 @@ def test_any_text_is_a_rule_or_refused(text: str) -> None:
     assert due is None or due > 0
 
 
-@settings(max_examples=500, deadline=1_000)
+@settings(max_examples=500, deadline=10_000)
 @given(
     fields=st.tuples(*[st.text(alphabet="0123456789*/,-L#W", min_size=1, max_size=6) for _ in range(5)]),
 )
