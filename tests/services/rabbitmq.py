@@ -119,12 +119,6 @@ class RabbitmqServer(Server):
     def _drop(self, name: str) -> None:
         self._control("delete_vhost", name)
 
-    def messages(self, url: str) -> dict[str, int]:
-        """How many messages the queues of a virtual host have, those that somebody has taken included."""
-        listed = self._control("list_queues", "-p", urlsplit(url).path[1:], "--silent", "name", "messages")
-        rows = [line.split("\t") for line in listed.splitlines() if "\t" in line]
-        return {name: int(number) for name, number in rows if number.isdigit()}
-
     @contextlib.contextmanager
     def user(self, url: str, *, configure: str, write: str, read: str) -> Iterator[str]:
         """The URL of the same virtual host for another user, who may do what these patterns allow."""
