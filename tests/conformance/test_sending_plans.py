@@ -80,13 +80,14 @@ HOT = [
     (Statement("unsent_jobs", {"queue_name": "mail", "most": 1000}), "stagepost_job_claim"),
     (Statement("claim_jobs", CLAIMING), "stagepost_job_claim"),
     (Statement("sent_jobs", {"queue_name": "mail", "older_us": 0, "most": 5000}), "stagepost_job_sent"),
+    (Statement("lost_jobs", {"queue_name": "mail", "sent_before": 2**62, "most": 5000}), "stagepost_job_sent"),
     (Statement("oldest_sent", {"queue_name": "mail"}), "stagepost_job_sent"),
     (Statement("oldest_queued", {"queue_name": "mail"}), "stagepost_job_claim"),
     (Statement("queued_tasks", {"queue_name": "mail", "older_us": 0, "most": 100}), "stagepost_job_sent"),
-    (Statement("mark_sent", {"sent": FENCES}), "primary key"),
+    (Statement("mark_sent", {"sent": FENCES, "read_at": 2**62}), "primary key"),
     (Statement("claim_delivered", TAKING), "primary key"),
     (Statement("find_delivered", {"ids": as_json(IDS)}), "primary key"),
-    (Statement("put_back_jobs", {"ids": as_json(IDS), "delay_us": 0}), "primary key"),
+    (Statement("put_back_jobs", {"ids": as_json(IDS), "delay_us": 0, "sent_before": 2**62}), "primary key"),
 ]
 NAMES = [statement.name for statement, _ in HOT]
 IN_ORDER = {"unsent_jobs", "claim_jobs", "sent_jobs", "oldest_sent", "oldest_queued"}
