@@ -32,8 +32,8 @@ def store(request: pytest.FixtureRequest, database_on_bench: Callable[[str], Dat
     store = Bench(database, Colour.SYNC)
     for start in range(0, ROWS, 5000):
         store.run(jobs.enqueue_many([_job(store, number) for number in range(start, start + 5000)]))
-    _put_aside(store, "retrying", number=1)
-    _put_aside(store, "running", number=2)
+    _put_aside(store, "retrying", every=50, number=1)
+    _put_aside(store, "running", every=10, number=2)
     columns = (
         "id, queue_name, task_name, {state}, priority, available_at, attempts, failures, crashes, max_attempts, "
         "payload, created_at, {finished}"
@@ -63,13 +63,13 @@ def _job(store: Bench, number: int) -> NewJob:
     return new_job(**facts, id=IDS[number] if number < len(IDS) else new_id())
 
 
-def _put_aside(store: Bench, state: str, *, number: int) -> None:
-    """Give every tenth job another state."""
+def _put_aside(store: Bench, state: str, *, every: int, number: int) -> None:
+    """Give every so-manieth job another state."""
     remainder = "%" if store.dialect.name == "sqlite" else "%%"
     store.rows(
         "update stagepost_job set state = :state, attempts = 1, locked_by = :owner, lease_until = available_at "
         "where state = 'queued' and unique_key is null and limit_key is null "
-        f"and (:now - available_at) {remainder} 10 = :number",
+        f"and (:now - available_at) {remainder} {every} = :number",
         state=state,
         owner="worker-a" if state == "running" else None,
         number=number,

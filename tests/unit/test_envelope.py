@@ -134,7 +134,7 @@ def test_an_answer_needs_only_to_say_of_what_and_how_it_ended() -> None:
 
     assert (str(answer.task_id), answer.attempt, answer.status) == (JOB_ID, 1, "completed")
     assert (bytes(answer.result), answer.error, answer.retryable) == (b"null", None, True)
-    assert answer.progress is None
+    assert bytes(answer.progress) == b"null"
 
 
 @pytest.mark.parametrize("decode", [decode_envelope, decode_answer])

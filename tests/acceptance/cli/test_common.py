@@ -33,7 +33,7 @@ def test_every_command_explains_itself_and_takes_the_common_options(shop: Comman
 def test_the_first_page_of_help_names_the_exit_codes(shop: CommandLine) -> None:
     text = shop.says("--help")
 
-    assert "3 the database cannot be reached" in text
+    assert "3 the database or the broker cannot be reached" in text
     assert text.index("worker ") < text.index("jobs ") < text.index("demo ")
 
 
