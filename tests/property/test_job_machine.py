@@ -18,10 +18,10 @@ from tests.property.search import NIGHTLY, Backend, PlantedMutant, demand_that_i
 from tests.property.world import World
 
 BACKENDS = (
-    Backend("memory", examples=300, seed=1),
-    Backend("file", examples=20, seed=2),
-    Backend("postgres", examples=100, seed=3),
-    Backend("mariadb", examples=100, seed=4),
+    Backend("memory", examples=200, seed=1),
+    Backend("file", examples=10, seed=2),
+    Backend("postgres", examples=60, seed=3),
+    Backend("mariadb", examples=40, seed=4),
 )
 
 
