@@ -191,8 +191,8 @@ def _samples(report: Report, contender: str, figure: str) -> list[Facts]:
 
 
 def _is_measured(report: Report, table: Table) -> bool:
-    figures = {column.figure for column in table.columns if not column.is_context}
-    return any(sample["figure"] in figures for sample in report["samples"])
+    own = [column for column in table.columns if not column.is_context]
+    return any(value_of(report, name, column) is not None for name in report["contenders"] for column in own)
 
 
 def _table(report: Report, table: Table) -> str:
