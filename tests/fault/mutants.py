@@ -281,7 +281,7 @@ MUTANTS = [
         "                self.run_once()\n",
         "                self._loop.call_soon_threadsafe(self.run_once)\n",
         "test_bad_handlers.py::"
-        "test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_safely[sqlite]",
+        "test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_safely[postgres]",
     ),
     Mutant(
         "handlers that go on when their lease cannot be renewed",

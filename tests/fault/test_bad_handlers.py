@@ -12,7 +12,7 @@ BLOCKED_SECONDS = 3 * LEASE
 LATE = 8
 
 
-@on_sqlite
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)  # a held interpreter may hold SQLite's only lock, too
 def test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_safely(arena: Arena) -> None:
     """F8."""
     [blocking] = arena.enqueue("transfer_blocking_loop", queue="loop", seconds=BLOCKED_SECONDS)
