@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID, uuid5
@@ -153,8 +153,10 @@ class Dubbing:
         """Give a segment another translation; only that one is spoken anew, and the video is put together again."""
         task_id = keys.checked_id(task_id)
         with self._changing(task_id) as (tx, task):
-            if not segments.change_text(tx, task_id, idx, text):
-                raise DubbingError(f"task {task_id} has no segment {idx}. `stagepost-dubbing segments` shows them.")
+            known = segments.count(tx, task_id).total
+            if idx not in range(known):
+                raise DubbingError(f"task {task_id} has no segment {idx}: they are numbered from 0 to {known - 1}.")
+            segments.change_text(tx, task_id, idx, text)
             steps.mark_stale(tx, task_id, ("tts", "mux_video"))
             revision = task.revision + 1
             run = self._pipeline.start(tx, task, revision=revision)
@@ -183,7 +185,7 @@ class Dubbing:
         with self._database.reading() as tx:
             found = tasks.without_speech(tx, most=limit, most_requeues=most_requeues)
         sent: list[str] = []
-        for task_id, _count in found:
+        for task_id in found:
             with contextlib.suppress(DubbingError), self._changing(task_id) as (tx, task):
                 if task.status == "failed":
                     tasks.count_requeue(tx, task_id)

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 from stagepost import App, AppTask, JobContext, Pipeline, RetryPolicy, RunHandle, RunState, traced
 from stagepost_dubbing import keys
 from stagepost_dubbing.services import Services
-from stagepost_dubbing.settings import STEPS, DubbingSettings
+from stagepost_dubbing.settings import STEPS
 from stagepost_dubbing.steps.asr import Asr
 from stagepost_dubbing.steps.extract_audio import ExtractAudio
 from stagepost_dubbing.steps.mux_video import MuxVideo
@@ -76,13 +76,17 @@ class DubPipeline:
         extract = dub.step(
             self._step_task("extract_audio", ExtractAudio(services).handle),
             name="extract_audio",
-            inputs={"source_video_key": dub.input("source_video_key"), "output_audio_key": dub.input("output_audio_key")},
-        )  # fmt: skip
+            inputs={name: dub.input(name) for name in ("source_video_key", "output_audio_key")},
+        )
         heard = dub.step(
             self._step_task("asr", Asr(services).handle),
             name="asr",
-            inputs={"audio_key": extract, "language": dub.input("source_language"), "output_key": dub.input("output_key")},
-        )  # fmt: skip
+            inputs={
+                "audio_key": extract,
+                "language": dub.input("source_language"),
+                "output_key": dub.input("output_key"),
+            },
+        )
         translated = dub.step(
             self._step_task("translate", Translate(services).handle),
             name="translate",
@@ -124,7 +128,8 @@ class DubPipeline:
     def _register(
         self, function: Callable[..., Any], name: str, queue: str, retry: RetryPolicy, **options: Any
     ) -> AppTask[..., Any]:
-        return self._app.task(name=name, queue=queue, retry=retry, **options)(function)
+        task: AppTask[..., Any] = self._app.task(name=name, queue=queue, retry=retry, **options)(function)
+        return task
 
     def _register_own(self, requeue: Callable[[int], int]) -> AppTask[..., Any]:
         """Register what looks after segments that could not be spoken."""
@@ -138,20 +143,19 @@ class DubPipeline:
         return self._register(tts_compensation, COMPENSATION, COMPENSATION, PATIENCE)
 
     def _compensate(self, tx: Connection, task_id: str, segment_idx: int, error: str) -> None:
-        created = tx.one("select now_us()")
-        assert created is not None
+        [(now,)] = tx.all("now")
         self._compensation.using(tx.raw).enqueue(
             task_id=task_id,
             segment_idx=segment_idx,
             error=error,
-            created_at=datetime.fromtimestamp(created[0] / 1_000_000, UTC).isoformat(timespec="seconds")[:-6] + "Z",
+            created_at=datetime.fromtimestamp(now / 1_000_000, UTC).isoformat(timespec="seconds")[:-6] + "Z",
             routing_key="task.tts",
         )
 
-    def _ended(self, job: JobContext, run_id: str, state: str) -> None:
+    def _ended(self, job: JobContext, run_id: str) -> None:
         """Note on the task how its run ended, unless it has been retried or replaced meanwhile."""
         with self._services.database.transaction() as tx:
-            task = tasks.by_run(tx, run_id)
+            task = tasks.lock_by_run(tx, run_id)
             run = None if task is None else self.find(task)
             if task is not None and run is not None:
                 seen = run.graph()

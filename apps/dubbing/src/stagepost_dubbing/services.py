@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cached_property
+from threading import Lock
+from typing import TypeVar
 
 from stagepost import App
 from stagepost_dubbing.engines.careful import CarefulTranslator
@@ -16,6 +17,8 @@ from stagepost_dubbing.tables.database import Database
 
 __all__ = ["Services"]
 
+T = TypeVar("T")
+
 
 class Services:
     """Made at first use, so that a worker of one queue needs the engine of that queue alone."""
@@ -24,31 +27,33 @@ class Services:
         self.app, self.settings = app, settings
         self.database = Database(app)
         self._environment = environment
+        self._made: dict[str, object] = {}
+        self._making = Lock()
 
-    @cached_property
+    @property
     def objects(self) -> Objects:
         """Where videos and sounds are."""
-        return Objects(self.settings.objects_url)
+        return self._once("objects", lambda: Objects(self.settings.objects_url))
 
-    @cached_property
+    @property
     def ffmpeg(self) -> Ffmpeg:
         """What takes videos apart and puts them together."""
-        return find_ffmpeg()
+        return self._once("ffmpeg", lambda: find_ffmpeg())
 
-    @cached_property
+    @property
     def recogniser(self) -> Recogniser:
         """What writes down what is said."""
-        return choose_recogniser(self.settings.recogniser, self._environment)
+        return self._once("recogniser", lambda: choose_recogniser(self.settings.recogniser, self._environment))
 
-    @cached_property
+    @property
     def translator(self) -> CarefulTranslator:
         """What translates, with care around it."""
-        return choose_translator(self.settings.translator, self._environment)
+        return self._once("translator", lambda: choose_translator(self.settings.translator, self._environment))
 
-    @cached_property
+    @property
     def voice(self) -> Voice:
         """What speaks."""
-        return choose_voice(self.settings.voice, self._environment)
+        return self._once("voice", lambda: choose_voice(self.settings.voice, self._environment))
 
     def check(self, queues: Collection[str]) -> None:
         """Raise ConfigurationError now, rather than fail jobs later, if something is missing that these queues need."""
@@ -62,3 +67,11 @@ class Services:
         for queue in queues:
             if queue in needs:
                 needs[queue]()
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        """Make something at first use, in whatever thread that is."""
+        with self._making:
+            if name not in self._made:
+                self._made[name] = make()
+            made: T = self._made[name]  # type: ignore[assignment]  # it was made by the same function
+            return made

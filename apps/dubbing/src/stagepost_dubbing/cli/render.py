@@ -42,7 +42,8 @@ def show(value: Any, lines: Sequence[str], *, is_json: bool) -> None:
 def task_line(task: Task) -> str:
     """One task on one line."""
     revision = "" if task.revision == 1 else f" (revision {task.revision})"
-    return f"{task.id}  {task.status:9}  {task.source_language} → {task.target_language}  {printable(task.title)}{revision}"
+    languages = f"{task.source_language} → {task.target_language}"
+    return f"{task.id}  {task.status:9}  {languages}  {printable(task.title)}{revision}"
 
 
 def view_lines(view: TaskView) -> list[str]:
@@ -104,9 +105,8 @@ def progress_bars(*, is_quiet: bool = False) -> Iterator[Callable[[TaskView], No
             from rich.console import Console  # noqa: PLC0415 - an option
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-            columns = (
-                TextColumn("{task.description:14}"), BarColumn(), TextColumn("{task.fields[text]}"), TimeElapsedColumn(),
-            )  # fmt: skip
+            name, text = TextColumn("{task.description:14}"), TextColumn("{task.fields[text]}")
+            columns = (name, BarColumn(), text, TimeElapsedColumn())
             with Progress(*columns, console=Console(stderr=True)) as progress:
                 bars = {step: progress.add_task(step, total=1.0, start=False, text="") for step in STEPS}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -65,10 +66,8 @@ class Asr:
             said = self._services.recogniser.recognise(audio, language=language, while_running=attempt.report)
             attempt.check()
             made = Transcript(language, [utterance for utterance in said if utterance.text.strip()])
-            try:
+            with contextlib.suppress(ObjectDiffers):  # another attempt was first: all take that one
                 objects.create(output_key, msgspec.json.format(msgspec.json.encode(made)))
-            except ObjectDiffers:
-                pass  # another attempt was first, and who comes after both takes that one
         return msgspec.json.decode(objects.read(output_key), type=Transcript)
 
     def _heard(self, output_key: str, ids: Sequence[str]) -> Heard:
@@ -79,6 +78,12 @@ class Asr:
 def as_segments(said: Sequence[Utterance]) -> list[Segment]:
     """Number what was said."""
     return [
-        Segment(idx, f"seg-{idx}", round(utterance.start * 1000), round(utterance.end * 1000), utterance.text.strip())
+        Segment(
+            idx,
+            segments.segment_id_of(idx),
+            round(utterance.start * 1000),
+            round(utterance.end * 1000),
+            utterance.text.strip(),
+        )
         for idx, utterance in enumerate(said)
     ]

@@ -36,18 +36,16 @@ class Translate:
             raise Permanent(f"task {task_id}: a translate message without segment_ids.")
 
         def work(attempt: Attempt) -> Finished[int]:
-            while batch := self._next_batch(task_id, segment_ids, batch_size):
-                attempt.check()
-                self._translate(attempt, batch, source_language, target_language)
-                left = self._next_batch(task_id, segment_ids, len(segment_ids))
+            while left := self._untranslated(task_id, segment_ids):
                 attempt.report(1 - len(left) / len(segment_ids))
+                self._translate(attempt, left[: max(1, batch_size)], source_language, target_language)
             return Finished(len(segment_ids))
 
         return self._step.run(job, task_id, work, skipped=lambda _tx: len(segment_ids), part=segment_ids[0])
 
-    def _next_batch(self, task_id: str, segment_ids: Sequence[str], most: int) -> list[Segment]:
+    def _untranslated(self, task_id: str, segment_ids: Sequence[str]) -> list[Segment]:
         with self._services.database.reading() as tx:
-            return segments.untranslated(tx, task_id, among=segment_ids, most=max(1, most))
+            return segments.untranslated(tx, task_id, among=segment_ids)
 
     def _translate(self, attempt: Attempt, batch: Sequence[Segment], source: str, target: str) -> None:
         """Translate one batch and store what there is of it; what failed is raised after that."""

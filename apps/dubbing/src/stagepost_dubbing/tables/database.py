@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import resources
 
 from stagepost import App
-from stagepost_dubbing.tables.connection import Connection
+from stagepost_dubbing.tables.connection import Connection, statements_of
 
 __all__ = ["Database"]
 
-LOCK_NUMBER = 7_302_116
-"""Keeps two processes from making the tables at once."""
+TABLE_OPTIONS = " engine=InnoDB default charset=utf8mb4 collate=utf8mb4_bin"
+"""What MariaDB and MySQL need to keep texts of all languages, and to tell apart what differs."""
 
 
 class Database:
@@ -36,12 +35,8 @@ class Database:
     def migrate(self) -> None:
         """Make the tables that are missing, Stagepost's and ours; safe at every start."""
         self._app.migrate()
-        schema = resources.files("stagepost_dubbing.tables").joinpath("sql/schema.sql").read_text(encoding="utf-8")
         with self.transaction() as tx:
             if tx.driver == "psycopg":
-                tx.execute("select pg_advisory_xact_lock(?)", (LOCK_NUMBER,))
-            for statement in filter(None, map(str.strip, schema.split(";"))):
-                tx.execute(statement + (TABLE_OPTIONS if tx.driver == "pymysql" else ""))
-
-
-TABLE_OPTIONS = " engine=InnoDB default charset=utf8mb4 collate=utf8mb4_bin"
+                tx.one("lock_schema")  # two processes may start at once, and `if not exists` is not enough for that
+            for statement in statements_of("schema"):
+                tx.run_text(statement + (TABLE_OPTIONS if tx.driver == "pymysql" else ""))

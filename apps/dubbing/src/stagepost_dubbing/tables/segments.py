@@ -6,11 +6,26 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from stagepost import Permanent
 from stagepost_dubbing.tables.connection import Connection
 
-__all__ = ["Segment", "SegmentCounts", "change_text", "count", "list_all", "replace_all", "save_speech", "save_text"]
+__all__ = [
+    "Segment",
+    "SegmentCounts",
+    "change_text",
+    "count",
+    "index_of",
+    "list_all",
+    "replace_all",
+    "save_speech",
+    "save_text",
+    "save_trouble",
+    "segment_id_of",
+    "unspoken",
+    "untranslated",
+]
 
-COLUMNS = "idx, segment_id, start_ms, end_ms, src_text, mt_text, tts_audio_key, tts_params_json, tts_error"
+PREFIX = "seg-"
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -40,88 +55,65 @@ class SegmentCounts(msgspec.Struct, frozen=True):
     spoken: int
 
 
-def replace_all(tx: Connection, task_id: str, segments: Iterable[Segment]) -> None:
+def replace_all(tx: Connection, task_id: str, found: Iterable[Segment]) -> None:
     """Store what was recognised, in place of what may be there."""
-    tx.execute("delete from segments where task_id = ?", (task_id,))
-    for segment in segments:
-        tx.execute(
-            "insert into segments (task_id, idx, segment_id, start_ms, end_ms, src_text) values (?, ?, ?, ?, ?, ?)",
-            (task_id, segment.idx, segment.segment_id, segment.start_ms, segment.end_ms, segment.src_text),
-        )
+    tx.change("delete_segments", task_id=task_id)
+    for segment in found:
+        tx.change("add_segment", task_id=task_id, **msgspec.structs.asdict(segment))
 
 
 def list_all(tx: Connection, task_id: str) -> list[Segment]:
     """All segments of a task, in order."""
-    return _read(tx.all("select " + COLUMNS + " from segments where task_id = ? order by idx", (task_id,)))
+    return [Segment(*row) for row in tx.all("list_segments", task_id=task_id)]
 
 
-def untranslated(tx: Connection, task_id: str, *, among: Sequence[str], most: int) -> list[Segment]:
-    """The first segments without a translation, among those with these ids."""
-    found: list[Segment] = []
-    for start in range(0, len(among), 500):  # few enough for every database's limit of parameters
-        ids = among[start : start + 500]
-        marks = ", ".join("?" * len(ids))
-        found += _read(
-            tx.all(
-                "select " + COLUMNS + " from segments where task_id = ? and mt_text is null and segment_id in ("
-                + marks + ") order by idx limit ?",
-                (task_id, *ids, most),
-            )
-        )  # fmt: skip
-    return sorted(found, key=lambda segment: segment.idx)[:most]
+def untranslated(tx: Connection, task_id: str, *, among: Sequence[str]) -> list[Segment]:
+    """The segments without a translation, among those with these ids, in order."""
+    numbers = [index_of(segment_id) for segment_id in among]
+    rows = tx.all("list_untranslated", task_id=task_id, first=min(numbers), last=max(numbers))
+    wanted = set(numbers)
+    return [segment for segment in (Segment(*row) for row in rows) if segment.idx in wanted]
 
 
 def unspoken(tx: Connection, task_id: str, *, after: int, most: int) -> list[Segment]:
     """The next segments without speech, after the one with index `after`."""
-    return _read(
-        tx.all(
-            "select " + COLUMNS + " from segments where task_id = ? and tts_audio_key is null and idx > ?"
-            " order by idx limit ?",
-            (task_id, after, most),
-        )
-    )
+    return [Segment(*row) for row in tx.all("list_unspoken", task_id=task_id, after=after, most=most)]
 
 
-def save_text(tx: Connection, task_id: str, idx: int, text: str) -> bool:
+def save_text(tx: Connection, task_id: str, idx: int, text: str) -> None:
     """Store a translation, unless there is one."""
-    sql = "update segments set mt_text = ? where task_id = ? and idx = ? and mt_text is null"
-    return tx.execute(sql, (text, task_id, idx)) > 0
+    tx.change("save_text", task_id=task_id, idx=idx, text=text)
 
 
-def save_speech(tx: Connection, task_id: str, segment: Segment, *, key: str, parameters: str) -> bool:
+def save_speech(tx: Connection, task_id: str, segment: Segment, *, key: str, parameters: str) -> None:
     """Store where a segment is spoken, unless its text was changed meanwhile or somebody else was first."""
-    return (
-        tx.execute(
-            "update segments set tts_audio_key = ?, tts_params_json = ?, tts_error = null"
-            " where task_id = ? and idx = ? and tts_audio_key is null and mt_text = ?",
-            (key, parameters, task_id, segment.idx, segment.mt_text),
-        )
-        > 0
-    )
+    tx.change("save_speech", task_id=task_id, idx=segment.idx, text=segment.mt_text, key=key, parameters=parameters)
 
 
 def save_trouble(tx: Connection, task_id: str, idx: int, error: str) -> None:
     """Store why a segment could not be spoken."""
-    tx.execute("update segments set tts_error = ? where task_id = ? and idx = ?", (error, task_id, idx))
+    tx.change("save_trouble", task_id=task_id, idx=idx, error=error)
 
 
-def change_text(tx: Connection, task_id: str, idx: int, text: str) -> bool:
+def change_text(tx: Connection, task_id: str, idx: int, text: str) -> None:
     """Give a segment another translation; it is to be spoken anew."""
-    return (
-        tx.execute(
-            "update segments set mt_text = ?, tts_audio_key = null, tts_params_json = null, tts_error = null"
-            " where task_id = ? and idx = ?",
-            (text, task_id, idx),
-        )
-        > 0
-    )
+    tx.change("change_text", task_id=task_id, idx=idx, text=text)
 
 
 def count(tx: Connection, task_id: str) -> SegmentCounts:
     """Count a task's segments."""
-    row = tx.one("select count(*), count(mt_text), count(tts_audio_key) from segments where task_id = ?", (task_id,))
+    row = tx.one("count_segments", task_id=task_id)
     return SegmentCounts(*(map(int, row) if row else (0, 0, 0)))
 
 
-def _read(rows: Iterable[tuple[object, ...]]) -> list[Segment]:
-    return [Segment(*row) for row in rows]  # type: ignore[arg-type]  # as the columns are
+def segment_id_of(idx: int) -> str:
+    """What messages call the segment with this index."""
+    return f"{PREFIX}{idx}"
+
+
+def index_of(segment_id: str) -> int:
+    """The index of a segment that messages call so."""
+    number = segment_id.removeprefix(PREFIX)
+    if not (segment_id.startswith(PREFIX) and number.isascii() and number.isdigit() and len(number) < 10):
+        raise Permanent(f"segment id {segment_id[:50]!r} is refused: they are like seg-0.")
+    return int(number)
