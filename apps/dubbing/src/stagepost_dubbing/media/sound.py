@@ -26,6 +26,7 @@ __all__ = [
     "to_samples",
     "to_wave",
     "wav_bytes",
+    "wav_level",
     "wav_seconds",
     "write_wav",
 ]
@@ -148,9 +149,25 @@ def _smooth(number: int) -> int:
 
 def level(sound: Sound) -> float:
     """Say how loud the parts are that are not silent, in decibels below full scale; -inf if all is silent."""
-    size = max(1, int(sound.rate * _FRAME))
-    whole = len(sound.samples) // size * size
-    numbers = to_wave(sound.samples[:whole] if whole else sound.samples).reshape(-1, size if whole else 1)
-    power = (numbers * numbers).mean(axis=1)
-    heard = power[power > 10 ** (SILENCE / 10)]
-    return 10 * math.log10(float(heard.mean())) if len(heard) else -math.inf
+    return _decibels(_power(sound.samples, sound.rate))
+
+
+def wav_level(path: Path) -> float:
+    """Say the same of a file, however long it is, without holding it in memory."""
+    with wave.open(str(path), "rb") as file:
+        rate = file.getframerate()
+        blocks = iter(lambda: file.readframes(rate * 60), b"")
+        heard = [_power(np.frombuffer(block, dtype="<i2").astype(np.int16), rate) for block in blocks]
+    return _decibels(np.concatenate(heard)) if heard else -math.inf
+
+
+def _power(samples: Samples, rate: int) -> Wave:
+    """The power of every frame that is not silent."""
+    size = min(max(1, int(rate * _FRAME)), max(1, len(samples)))
+    numbers = to_wave(samples[: len(samples) // size * size]).reshape(-1, size)
+    power: Wave = (numbers * numbers).mean(axis=1)
+    return power[power > 10 ** (SILENCE / 10)]
+
+
+def _decibels(power: Wave) -> float:
+    return 10 * math.log10(float(power.mean(dtype=np.float64))) if len(power) else -math.inf

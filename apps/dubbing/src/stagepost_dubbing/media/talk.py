@@ -18,8 +18,8 @@ __all__ = ["SCRIPT", "Speak", "Talk", "make_talk", "speaker"]
 
 SCRIPT = (
     "Welcome to this short talk about bread.",
-    "People have been baking it for more than ten thousand years.",
-    "You need only flour, water, salt, and time.",
+    "People have been baking it for thousands of years.",
+    "You need only wheat, water, salt, and patience.",
     "First, mix the flour with warm water, and let it rest for half an hour.",
     "Then add the salt, and fold the dough with wet hands.",
     "Nobody has to work hard here.",
