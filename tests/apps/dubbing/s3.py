@@ -82,7 +82,7 @@ class S3Server:
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815 - as its base has them
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base has it
                 pass
