@@ -9,10 +9,9 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from tests.apps.dubbing.talks import ffmpeg, talk
+from tests.apps.dubbing.talks import ffmpeg, session_folder, talk
 
 __all__ = ["BAD", "GOOD", "Case", "sources"]
 
@@ -36,8 +35,7 @@ def _ffmpeg(*arguments: str | Path) -> None:
 @lru_cache(maxsize=1)
 def sources() -> Path:
     """A folder with small whole videos of which the bad ones are made."""
-    sources.folder = TemporaryDirectory(prefix="stagepost-bad-")  # type: ignore[attr-defined]
-    folder = Path(sources.folder.name)  # type: ignore[attr-defined]
+    folder = session_folder("bad-videos")
     picture = ["-f", "lavfi", "-i", f"testsrc2=size={_SIZE}:rate=25:duration={_SECONDS}"]
     coded = ["-c:v", "mpeg4", "-c:a", "aac", "-t", str(_SECONDS)]
     _ffmpeg(*picture, "-i", talk(10).path, "-map", "0:v", "-map", "1:a", *coded, folder / "end.mp4")
@@ -253,6 +251,7 @@ GOOD = [
     ),
     Case("b-frames.mp4", _made("-c:v", "libx264", "-bf", "3", "-c:a", "copy"), None),
     Case("late-start.mp4", _made("-c", "copy", "-output_ts_offset", "5"), None),
+    Case("late-start.mkv", _made("-c", "copy", "-output_ts_offset", "5", container="matroska"), None),
     Case("negative-times.mp4", _cut("cut.mp4", 1), None),
     Case("trailing-bytes.mp4", _bytes(lambda: _source("front.mp4") + b"\x00" * 700), None),
     Case("damaged.mp4", _bytes(_damaged), None),

@@ -42,7 +42,7 @@ def extract_audio(
             raise Permanent(f"The sound of {video.name} ({facts.audio_codec}) {fault}{tail(done.log)}")
         _check_sound(video, part, facts, done.log)
         if wav_seconds(part) < _nearly(facts):
-            end = measure(ffmpeg, video, streams=["V:0"], seconds=seconds, while_running=while_running)
+            end = measure(ffmpeg, video, "V:0", seconds=seconds, while_running=while_running)
             _check_picture(video, end, facts)
         _check_audible(video, part)
     return facts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,6 +19,7 @@ FITS_MP4 = frozenset(
 )
 """Video that is copied as it is into the output, which is MP4."""
 
+_AT_ONCE = 0.05
 _CONTAINER = re.compile(r"^Input #0, (.+?), from '", re.MULTILINE)
 _DURATION = re.compile(r"^  Duration: (?:(\d+):(\d\d):(\d\d\.\d+)|N/A)(?:, start: (-?[\d.]+))?", re.MULTILINE)
 _STREAM = re.compile(r"^  Stream #0:\d+.*?: (Video|Audio|Subtitle|Data): (\w+)(.*)$", re.MULTILINE)
@@ -70,22 +70,22 @@ def probe(ffmpeg: Ffmpeg, path: Path, *, seconds: float = 60, while_running: Wat
         raise Permanent(_why_not(path, log))
     dump = log[found.start() :]
     facts = _facts(found[1], size, dump)
-    if facts.duration == 0 and (facts.has_video or facts.has_audio) and "Duration: N/A" in dump:
-        # Recordings made by browsers do not know their own length.
-        duration = measure(ffmpeg, path, seconds=seconds, while_running=while_running)
-        return msgspec.structs.replace(facts, duration=duration)
+    # Recordings made by browsers do not know their own length, and of those that do not start at 0 nobody knows
+    # whether the time before it is counted.
+    if facts.duration == 0 or abs(facts.start) > _AT_ONCE:
+        ends = [
+            measure(ffmpeg, path, stream, seconds=seconds, while_running=while_running) for stream in ("V:0", "a:0")
+        ]
+        facts = msgspec.structs.replace(facts, duration=max(ends))
     return facts
 
 
-def measure(
-    ffmpeg: Ffmpeg, path: Path, *, streams: Sequence[str] = ("V", "a"), seconds: float, while_running: Watch = nothing
-) -> float:
-    """Read the whole file to see when its content ends, whatever its header says."""
-    mapped = [argument for stream in streams for argument in ("-map", f"0:{stream}?")]
+def measure(ffmpeg: Ffmpeg, path: Path, stream: str, *, seconds: float, while_running: Watch = nothing) -> float:
+    """Read the whole file to see how long a stream is, whatever the header says; 0 if there is no such stream."""
     with tempfile.TemporaryDirectory(prefix="stagepost-") as folder:
         progress = Path(folder, "progress")
-        arguments = [*reading(path), *mapped, "-c", "copy", "-f", "null", "-progress", f"file:{progress}", "-"]
-        ffmpeg.run(["-v", "error", *arguments], seconds=seconds, while_running=while_running)
+        counted = ["-map", f"0:{stream}", "-c", "copy", "-f", "null", "-progress", f"file:{progress}", "-"]
+        ffmpeg.run(["-v", "error", *reading(path), *counted], seconds=seconds, while_running=while_running)
         ends = re.findall(r"^out_time_us=(\d+)$", progress.read_text() if progress.exists() else "", re.MULTILINE)
     return int(ends[-1]) / 1e6 if ends else 0.0
 
