@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 from stagepost_dubbing.media.ffmpeg import Ffmpeg, find_ffmpeg
 from stagepost_dubbing.media.talk import Speak, Talk, make_talk, speaker
 
-__all__ = ["ffmpeg", "talk", "voice"]
+__all__ = ["ffmpeg", "session_folder", "talk", "voice"]
 
 
 @lru_cache(maxsize=1)
@@ -24,12 +26,15 @@ def voice() -> Speak:
     return speaker()
 
 
-@lru_cache(maxsize=1)
-def _folder() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="stagepost-talks-", ignore_cleanup_errors=True)
+@lru_cache(maxsize=8)
+def session_folder(name: str) -> Path:
+    """A folder that goes when the session ends."""
+    folder = mkdtemp(prefix=f"stagepost-{name}-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 @lru_cache(maxsize=8)
 def talk(seconds: int = 10) -> Talk:
-    """A talk that nobody may change; copy it first. The folder goes when the session ends."""
-    return make_talk(ffmpeg(), Path(_folder().name, f"talk{seconds}.mp4"), seconds=seconds, speak=voice())
+    """A talk that nobody may change; copy it first."""
+    return make_talk(ffmpeg(), session_folder("talks") / f"talk{seconds}.mp4", seconds=seconds, speak=voice())

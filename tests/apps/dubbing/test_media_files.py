@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from stagepost import Cancelled, ConfigurationError, Retryable
@@ -64,6 +65,7 @@ def test_a_checksum_notices_another_picture() -> None:
 def test_a_deadline_ends_ffmpeg() -> None:
     with pytest.raises(Retryable, match="took longer than"):
         ffmpeg().run(_FOREVER, seconds=0.3)
+    assert psutil.Process().children() == []
 
 
 def test_a_job_that_should_stop_ends_ffmpeg() -> None:
@@ -77,6 +79,7 @@ def test_a_job_that_should_stop_ends_ffmpeg() -> None:
     with pytest.raises(Cancelled):
         ffmpeg().run(_FOREVER, seconds=60, while_running=stop)
     assert len(calls) == 3
+    assert psutil.Process().children() == []
 
 
 def test_a_missing_program_is_named() -> None:

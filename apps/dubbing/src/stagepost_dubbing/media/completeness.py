@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 from typing import IO
 
-__all__ = ["missing_bytes"]
+__all__ = ["missing_bytes", "starts_like_mp4"]
 
 _BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"uuid", b"styp", b"moof", b"sidx"})
 _MATROSKA = b"\x1a\x45\xdf\xa3"
@@ -29,6 +29,12 @@ def missing_bytes(path: Path) -> int:
         else:
             promised = 0
     return max(0, promised - size)
+
+
+def starts_like_mp4(path: Path) -> bool:
+    """Whether the first bytes are those of MP4 or MOV."""
+    with path.open("rb") as file:
+        return file.read(8)[4:] in _BOXES
 
 
 def _end_of_boxes(file: IO[bytes], size: int) -> int:

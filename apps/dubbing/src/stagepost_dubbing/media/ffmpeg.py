@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -28,6 +29,8 @@ CONTAINERS = "mov", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "asf", "
 HINTS = "gif", "png_pipe", "jpeg_pipe", "webp_pipe", "bmp_pipe", "srt", "webvtt", "ass", "h264", "hevc", "m4v"
 """Opened only to say what the file is instead of a video."""
 
+_CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+_ORIGIN = re.compile(r"\[[^\]]* @ 0x[0-9a-f]+\] ?")
 _KEPT = 256 * 1024
 _INTERVAL = 0.1
 
@@ -56,6 +59,10 @@ class Ffmpeg(msgspec.Struct, frozen=True):
         with self._started(["-nostdin", "-hide_banner", "-nostats", "-y", *limit, *arguments]) as process:
             log = _read(cast("IO[bytes]", process.stderr), seconds=seconds, while_running=while_running)
             code = process.wait()
+        if -code in _CRASHES:
+            raise Permanent(
+                f"ffmpeg crashed on {_input(arguments)}. Convert it first, or try another version of ffmpeg."
+            )
         if code < 0 or (code == 255 and "received signal" in log):
             raise Retryable(f"ffmpeg was killed (exit code {code}): is memory short?{tail(log)}")
         if code and "No space left on device" in log:
@@ -128,9 +135,13 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def tail(log: str, lines: int = 3) -> str:
-    """Quote the end of a log after a sentence."""
-    said = [line.strip() for line in log.splitlines() if line.strip()]
+    """Quote the end of a log after a sentence, without the addresses that ffmpeg puts before each line."""
+    said = [line.strip() for line in _ORIGIN.sub("", log).splitlines() if line.strip()]
     return f" ffmpeg said: {' / '.join(said[-lines:])}" if said else ""
+
+
+def _input(arguments: Sequence[str]) -> str:
+    return Path(arguments[arguments.index("-i") + 1]).name if "-i" in arguments else "its input"
 
 
 def _read(stream: IO[bytes], *, seconds: float, while_running: Watch) -> str:

@@ -9,16 +9,17 @@ from pathlib import Path
 import msgspec
 
 from stagepost import Permanent
-from stagepost_dubbing.media.completeness import missing_bytes
-from stagepost_dubbing.media.ffmpeg import Ffmpeg, Watch, nothing, reading, tail
+from stagepost_dubbing.media.completeness import missing_bytes, starts_like_mp4
+from stagepost_dubbing.media.ffmpeg import Ffmpeg, Watch, nothing, reading
 
-__all__ = ["Limits", "MediaFacts", "check_dubbable", "probe"]
+__all__ = ["Limits", "MediaFacts", "check_dubbable", "measure", "probe"]
 
 FITS_MP4 = frozenset(
     {"h264", "hevc", "av1", "vp9", "mpeg4", "mpeg2video", "mpeg1video", "mjpeg", "vvc", "dirac", "vc1"}
 )
 """Video that is copied as it is into the output, which is MP4."""
 
+_AT_ONCE = 0.05
 _CONTAINER = re.compile(r"^Input #0, (.+?), from '", re.MULTILINE)
 _DURATION = re.compile(r"^  Duration: (?:(\d+):(\d\d):(\d\d\.\d+)|N/A)(?:, start: (-?[\d.]+))?", re.MULTILINE)
 _STREAM = re.compile(r"^  Stream #0:\d+.*?: (Video|Audio|Subtitle|Data): (\w+)(.*)$", re.MULTILINE)
@@ -69,10 +70,24 @@ def probe(ffmpeg: Ffmpeg, path: Path, *, seconds: float = 60, while_running: Wat
         raise Permanent(_why_not(path, log))
     dump = log[found.start() :]
     facts = _facts(found[1], size, dump)
-    if facts.duration == 0 and (facts.has_video or facts.has_audio) and "Duration: N/A" in dump:
-        # Recordings made by browsers do not know their own length.
-        return msgspec.structs.replace(facts, duration=_measure(ffmpeg, path, seconds, while_running))
+    # Recordings made by browsers do not know their own length, and of those that do not start at 0 nobody knows
+    # whether the time before it is counted.
+    if facts.duration == 0 or abs(facts.start) > _AT_ONCE:
+        ends = [
+            measure(ffmpeg, path, stream, seconds=seconds, while_running=while_running) for stream in ("V:0", "a:0")
+        ]
+        facts = msgspec.structs.replace(facts, duration=max(ends))
     return facts
+
+
+def measure(ffmpeg: Ffmpeg, path: Path, stream: str, *, seconds: float, while_running: Watch = nothing) -> float:
+    """Read the whole file to see how long a stream is, whatever the header says; 0 if there is no such stream."""
+    with tempfile.TemporaryDirectory(prefix="stagepost-") as folder:
+        progress = Path(folder, "progress")
+        counted = ["-map", f"0:{stream}", "-c", "copy", "-f", "null", "-progress", f"file:{progress}", "-"]
+        ffmpeg.run(["-v", "error", *reading(path), *counted], seconds=seconds, while_running=while_running)
+        ends = re.findall(r"^out_time_us=(\d+)$", progress.read_text() if progress.exists() else "", re.MULTILINE)
+    return int(ends[-1]) / 1e6 if ends else 0.0
 
 
 def check_dubbable(path: Path, facts: MediaFacts, limits: Limits | None = None) -> None:
@@ -103,13 +118,11 @@ def _objection(facts: MediaFacts, limits: Limits) -> str | None:
 
 
 def _size(path: Path) -> int:
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError as error:
-        raise Permanent(f"There is no file {path.name}.") from error
+    if not path.exists():
+        raise Permanent(f"There is no file {path.name}.")
     if not path.is_file():
         raise Permanent(f"{path.name} is not a file.")
-    if size == 0:
+    if (size := path.stat().st_size) == 0:
         raise Permanent(f"{path.name} is empty: it has 0 bytes.")
     return size
 
@@ -117,9 +130,9 @@ def _size(path: Path) -> int:
 def _why_not(path: Path, log: str) -> str:
     if refused := _REFUSED.search(log):
         return f"{path.name} is not a video: its content is of the kind {refused[1]!r}, which is not opened."
-    if "moov atom not found" in log:
+    if starts_like_mp4(path):
         return f"{path.name} is only a part of a video: the index of its content (moov) is missing. Upload it again."
-    return f"{path.name} is not a video: no known container.{tail(log, 1)}"
+    return f"{path.name} is not a video: its content is of no known kind."
 
 
 def _facts(container: str, size: int, dump: str) -> MediaFacts:
@@ -149,26 +162,3 @@ def _times(dump: str) -> tuple[float, float]:
     if found is None or found[1] is None:
         return 0.0, 0.0
     return int(found[1]) * 3600 + int(found[2]) * 60 + float(found[3]), float(found[4] or 0)
-
-
-def _measure(ffmpeg: Ffmpeg, path: Path, seconds: float, while_running: Watch) -> float:
-    """Read the whole file to see when it ends."""
-    with tempfile.TemporaryDirectory(prefix="stagepost-") as folder:
-        progress = Path(folder, "progress")
-        arguments = [
-            *reading(path),
-            "-map",
-            "0:V?",
-            "-map",
-            "0:a?",
-            "-c",
-            "copy",
-            "-f",
-            "null",
-            "-progress",
-            str(progress),
-            "-",
-        ]
-        ffmpeg.run(["-v", "error", *arguments], seconds=seconds, while_running=while_running)
-        ends = re.findall(r"^out_time_us=(\d+)$", progress.read_text() if progress.exists() else "", re.MULTILINE)
-    return int(ends[-1]) / 1e6 if ends else 0.0
