@@ -42,6 +42,22 @@ def test_the_same_talk_comes_out_every_time(tmp_path: Path) -> None:
     assert again.path.read_bytes() == talk(10).path.read_bytes()
 
 
+def test_espeak_gives_the_talk_where_the_better_voice_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hibari", None)
+
+    made = make_talk(ffmpeg(), tmp_path / "talk.mp4", seconds=10)
+
+    assert made.sentences[0].text == talk(10).sentences[0].text
+    assert len(made.sentences) >= 2
+    extract_audio(ffmpeg(), made.path, tmp_path / "talk.wav", seconds=60)
+
+    monkeypatch.setitem(sys.modules, "espeakng_loader", None)
+    with pytest.raises(ConfigurationError, match=r"stagepost-dubbing\[talks\]"):
+        make_talk(ffmpeg(), tmp_path / "other.mp4", seconds=10)
+
+
 @pytest.mark.parametrize("original", [None, "en"])
 def test_the_picture_is_untouched_and_the_sound_replaced(tmp_path: Path, original: str | None) -> None:
     source, track, output = talk(10).path, tmp_path / "dub.wav", tmp_path / "final.mp4"
