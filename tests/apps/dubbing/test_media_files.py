@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import psutil
@@ -40,6 +42,22 @@ def test_the_same_talk_comes_out_every_time(tmp_path: Path) -> None:
     assert again.path.read_bytes() == talk(10).path.read_bytes()
 
 
+def test_espeak_gives_the_talk_where_the_better_voice_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hibari", None)
+
+    made = make_talk(ffmpeg(), tmp_path / "talk.mp4", seconds=10)
+
+    assert made.sentences[0].text == talk(10).sentences[0].text
+    assert len(made.sentences) >= 2
+    extract_audio(ffmpeg(), made.path, tmp_path / "talk.wav", seconds=60)
+
+    monkeypatch.setitem(sys.modules, "espeakng_loader", None)
+    with pytest.raises(ConfigurationError, match=r"stagepost-dubbing\[talks\]"):
+        make_talk(ffmpeg(), tmp_path / "other.mp4", seconds=10)
+
+
 @pytest.mark.parametrize("original", [None, "en"])
 def test_the_picture_is_untouched_and_the_sound_replaced(tmp_path: Path, original: str | None) -> None:
     source, track, output = talk(10).path, tmp_path / "dub.wav", tmp_path / "final.mp4"
@@ -62,10 +80,33 @@ def test_a_checksum_notices_another_picture() -> None:
     assert video_checksum(ffmpeg(), talk(10).path) != video_checksum(ffmpeg(), talk(27).path)
 
 
-def test_a_deadline_ends_ffmpeg() -> None:
-    with pytest.raises(Retryable, match="took longer than"):
-        ffmpeg().run(_FOREVER, seconds=0.3)
+def test_a_deadline_ends_ffmpeg(tmp_path: Path) -> None:
+    stuck = tmp_path / "ffmpeg"
+    stuck.write_text("#!/bin/sh\nexec sleep 200\n")
+    stuck.chmod(0o755)
+    for program in (ffmpeg(), Ffmpeg(str(stuck))):
+        began = perf_counter()
+        with pytest.raises(Retryable, match="took longer than"):
+            program.run(_FOREVER, seconds=0.3)
+        assert perf_counter() - began < 100
     assert psutil.Process().children() == []
+
+
+def test_ffmpeg_ends_soon_after_a_worker_that_was_killed() -> None:
+    script = (
+        f"from stagepost_dubbing.media.ffmpeg import Ffmpeg\nFfmpeg({ffmpeg().program!r}).run({_FOREVER}, seconds=1)"
+    )
+    worker = psutil.Popen([sys.executable, "-c", script])
+    orphans: list[psutil.Process] = []
+    while not orphans:
+        assert worker.poll() is None
+        orphans = worker.children()
+    worker.kill()
+    worker.wait()
+
+    _, alive = psutil.wait_procs(orphans, timeout=120)
+
+    assert alive == []
 
 
 def test_a_job_that_should_stop_ends_ffmpeg() -> None:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from stagepost import ConfigurationError
+from stagepost_dubbing.engines.espeak import EspeakVoice
 from stagepost_dubbing.engines.interfaces import Utterance
 from stagepost_dubbing.media.ffmpeg import Ffmpeg, tail, whole_file
 from stagepost_dubbing.media.sound import Sound, Wave, resampled, to_samples, to_wave, write_wav
@@ -69,12 +70,25 @@ def speaker() -> Speak:
     """The best English voice that is installed."""
     try:
         from hibari import Hibari  # noqa: PLC0415 - an extra
-    except ImportError as error:
+    except ImportError:
+        return _espeak()
+    hibari = Hibari()
+    return lambda text: Sound(to_samples(hibari(text, seed=0)), 24_000)
+
+
+def _espeak() -> Speak:
+    try:
+        voice = EspeakVoice()
+    except ConfigurationError as error:
         raise ConfigurationError(
             "No voice is installed that could give a talk. `pip install 'stagepost-dubbing[talks]'`, or bring a video."
         ) from error
-    hibari = Hibari()
-    return lambda text: Sound(to_samples(hibari(text, seed=0)), 24_000)
+
+    def speak(text: str) -> Sound:
+        said = voice.speak(text, language="en", speaker="default", seconds=None)
+        return Sound.from_pcm(said.samples, said.rate)
+
+    return speak
 
 
 def _record(speak: Speak, seconds: int) -> tuple[Sound, tuple[Utterance, ...]]:
