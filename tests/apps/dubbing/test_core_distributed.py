@@ -97,7 +97,7 @@ def test_messages_at_the_broker_are_those_of_the_document(
     assert [key for key, _ in heard] == [f"task.{name}" for name in QUEUES[:5]]
     for key, message in heard:
         assert key == f"task.{message['step']}"
-        assert uuid.UUID(message["task_id"])
+        assert str(uuid.UUID(message["task_id"])) == message["task_id"]
         assert (message["attempt"], message["created_at"][-1]) == (1, "Z")
     assert len({message["trace_id"] for _, message in heard}) == 1
     assert heard[0][1]["payload"] == {

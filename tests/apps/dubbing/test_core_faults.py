@@ -195,6 +195,28 @@ def test_a_worker_that_dies_in_a_step_is_followed_by_another(
     assert (died.step, died.error) == (call.partition("-")[0], "its worker died; another attempt took over")
 
 
+def test_a_worker_that_wakes_up_too_late_changes_nothing(
+    make_dubbing: MakeDubbing, database_url: str, environment: dict[str, str], small_video: Path, control: Control
+) -> None:
+    variables = {"DUBBING_DATABASE_URL": database_url, "TTS_MAX_CONCURRENCY": "1"}
+    dubbing = make_dubbing(**variables)
+    task = dubbing.submit(small_video, to="pt")
+    control.hold("tts-charlie")
+    with worker_process(environment | variables) as sleeper:
+        wait_for_call(control, "tts-charlie")
+        sleeper.send_signal(signal.SIGSTOP)
+        control.release("tts-charlie")
+        assert work(dubbing, task.id).status == "done"
+        before = (dubbing.attempts(task.id), dubbing.segments(task.id), facts(dubbing, task.id))
+
+        sleeper.send_signal(signal.SIGCONT)
+        sleeper.send_signal(signal.SIGTERM)
+        assert sleeper.wait(PATIENCE_SECONDS) == 0
+
+    assert (dubbing.attempts(task.id), dubbing.segments(task.id), facts(dubbing, task.id)) == before
+    assert dubbing.task(task.id).status == "done"
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_whenever_a_worker_is_killed_the_video_is_the_same(
     make_dubbing: MakeDubbing, database_url: str, environment: dict[str, str], small_video: Path, step: str

@@ -158,7 +158,7 @@ class Speaking:
                 return
 
     def _pause_after(self, error: Exception) -> float:
-        """How long to wait before the next try: what the setting says, or what the service asked for if it is longer."""
+        """How long to wait before the next try: as the setting says, or longer if the service asks for it."""
         asked = error.after if isinstance(error, Retryable) else None
         seconds = 0.0 if asked is None else asked.total_seconds()
         return max(self._retry_delay, min(seconds, LONGEST_PAUSE_SECONDS))
