@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from stagepost.config.urls import masked
 from stagepost.errors import ConfigurationError, StoreUnavailable
 from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.store.libpq import Session
 from stagepost.store.statement import Rows
 
 __all__ = ["Connection", "Database", "database_at"]
@@ -152,7 +153,7 @@ class PostgresDatabase:
 
     url: str
     dialect: Dialect = POSTGRES
-    style: ParameterStyle = ParameterStyle.PYFORMAT
+    style: ParameterStyle = ParameterStyle.DOLLAR
     shares_one_connection: bool = False
     is_memory: bool = False
 
@@ -199,12 +200,10 @@ class PostgresConnection:
     is_pooled: bool = False
 
     def __post_init__(self) -> None:
-        self._cursor = self.raw.cursor()
+        self._session = Session(self.raw, prepares=not self.is_pooled)
 
     def execute(self, sql: str, parameters: Any) -> Rows:
-        cursor = self._cursor.execute(sql, parameters)
-        rows: Rows = cursor.fetchall() if cursor.pgresult.nfields else []
-        return rows
+        return self._session.execute(sql, parameters)
 
     def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         with self.raw.cursor() as cursor:
@@ -215,13 +214,13 @@ class PostgresConnection:
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
         limits = POSTGRES_LIMITS.format(scope="local") if self.is_pooled else ""
-        self.raw.execute(f"begin isolation level read committed; {limits}")
+        self._session.command(f"begin isolation level read committed; {limits}")
 
     def commit(self) -> None:
-        self.raw.execute("commit")
+        self._session.command("commit")
 
     def rollback(self) -> None:
-        self.raw.execute("rollback")
+        self._session.command("rollback")
 
     def close(self) -> None:
         self.raw.close()

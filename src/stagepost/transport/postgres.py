@@ -79,7 +79,7 @@ class PostgresWakeups(Listener):
         """
         word = f"{PROBE_PREFIX}{uuid4()}"
         with contextlib.closing(self._open()) as other, _within(STATEMENT_SECONDS, other):
-            other.execute("select pg_notify('stagepost', %(word)s)", {"word": word})
+            other.execute("select pg_notify('stagepost', $1)", [word])
         for payload in _payloads(connection, self._probe_seconds):
             if payload == word:
                 return True
