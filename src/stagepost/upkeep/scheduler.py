@@ -18,11 +18,13 @@ __all__ = ["Scheduler", "declaration_of", "declare"]
 log = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 1.0
+NONE_SECONDS = 5.0
+"""How soon one is noticed that somebody else puts into a store without any."""
 SHORTEST_SECONDS = 0.01
 
 
 class Scheduler(Service):
-    """Sleeps until the next schedule is due, at most a second, and enqueues its job."""
+    """Sleeps until the next schedule is due, at most a second, longer if there is none, and enqueues its job."""
 
     def __init__(self, store: AsyncStore, leader: Leader, *, on_fired: Callable[[], None] = lambda: None) -> None:
         super().__init__(interval=LONGEST_SECONDS)
@@ -52,8 +54,9 @@ class Scheduler(Service):
         return fired
 
     def _sleep_until(self, due: timedelta | None) -> None:
-        seconds = LONGEST_SECONDS if due is None else due.total_seconds()
-        self.interval = min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
+        self.interval = (
+            NONE_SECONDS if due is None else min(max(due.total_seconds(), SHORTEST_SECONDS), LONGEST_SECONDS)
+        )
 
 
 async def declare(store: AsyncStore, schedules: Iterable[ScheduleSpec]) -> None:
