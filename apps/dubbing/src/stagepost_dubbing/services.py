@@ -38,7 +38,7 @@ class Services:
     @property
     def ffmpeg(self) -> Ffmpeg:
         """What takes videos apart and puts them together."""
-        return self._once("ffmpeg", lambda: find_ffmpeg())
+        return self._once("ffmpeg", find_ffmpeg)
 
     @property
     def recogniser(self) -> Recogniser:
