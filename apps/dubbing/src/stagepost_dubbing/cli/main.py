@@ -13,6 +13,7 @@ from stagepost_dubbing.cli.dub import dub
 from stagepost_dubbing.cli.looking import list_, segments, status, watch
 from stagepost_dubbing.cli.mending import cancel, edit, retry, save, tts_requeue
 from stagepost_dubbing.cli.working import migrate, worker
+from stagepost_dubbing.demo.command import demo
 
 __all__ = ["cli", "main"]
 
@@ -51,7 +52,7 @@ def cli() -> None:
     """Leave everything to the command that follows."""
 
 
-for command in (dub, worker, status, watch, list_, segments, edit, retry, cancel, tts_requeue, save, migrate):
+for command in (dub, demo, worker, status, watch, list_, segments, edit, retry, cancel, tts_requeue, save, migrate):
     cli.add_command(command)
 
 
