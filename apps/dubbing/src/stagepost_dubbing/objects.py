@@ -70,7 +70,8 @@ class Objects:
         """Write an object of any size to a file."""
         with _explained("read", key):
             found = obstore.get(self._store, checked_key(key))
-            with file.open("wb") as target:
+        with file.open("wb") as target:  # outside: what is wrong with the file is not wrong with the object
+            with _explained("read", key):
                 for chunk in found.stream(min_chunk_size=CHUNK):
                     target.write(chunk)
         return file
