@@ -32,7 +32,7 @@ class ReplayRecogniser:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._answers = _load(environment)
 
-    def recognise(self, audio: Path, *, language: str, while_running: Callable[[float], None]) -> Sequence[Utterance]:
+    def recognise(self, *_: Path, while_running: Callable[[float], None], **__: str) -> Sequence[Utterance]:
         """Say what was said, and how far it is as often as an engine does."""
         for number in range(len(self._answers.said)):
             while_running(number / len(self._answers.said))
@@ -45,7 +45,7 @@ class ReplayTranslator:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._answers = _load(environment)
 
-    def translate(self, texts: Sequence[str], *, source: str, target: str) -> Sequence[str]:
+    def translate(self, texts: Sequence[str], *, source: str, target: str) -> Sequence[str]:  # noqa: ARG002
         """Look the texts up."""
         return [self._answers.translations[text] for text in texts]
 
@@ -56,7 +56,7 @@ class ReplayVoice:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._answers = _load(environment)
 
-    def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:
+    def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:  # noqa: ARG002
         """Look the sound up."""
         return self._answers.speeches[text]
 

@@ -70,10 +70,10 @@ class Objects:
         """Write an object of any size to a file."""
         with _explained("read", key):
             found = obstore.get(self._store, checked_key(key))
-        with file.open("wb") as target:  # outside: what is wrong with the file is not wrong with the object
-            with _explained("read", key):
-                for chunk in found.stream(min_chunk_size=CHUNK):
-                    target.write(chunk)
+        # Opened outside: what is wrong with the file is not wrong with the object.
+        with file.open("wb") as target, _explained("read", key):
+            for chunk in found.stream(min_chunk_size=CHUNK):
+                target.write(chunk)
         return file
 
     def create(self, key: str, content: bytes | Path) -> bool:
