@@ -25,7 +25,8 @@ class Connection:
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
-        self.driver = type(raw).__module__.partition(".")[0]
+        packages = (kind.__module__.partition(".")[0] for kind in type(raw).__mro__)  # it may be a subclass
+        self.driver = next(package for package in packages if package in NOW)
 
     def change(self, statement: str, /, **values: object) -> int:
         """Run a statement by the name of its file, and say how many rows it changed."""
