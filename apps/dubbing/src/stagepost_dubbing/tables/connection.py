@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["Connection", "Row", "statements_of"]
+__all__ = ["Connection", "Row", "shortened", "statements_of"]
 
 NOW = {
     "sqlite3": "cast((julianday('now') - 2440587.5) * 86400000000 as integer)",
@@ -16,6 +16,9 @@ NOW = {
 }
 """What `now_us()` stands for: microseconds since 1970 by the database's clock, by the driver's package."""
 PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
+
+LONGEST_ERROR = 8_000
+"""Characters; a column holds 64 KiB in some databases."""
 
 Row = tuple[Any, ...]
 
@@ -50,6 +53,11 @@ class Connection:
         cursor = self.raw.cursor()
         cursor.execute(sql, tuple(values[parameter] for parameter in parameters))
         return cursor
+
+
+def shortened(error: str | None) -> str | None:
+    """Cut an error to what fits its column, and leave out what PostgreSQL cannot keep."""
+    return None if error is None else error.replace("\0", " ")[:LONGEST_ERROR]
 
 
 def statements_of(name: str) -> list[str]:
