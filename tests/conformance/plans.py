@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from stagepost.store.dialect import arranged
 from stagepost.store.statement import Rows, Statement
 from tests.conformance.bench import Bench
 
@@ -32,7 +33,7 @@ def plan_of(store: Bench, statement: Statement, *, small_tables: bool = True) ->
         given_names = statement.parameters.keys()
         for text in dialect.script(statement.name, style, own_clock=True, given=given_names).texts:
             prefix = "explain query plan " if dialect.name == "sqlite" else "explain "
-            rows = connection.execute(prefix + text.sql, {name: given[name] for name in text.names})
+            rows = connection.execute(prefix + text.sql, arranged(text, given, style))
             lines += [" ".join(str(value) for value in row) for row in rows]
             read_whole |= SCANNED[dialect.name](rows)
     return Plan("\n".join(lines), frozenset(read_whole))

@@ -65,11 +65,10 @@ def _job(store: Bench, number: int) -> NewJob:
 
 def _put_aside(store: Bench, state: str, *, every: int, number: int) -> None:
     """Give every so-manieth job another state."""
-    remainder = "%" if store.dialect.name == "sqlite" else "%%"
     store.rows(
         "update stagepost_job set state = :state, attempts = 1, locked_by = :owner, lease_until = available_at "
         "where state = 'queued' and unique_key is null and limit_key is null "
-        f"and (:now - available_at) {remainder} {every} = :number",
+        f"and (:now - available_at) % {every} = :number",
         state=state,
         owner="worker-a" if state == "running" else None,
         number=number,
@@ -178,9 +177,9 @@ def test_a_prepared_statement_goes_through_its_index_however_often_it_runs(
     values = ", ".join(f"'{given[name]}'" for name in text.names)
 
     with store.transaction() as connection:
-        connection.execute(f"prepare kept as {text.sql}", None)
-        plans = [connection.execute(f"explain execute kept{values and f'({values})'}", None) for _ in range(8)]
-        connection.execute("deallocate kept", None)
+        connection.execute(f"prepare kept as {text.sql}", ())
+        plans = [connection.execute(f"explain execute kept{values and f'({values})'}", ()) for _ in range(8)]
+        connection.execute("deallocate kept", ())
 
     plan = "\n".join(line for (line,) in plans[-1])
     assert not re.search(r"Seq Scan on stagepost_job", plan), plan

@@ -120,9 +120,9 @@ def test_a_prepared_statement_does_neither_however_often_it_runs(
     values = ", ".join(f"'{given[name]}'" for name in text.names)
 
     with store.transaction() as connection:
-        connection.execute(f"prepare kept as {text.sql}", None)
-        plans = [connection.execute(f"explain execute kept({values})", None) for _ in range(8)]
-        connection.execute("deallocate kept", None)
+        connection.execute(f"prepare kept as {text.sql}", ())
+        plans = [connection.execute(f"explain execute kept({values})", ()) for _ in range(8)]
+        connection.execute("deallocate kept", ())
 
     plan = "\n".join(line for (line,) in plans[-1])
     assert not re.search(r"Seq Scan on stagepost_job", plan), plan
