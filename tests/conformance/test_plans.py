@@ -137,7 +137,7 @@ HOT += [
     (Statement("stop_running_items", BATCH), "primary key|stagepost_job_lease"),
     (Statement("failed_items", PAGE_OF_BATCH), "primary key|stagepost_job_history_ended"),
     (Statement("group_failed_items", {**BATCH, "most": 100}), "primary key|stagepost_job_history_ended"),
-    (Statement("count_batch", {"scope": f"batch:{IDS[0]}", "id": IDS[0]}), "stagepost_job_(lease|claim)"),
+    (Statement("count_batch", {"scope": f"batch:{IDS[0]}", "running_of": IDS[0]}), "stagepost_job_(lease|claim)"),
 ]
 NAMES = [statement.name for statement, _ in HOT]
 PRIMARY_KEYS = {

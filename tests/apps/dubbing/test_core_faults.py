@@ -11,7 +11,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,13 +44,18 @@ def worker_process(environment: dict[str, str]) -> Iterator[subprocess.Popen[byt
         process.wait()
 
 
-def wait_for_call(control: Control, call: str) -> None:
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look often, so that a test acts right after something has happened; give up at some time."""
     pause = threading.Event()
-    for _ in range(PATIENCE_SECONDS * 20):
-        if call in control.calls:
+    for _ in range(PATIENCE_SECONDS * 100):
+        if is_so():
             return
-        pause.wait(0.05)
-    raise AssertionError(f"{call} was never called, only {control.calls}")
+        pause.wait(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+def wait_for_call(control: Control, call: str) -> None:
+    wait_until(lambda: call in control.calls)
 
 
 def test_trouble_that_passes_is_tried_again(dubbing: Dubbing, small_video: Path, control: Control) -> None:
@@ -228,9 +233,7 @@ def test_whenever_a_worker_is_killed_the_video_is_the_same(
     task = dubbing.submit(small_video, to="pt", id=str(uuid.uuid4()))
 
     with worker_process(environment | variables):
-        pause = threading.Event()
-        while not any(row.step == step for row in dubbing.attempts(task.id)):
-            pause.wait(0.005)
+        wait_until(lambda: any(row.step == step for row in dubbing.attempts(task.id)))
     task = work(dubbing, task.id)
 
     assert (task.status, task.error) == ("done", None)
@@ -311,9 +314,7 @@ def test_a_store_that_refuses_writes_for_a_while_delays_a_task(
         wait_for_call(control, "asr")
         s3.refuse_writes()
         control.release("asr")
-        pause = threading.Event()
-        while s3.refused < 4:
-            pause.wait(0.05)
+        wait_until(lambda: s3.refused >= 4)
         s3.take_writes()
 
     refusing = threading.Thread(target=refuse)
@@ -366,9 +367,7 @@ def test_a_worker_waits_while_another_job_is_at_the_same_step(
         wait_for_call(control, "asr")
         copy = asr.job(audio_key=f"audios/{task.id}/source.wav", language="en", output_key=f"asr/{task.id}/asr.json")
         handle = dubbing.app.client.enqueue(copy)
-        pause = threading.Event()
-        while dubbing.app.client.job(handle.id).state is not JobState.SCHEDULED:
-            pause.wait(0.02)
+        wait_until(lambda: dubbing.app.client.job(handle.id).state is JobState.SCHEDULED)
         control.release("asr")
 
     other = threading.Thread(target=duplicate)

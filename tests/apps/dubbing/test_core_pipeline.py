@@ -131,6 +131,7 @@ def test_an_id_belongs_to_one_video(dubbing: Dubbing, small_video: Path, tmp_pat
 def test_an_edited_segment_alone_is_spoken_anew(dubbing: Dubbing, small_video: Path, control: Control) -> None:
     task = dubbed(dubbing, small_video)
     before, old = len(control.calls), dubbing.segments(task.id)
+    track = dubbing.services.objects.read(f"tts/{task.id}/dub.wav")
 
     edited = dubbing.edit(task.id, 2, "ZULU nine")
     assert (edited.status, edited.revision) == ("queued", 2)
@@ -149,6 +150,7 @@ def test_an_edited_segment_alone_is_spoken_anew(dubbing: Dubbing, small_video: P
         ("extract_audio", 1, "succeeded"), ("asr", 1, "succeeded"), ("translate", 1, "succeeded"),
         ("tts", 1, "stale"), ("tts", 2, "succeeded"), ("mux_video", 1, "stale"), ("mux_video", 2, "succeeded"),
     ]  # fmt: skip
+    assert dubbing.services.objects.read(f"tts/{task.id}/dub.wav") != track
     subtitles = dubbing.services.objects.read(f"outputs/{task.id}/target.srt").decode()
     assert "ZULU nine" in subtitles
     assert "CHARLIE" not in subtitles

@@ -90,6 +90,18 @@ def test_texts_of_all_languages_are_kept(dubbing: Dubbing, task_id: str) -> None
     assert dubbing.segments(task_id)[0].mt_text == text
 
 
+def test_an_error_of_any_length_is_kept_in_part(dubbing: Dubbing, task_id: str) -> None:
+    error = "\0😀" + "x" * 200_000
+    with dubbing.services.database.transaction() as tx:
+        tasks.note_error(tx, task_id, error)
+        segments.save_trouble(tx, task_id, 0, error)
+        steps.begin(tx, task_id, ATTEMPT)
+        steps.end(tx, task_id, ATTEMPT, "failed", error=error)
+
+    kept = (dubbing.task(task_id).error, dubbing.segments(task_id)[0].tts_error, dubbing.attempts(task_id)[0].error)
+    assert {text[:5] for text in kept if text is not None} == {" 😀xxx"}
+
+
 def test_tables_can_be_made_by_many_at_once(make_dubbing: MakeDubbing, database_url: str) -> None:
     made = [make_dubbing(DUBBING_DATABASE_URL=database_url) for _ in range(3)]
 

@@ -16,7 +16,7 @@ from stagepost_dubbing.objects import ObjectDiffers
 from stagepost_dubbing.services import Services
 from stagepost_dubbing.steps.frame import Attempt, Finished, Step
 from stagepost_dubbing.tables import segments
-from stagepost_dubbing.tables.connection import Connection
+from stagepost_dubbing.tables.connection import Connection, shortened
 from stagepost_dubbing.tables.segments import Segment
 from stagepost_dubbing.tables.tasks import Task
 
@@ -117,7 +117,7 @@ class Tts:
         if isinstance(error, SpeechFailed):
             for idx, reason in sorted(error.errors.items()):
                 segments.save_trouble(tx, task.id, idx, str(reason))
-                self._compensate(tx, task.id, idx, str(reason))
+                self._compensate(tx, task.id, idx, shortened(str(reason)) or "")
 
 
 class Speaking:
