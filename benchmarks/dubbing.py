@@ -34,7 +34,12 @@ TALK_SECONDS, SHORT_SECONDS = 60, 10
 REPEATS = 5
 """How many talks are dubbed with recorded answers: one alone takes less CPU time than the clock can tell."""
 LIMIT = 600.0
-TARGETS = {"warm, seconds / bare": 1.15, "cold, seconds / bare": 1.15, "own CPU / all CPU": 0.03}
+TARGETS = {
+    "warm, seconds / bare": 1.15,
+    "cold, seconds / bare": 1.15,
+    "own CPU / all CPU": 0.03,
+    "own seconds, on top of all / all": 1.15,
+}
 
 Sample = dict[str, float]
 
@@ -168,6 +173,8 @@ def ratios(samples: Mapping[str, Sample]) -> dict[str, float]:
         with_platform, without, everything = (samples[name]["cpu_seconds"] for name in names)
         own = with_platform - without
         found["own CPU / all CPU"] = own / (everything + own)
+        with_platform, without, everything = (samples[name]["seconds"] for name in names)
+        found["own seconds, on top of all / all"] = (everything + with_platform - without) / everything
     if "2 processes" in samples:
         one_core = samples["1 process on 1 core"]["seconds"]
         found["one core, seconds / one process"] = one_core / samples["1 process"]["seconds"]
