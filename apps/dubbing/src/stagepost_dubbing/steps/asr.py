@@ -63,7 +63,7 @@ class Asr:
     def _transcript(self, attempt: Attempt, audio_key: str, language: str, output_key: str) -> Transcript:
         objects = self._services.objects
         if not objects.has(output_key):
-            audio = objects.fetch(audio_key, attempt.directory / "source.wav")
+            audio = objects.lend(audio_key, attempt.directory / "source.wav")
             said = self._services.recogniser.recognise(audio, language=language, while_running=attempt.report)
             attempt.check()
             made = Transcript(language, [utterance for utterance in said if utterance.text.strip()])

@@ -26,7 +26,7 @@ class ExtractAudio:
         checked_own(output_audio_key, "audios", task_id)
 
         def work(attempt: Attempt) -> Finished[str]:
-            video = self._services.objects.fetch(source_video_key, attempt.directory / "source.mp4")
+            video = self._services.objects.lend(source_video_key, attempt.directory / "source.mp4")
             audio = attempt.directory / "source.wav"
             facts = extract_audio(
                 self._services.ffmpeg, video, audio, seconds=attempt.seconds_left, while_running=attempt.check

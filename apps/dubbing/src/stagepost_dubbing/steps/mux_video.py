@@ -49,7 +49,7 @@ class MuxVideo:
         def work(attempt: Attempt) -> Finished[str]:
             with self._services.database.reading() as tx:
                 found = segments.list_all(tx, task_id)
-            video = self._services.objects.fetch(source_video_key, attempt.directory / "source.mp4")
+            video = self._services.objects.lend(source_video_key, attempt.directory / "source.mp4")
             track = self._track(attempt, video, found, tts_audio_key)
             self._store_subtitles(attempt, found)
             output = attempt.directory / "final.mp4"
