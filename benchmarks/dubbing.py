@@ -4,7 +4,8 @@
 
 `talk`: a talk of 60 s, bare and through the platform, by a process that has just started (cold) and by the same one
 again (warm). `own`: the same with recorded answers instead of engines, which leaves the CPU time of what is around
-them. `many`: talks of 10 s at once, by one process on one core, one on all, and two.
+them. `many`: talks of 10 s at once, by one process that takes one step at a time, one that takes several, and two;
+and bare, one after the other.
 Prints each sample and the medians; ends with an error if a video was not done.
 """
 
@@ -65,11 +66,9 @@ class Place:
         return task.finished_at / 1e6 - (task.created_at / 1e6 if since is None else since)
 
     @contextmanager
-    def workers(self, processes: int = 1, *, cores: int | None = None) -> Iterator[list[int]]:
-        """Run processes, which may use so many cores."""
-        command = [sys.executable, "-m", "stagepost_dubbing", "worker", "--log-level", "error"]
-        if cores is not None:
-            command = ["taskset", "--cpu-list", f"0-{cores - 1}", *command]
+    def workers(self, processes: int = 1, *options: str) -> Iterator[list[int]]:
+        """Run processes."""
+        command = [sys.executable, "-m", "stagepost_dubbing", "worker", "--log-level", "error", *options]
         running = [subprocess.Popen(command, env=self._variables) for _ in range(processes)]
         try:
             yield [process.pid for process in running]
@@ -138,15 +137,20 @@ def measure_own(directory: Path, video: Path) -> dict[str, Sample]:
 
 def measure_many(directory: Path, video: Path, videos: int) -> dict[str, Sample]:
     """Dub many at once; memory is looked at whenever one is done."""
-    samples = {}
-    for name, processes, cores in (("1 process on 1 core", 1, 1), ("1 process", 1, None), ("2 processes", 2, None)):
+    taken = bare(directory / f"bare-{uuid4()}", video, videos)
+    facts = ("seconds", "cpu_seconds")
+    samples = {"bare, one after the other": {fact: sum(one[fact] for one in taken) for fact in facts}}
+    ways = {"1 process, 1 step at once": (1, ["--concurrency", "1"]), "1 process": (1, []), "2 processes": (2, [])}
+    for name, (processes, options) in ways.items():
         place = Place(directory / str(uuid4()))
         ids = [place.submit(video) for _ in range(videos)]
         began_at, memory = time.time(), list[int]()
-        with place.workers(processes, cores=cores) as pids:
+        with place.workers(processes, *options) as pids:
             while (done := len(place.dubbing.tasks(status="done", most=videos))) < videos:
                 if done > len(memory):
                     memory += [memory_bytes(pids)] * (done - len(memory))
+                for task in place.dubbing.tasks(status="failed"):
+                    place.seconds_of(task.id)
                 time.sleep(0.2)
             seconds = max(place.seconds_of(task_id, since=began_at) for task_id in ids)
             memory += [memory_bytes(pids)] * (videos - len(memory))
@@ -176,10 +180,10 @@ def ratios(samples: Mapping[str, Sample]) -> dict[str, float]:
         with_platform, without, everything = (samples[name]["seconds"] for name in names)
         found["own seconds, on top of all / all"] = (everything + with_platform - without) / everything
     if "2 processes" in samples:
-        one_core = samples["1 process on 1 core"]["seconds"]
-        found["one core, seconds / one process"] = one_core / samples["1 process"]["seconds"]
-        found["one core, seconds / two processes"] = one_core / samples["2 processes"]["seconds"]
-        for name in ("1 process", "2 processes"):
+        for name in ("1 process, 1 step at once", "1 process", "2 processes"):
+            seconds = samples[name]["seconds"]
+            found[f"{name}, seconds / bare"] = seconds / samples["bare, one after the other"]["seconds"]
+            found[f"{name}, cores in use"] = samples[name]["cpu_seconds"] / seconds
             found[f"{name}, memory of last third / first"] = (
                 samples[name]["MiB, last third"] / samples[name]["MiB, first third"]
             )
