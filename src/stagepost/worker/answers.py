@@ -21,8 +21,8 @@ from stagepost.model.payload import check_result
 from stagepost.model.retry import shortened_error
 from stagepost.store.answers import Accepted, accept_answers
 from stagepost.store.async_store import AsyncStore
+from stagepost.store.channels import note_active
 from stagepost.store.leases import Fence
-from stagepost.store.sending import note_active
 from stagepost.store.statement import Operation
 from stagepost.task import Registry, Task
 from stagepost.transport.rabbitmq.consumer import Consumer, Delivery

@@ -12,9 +12,10 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import BadMessage
 from stagepost.model.envelope import decode_envelope
 from stagepost.store.async_store import AsyncStore
+from stagepost.store.channels import note_active
 from stagepost.store.leases import Fence, release_strays
 from stagepost.store.queues import ALL_QUEUES, queue_settings
-from stagepost.store.sending import Taken, note_active, take_delivered
+from stagepost.store.sending import Taken, take_delivered
 from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
