@@ -245,7 +245,7 @@ TABLES: dict[str, Table] = {
             "empty_since": "Since when every look found it empty.",
             "active_at": "When somebody last took a message from it.",
             "looked_at": "When somebody last looked.",
-            "patience_us": "How long a foreign program that runs its tasks may be silent, in microseconds; null if our workers run them.",
+            "patience_us": "How long a foreign program that runs its tasks may be silent; null if workers run them.",
         },
     ),
     "stagepost_outbox": Table(
