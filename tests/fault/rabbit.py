@@ -37,7 +37,7 @@ class PrivateRabbitmq(RabbitmqInstance):
     def restart_app(self) -> None:
         """Stop the broker inside its node, and start it again."""
         self.control("stop_app")
-        wait_until(self._starts_app, "the broker to start again", seconds=60)
+        wait_until(self._starts_app, "the broker to start again", seconds=180)
 
     def _starts_app(self) -> bool:
         try:

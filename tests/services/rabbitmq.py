@@ -166,7 +166,7 @@ def _control(node: str | None, *command: str, environment: Mapping[str, str], ac
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         cwd="/",
         user=account,

@@ -1,0 +1,1 @@
+"""Dubs a video into another language: an application of Stagepost, on its public API alone."""

@@ -1,0 +1,1 @@
+"""Recognisers, translators and voices behind small interfaces; settings choose one of each."""

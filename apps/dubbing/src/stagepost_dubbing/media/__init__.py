@@ -1,0 +1,1 @@
+"""Video and sound: ffmpeg, samples, the timeline, subtitles."""
