@@ -93,7 +93,9 @@ def _why(finding: Finding, settings: RabbitmqSettings) -> str:
     """Say why messages are lost, and that some are not sent again."""
     if not finding.given_up:
         return finding.why
-    return f"{finding.why}; {finding.given_up} sent {settings.most_sends} times and never answered are dead letters now"
+    return (
+        f"{finding.why}; {finding.given_up} never answered are dead letters now (most_sends is {settings.most_sends})"
+    )
 
 
 def _why_not(look: Look, settings: RabbitmqSettings) -> str:

@@ -19,6 +19,7 @@ from stagepost.errors import BrokerUnavailable
 from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.identity import new_id
 from stagepost.store.activity import actions_on
+from stagepost.store.channels import declare_patience
 from stagepost.store.dead_messages import add_dead_messages, dead_messages
 from stagepost.store.outbox import next_messages
 from stagepost.store.sending import mark_sent, sent_jobs
@@ -176,6 +177,22 @@ def test_reconciling_says_why_and_sends_again_only_what_is_lost(carried: Command
     assert done[0]["lost"] == 1
     assert sent(carried) == []
     assert "no job waits for a message that long" in text
+
+
+def test_reconciling_tells_of_requests_that_are_never_answered(carried: CommandLine) -> None:
+    """The queue has a program that is silent, as others have written down."""
+    carried.environment |= {"STAGEPOST_RABBITMQ_LOST_AFTER": "0.01", "STAGEPOST_RABBITMQ_MOST_SENDS": "1"}
+    carried.says("rabbitmq", "apply")
+    job_id = carried.enqueue("mail", '"ada"')
+    carried.store.run(mark_sent([(job_id, 1)]))
+    carried.store.run(declare_patience({"default": timedelta(milliseconds=10)}))
+
+    carried.json("reconcile")
+    [default, _] = carried.json("reconcile")["queues"]
+
+    assert default["lost"] == 0
+    assert "its queue is empty; 1 never answered are dead letters now (most_sends is 1)" in default["why"]
+    assert "sent once and never answered" in carried.json("jobs", "show", job_id)["error"]
 
 
 def sent(shop: CommandLine) -> list[str]:
