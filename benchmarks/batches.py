@@ -1,6 +1,6 @@
 """Measure what a batch costs: beside the bare rows, beside the same jobs outside a batch, and small beside large.
 
-    python -m benchmarks.batches [--items N] [--rounds R] [--services postgres sqlite]
+    python -m benchmarks.batches [--items N] [--rounds R] [--services postgres mariadb sqlite]
 
 Prints each sample and the medians of the ratios; the exit code is 1 if a ledger was wrong.
 """
@@ -27,6 +27,7 @@ from benchmarks.measure import QUICK, Contestant, Facts, Sizes
 from benchmarks.servers import Address, Servers
 from stagepost import App, BatchState, Item
 from stagepost.model.batch import item_id
+from tests.services.mariadb import connect
 
 CHUNK = 5_000
 SMALL = 5_000
@@ -166,7 +167,17 @@ def put_in_sqlite(url: str, columns: Sequence[str], rows: Sequence[tuple[Any, ..
             connection.execute("commit")
 
 
-PUTTERS = {"postgres": put_in_postgres, "sqlite": put_in_sqlite}
+def put_in_mariadb(url: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """One insert with many values, which the driver makes of many rows."""
+    marks = ", ".join(["%s"] * len(columns))
+    insert = f"insert into stagepost_job ({', '.join(columns)}) values ({marks})"  # noqa: S608 - our own columns
+    with closing(connect(url)) as connection, connection.cursor() as cursor:
+        for first in range(0, len(rows), CHUNK):
+            cursor.executemany(insert, rows[first : first + CHUNK])
+            connection.commit()
+
+
+PUTTERS = {"postgres": put_in_postgres, "mariadb": put_in_mariadb, "sqlite": put_in_sqlite}
 
 
 def measure(service: str, servers: Servers, items: int) -> dict[str, Facts]:
@@ -212,7 +223,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.batches", description=__doc__)
     parser.add_argument("--items", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--services", nargs="+", choices=PUTTERS, default=list(PUTTERS))
+    parser.add_argument("--services", nargs="+", choices=PUTTERS, default=["postgres", "sqlite"])
     options = parser.parse_args()
     is_exact = True
     found: dict[str, list[dict[str, float]]] = {service: [] for service in options.services}

@@ -101,7 +101,7 @@ class Contestant:
         """Run one command of the protocol."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STAGEPOST_")}
         environment |= {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
             URL_VARIABLE: self.address.url,
             SERVER_VARIABLE: " ".join(map(str, self.address.server_pids)),
             BROKER_URL_VARIABLE: self.address.broker_url,

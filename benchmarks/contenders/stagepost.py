@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from benchmarks.kit.contender import NAP_SECONDS, PADDING, Cannot, Contender
 from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import BROKER_URL_VARIABLE, URL_VARIABLE, VARIANT_VARIABLE
-from stagepost import App
+from stagepost import App, JobContext
 from stagepost.config import Settings
 from stagepost.store.migrate import migrate
 
+NOOP = "benchmarks.contenders.stagepost.noop"
 CONCURRENCY = 50
 PREFETCH = 2000
 """Of messages: four groups of claims, so that one is here when another is done."""
 WARM_UP_SECONDS = 60.0
 BROKER = os.environ.get(BROKER_URL_VARIABLE) or None
+VARIANT = os.environ.get(VARIANT_VARIABLE) or ""
 SENDER_QUEUE = "sender"
 """A queue of its own makes a worker that sends the jobs of all queues and runs none of the benchmark's."""
 
@@ -27,15 +30,34 @@ app = App(
     settings=Settings.load(
         database_url=os.environ.get(URL_VARIABLE, "sqlite://"),
         transport=BROKER,
-        rabbitmq={"prefetch": PREFETCH, "queue_type": os.environ.get(VARIANT_VARIABLE) or "quorum"},
+        rabbitmq={"prefetch": PREFETCH, "queue_type": VARIANT if BROKER else "quorum"},
     )
 )
 
 
-@app.task
-async def noop(number: int, padding: str) -> None:
+async def on_the_loop(number: int, padding: str) -> None:
     """Do nothing."""
     note(number)
+
+
+def in_a_thread(number: int, padding: str) -> None:
+    """Do nothing."""
+    note(number)
+
+
+def in_a_transaction(job: JobContext, number: int, padding: str) -> None:
+    """Do nothing but end the job in a transaction of the handler's own, which its effects would be in."""
+    note(number)
+    with app.transaction() as tx:
+        job.complete(tx)
+
+
+HANDLERS: dict[str, Callable[..., Any]] = {
+    "threads": in_a_thread,
+    "processes": in_a_thread,
+    "transactions": in_a_transaction,
+}
+noop = app.task(name=NOOP, pool="process" if VARIANT == "processes" else "auto")(HANDLERS.get(VARIANT, on_the_loop))
 
 
 @app.task
@@ -50,6 +72,11 @@ async def warm_up() -> None:
     """Show that a sender is at work: it sends this to itself."""
 
 
+HANDLED_BY = {
+    "threads": {"handler": "`def`, in threads"},
+    "processes": {"handler": "`def` with pool='process', as many as there are cores"},
+    "transactions": {"handler": "`def`, ends its job by job.complete(tx) in app.transaction()"},
+}
 WORKER = [
     sys.executable, "-m", "stagepost", "worker", "--app", "benchmarks.contenders.stagepost:app",
     "--log-level", "warning",
@@ -64,14 +91,14 @@ class Stagepost(Contender):
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
         carried = {
-            "broker": f"RabbitMQ: {os.environ.get(VARIANT_VARIABLE)} queue, persistent, mandatory, confirms, prefetch "
+            "broker": f"RabbitMQ: {VARIANT} queue, persistent, mandatory, confirms, prefetch "
             f"{PREFETCH}, acknowledged when the end is stored; PostgreSQL keeps the jobs",
             "enqueue": "until the broker has confirmed every message; a process beside the client sends "
             f"(stagepost worker --queues {SENDER_QUEUE}), and counts as client",
         }
         return {
-            "worker": f"stagepost worker --concurrency {CONCURRENCY}, prefetch adapts by itself",
-            **(carried if os.environ.get(VARIANT_VARIABLE) else {}),
+            "worker": f"stagepost worker --concurrency {_slots()}, prefetch adapts by itself",
+            **(HANDLED_BY.get(VARIANT) or (carried if VARIANT else {})),
             "bulk": "app.enqueue_many, 10,000 jobs a call",
             "promise": "at least once, fenced; effects in the job's transaction once; ended jobs kept",
         }
@@ -104,7 +131,7 @@ class Stagepost(Contender):
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One worker, or several under its own supervisor."""
         several = ["--processes", str(processes)] if processes > 1 else []
-        return [[*WORKER, "--concurrency", str(concurrency or CONCURRENCY), *several]]
+        return [[*WORKER, "--concurrency", str(concurrency or _slots()), *several]]
 
     def senders(self) -> list[list[str]]:
         """One worker that only sends."""
@@ -140,6 +167,11 @@ class Stagepost(Contender):
             cursor = connection.cursor()
             cursor.execute(sql)
             return int(cursor.fetchone()[0])
+
+
+def _slots() -> int:
+    """How many jobs at once; of processes no more than there are cores."""
+    return os.cpu_count() or 1 if VARIANT == "processes" else CONCURRENCY
 
 
 CONTENDER = Stagepost

@@ -18,7 +18,7 @@ from stagepost.errors import StagepostError
 from stagepost.store import Store
 from stagepost.store.connection import Connection
 from stagepost.store.counting import PARTS, repair
-from stagepost.store.dialect import Dialect
+from stagepost.store.dialect import Dialect, call_of
 from stagepost.store.migrate import migrate, migrations_of
 from stagepost.store.statement import Operation, Rows
 from stagepost.store.transaction import run_in_async
@@ -114,10 +114,9 @@ class Bench:
 
     def rows(self, sql: str, **parameters: Any) -> Rows:
         """Run one plain statement that commits by itself; parameters are written `:name` on every database."""
-        if self.dialect.name != "sqlite":
-            sql = re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", sql)
+        call = call_of(sql, parameters, self.database.store.database.style)
         with self.database.store.pool.connection() as loan:
-            rows = loan.connection.execute(sql, parameters)
+            rows = loan.connection.execute(call.sql, call.parameters)
             loan.is_sound = True
             return rows
 

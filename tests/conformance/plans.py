@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stagepost.store.dialect import POSTGRES, ParameterStyle
+from stagepost.store.dialect import POSTGRES, ParameterStyle, arranged
 from stagepost.store.statement import Rows, Statement
 from tests.conformance.bench import Bench
 
@@ -41,7 +41,7 @@ def plan_of(store: Bench, statement: Statement, *, small_tables: bool = True) ->
         given_names = statement.parameters.keys()
         for text in dialect.script(statement.name, style, own_clock=True, given=given_names).texts:
             prefix = "explain query plan " if dialect.name == "sqlite" else "explain "
-            rows = connection.execute(prefix + text.sql, {name: given[name] for name in text.names})
+            rows = connection.execute(prefix + text.sql, arranged(text, given, style))
             lines += [" ".join(str(value) for value in row) for row in rows]
             read_whole |= SCANNED[dialect.name](rows)
     return Plan("\n".join(lines), frozenset(read_whole))
@@ -54,9 +54,9 @@ def kept_plan_of(store: Bench, statement: Statement) -> Plan:
     given = {**statement.parameters, "now": store.now}
     values = ", ".join(f"'{given[name]}'" for name in text.names)
     with store.transaction() as connection:
-        connection.execute(f"prepare kept as {text.sql}", None)
-        plans = [connection.execute(f"explain execute kept{values and f'({values})'}", None) for _ in range(8)]
-        connection.execute("deallocate kept", None)
+        connection.execute(f"prepare kept as {text.sql}", ())
+        plans = [connection.execute(f"explain execute kept{values and f'({values})'}", ()) for _ in range(8)]
+        connection.execute("deallocate kept", ())
     plan = "\n".join(line for (line,) in plans[-1])
     return Plan(plan, frozenset(re.findall(r"Seq Scan on (stagepost_job\w*)", plan)))
 

@@ -204,6 +204,12 @@ def test_callers_settings_of_mysql_change_nothing(mariadb: Bench, setting: str) 
     assert mariadb.run(jobs.get(job.id)).payload == payload
 
 
+def test_a_mysql_session_that_checks_no_certificates_reads_none(mariadb: Bench) -> None:
+    """Reading those of the system takes longer than all the rest of connecting, which every command does."""
+    with closing(mariadb.database.store.database.connect()) as connection:
+        assert connection.raw.ctx.cert_store_stats()["x509"] == 0
+
+
 def test_a_mysql_database_with_another_character_set_keeps_every_character(mariadb_database: str) -> None:
     store = Store.at(mariadb_database)
     name = mariadb_database.rpartition("/")[2]

@@ -14,7 +14,7 @@ from stagepost.model.outcome import Completed
 from stagepost.store import Store, jobs, leases
 from stagepost.store.connection import Connection, Database
 from stagepost.store.counting import PARTS, repair
-from stagepost.store.dialect import Dialect, ParameterStyle
+from stagepost.store.dialect import Dialect, ParameterStyle, arranged
 from stagepost.store.listing import list_jobs
 from stagepost.store.sending import mark_sent, take_delivered, unsent
 from stagepost.store.settlement import Settlement
@@ -223,13 +223,12 @@ class Cost:
 
 def cost_of(store: Bench, statement: Statement, *, jobs: int) -> Cost:
     """Run a statement under EXPLAIN; full pages, which the log has after a checkpoint, are left out."""
-    [text] = store.dialect.script(
-        statement.name, store.database.store.database.style, own_clock=True, given=statement.parameters.keys()
-    ).texts
+    style = store.database.store.database.style
+    [text] = store.dialect.script(statement.name, style, own_clock=True, given=statement.parameters.keys()).texts
     given = {**statement.parameters, "now": store.now}
     with store.transaction() as connection:
         [(found,)] = connection.execute(
-            f"explain (analyze, wal, buffers, format json) {text.sql}", {name: given[name] for name in text.names}
+            f"explain (analyze, wal, buffers, format json) {text.sql}", arranged(text, given, style)
         )
     [facts] = found if isinstance(found, list) else json.loads(found)
     plan = facts["Plan"]

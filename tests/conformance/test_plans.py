@@ -63,11 +63,10 @@ def _job(store: Bench, number: int) -> NewJob:
 
 def _put_aside(store: Bench, state: str, *, every: int, number: int) -> None:
     """Give every so-manieth job another state."""
-    remainder = "%" if store.dialect.name == "sqlite" else "%%"
     store.rows(
         "update stagepost_job set state = :state, attempts = 1, locked_by = :owner, lease_until = available_at "
         "where state = 'queued' and unique_key is null and limit_key is null "
-        f"and (:now - available_at) {remainder} {every} = :number",
+        f"and (:now - available_at) % {every} = :number",
         state=state,
         owner="worker-a" if state == "running" else None,
         number=number,
@@ -136,7 +135,7 @@ HOT += [
     (Statement("stop_running_items", BATCH), "primary key|stagepost_job_lease"),
     (Statement("failed_items", PAGE_OF_BATCH), "primary key|stagepost_job_history_ended"),
     (Statement("group_failed_items", {**BATCH, "most": 100}), "primary key|stagepost_job_history_ended"),
-    (Statement("count_batch", {"scope": f"batch:{IDS[0]}", "id": IDS[0]}), "stagepost_job_(lease|claim)"),
+    (Statement("count_batch", {"scope": f"batch:{IDS[0]}", "running_of": IDS[0]}), "stagepost_job_(lease|claim)"),
 ]
 NAMES = [statement.name for statement, _ in HOT]
 

@@ -17,6 +17,7 @@ from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Refused
 from stagepost.store import jobs, leases
+from stagepost.store.dialect import arranged
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation, as_json
@@ -64,7 +65,8 @@ def test_a_job_that_is_changed_between_being_seen_and_being_locked_is_claimed_ne
     keeper.execute("select pg_advisory_xact_lock(7)", {})
 
     with ThreadPoolExecutor(1) as thread:
-        claiming = thread.submit(claimer.execute, text.sql.replace("where state = 'queued'", waiting, 1), given)
+        sql = text.sql.replace("where state = 'queued'", waiting, 1)
+        claiming = thread.submit(claimer.execute, sql, arranged(text, given, database.style))
         wait_until(
             lambda: store.rows("select count(*) from pg_locks where locktype = 'advisory' and not granted") == [(1,)],
             "a claim that has begun",

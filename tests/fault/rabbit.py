@@ -85,6 +85,12 @@ class Names:
                 properties = pika.BasicProperties(delivery_mode=2, message_id=message.message_id)
                 channel.basic_publish("", self.name(queue), message.body, properties)
 
+    def reject(self, queue: str = "default") -> None:
+        """Take the next message of a queue as a program does that does not want it."""
+        with self.channel() as channel:
+            method, _, _ = channel.basic_get(self.name(queue))
+            channel.basic_reject(method.delivery_tag, requeue=False)
+
     def request(self, job_id: str, *, attempt: int = 1, task: str = "transfer") -> Message:
         return request_for(
             routing_key="", job_id=job_id, task_name=task, attempt=attempt, created_at=0, payload="{}", context=None

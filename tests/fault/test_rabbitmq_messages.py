@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from stagepost.model.batch import BatchState, Item, NewBatch
+from stagepost.model.batch import Batch, BatchState, Counts, Item, NewBatch
 from stagepost.model.envelope import Message
 from stagepost.model.identity import new_id
-from stagepost.store import batches
+from stagepost.store import batch_items, batches
 from stagepost.store.queues import set_limits
 from stagepost.upkeep.relay import AHEAD_OF_LIMIT
 from tests.fault.arena import Arena, jobs_of
 from tests.fault.rabbit import Names, resent
+from tests.fault.trapped import KillPoint, Moment, Step
 
 PUBLISHED = rb'"step":"transfer"'
 GARBAGE = {
@@ -71,11 +73,7 @@ def test_a_queue_that_is_deleted_or_unbound_is_made_anew(carried: Arena, names: 
 def test_jobs_whose_messages_have_nowhere_to_go_fail_and_say_why(carried: Arena, names: Names) -> None:
     with names.channel() as channel:
         channel.exchange_declare(names.settings.exchange_name, exchange_type="topic", durable=True)
-    batch = carried.operate(batches.open_batch(NewBatch(id=new_id(), key="upload")))
-    items = [Item(str(number), job).in_batch(batch.id) for number, job in enumerate(jobs_of("transfer", 3))]
-    carried.journal.ask([item.id for item in items])
-    carried.operate(batches.add_jobs(batch.id, items))
-    carried.operate(batches.seal(batch.id))
+    batch = uploaded(carried, 3)
     names.carry(carried, rabbitmq_declare=False, rabbitmq_unroutable_timeout=1)
     carried.start_worker()
     carried.wait_for_end()
@@ -86,6 +84,36 @@ def test_jobs_whose_messages_have_nowhere_to_go_fail_and_say_why(carried: Arena,
     carried.wait(lambda: "3 jobs failed" in carried.logged(), "somebody to be told")
     carried.wait(lambda: carried.operate(batches.get(batch.id)).state is BatchState.DONE, "the batch to be done")
     assert carried.operate(batches.count(batch.id)).failed == 3
+
+
+def uploaded(arena: Arena, number: int) -> Batch:
+    """Store a sealed batch."""
+    batch = arena.operate(batches.open_batch(NewBatch(id=new_id(), key="upload")))
+    items = [Item(str(at), job).in_batch(batch.id) for at, job in enumerate(jobs_of("transfer", number))]
+    arena.journal.ask([item.id for item in items])
+    arena.operate(batches.add_jobs(batch.id, items))
+    return arena.operate(batches.seal(batch.id))
+
+
+def test_a_collector_that_dies_before_it_tells_a_batch_leaves_that_to_upkeep(carried: Arena, names: Names) -> None:
+    """It has ended the item whose message the broker gave up, and concluded nothing."""
+    worker = carried.start_worker()
+    carried.wait_for_end(carried.enqueue("transfer"))  # the broker's queues are there now
+    worker.terminate()
+    worker.wait()
+    batch = uploaded(carried, 1)
+    [item] = carried.operate(batch_items.list_items(batch.id))
+    names.publish(names.request(item.id))
+    names.reject()
+
+    after = KillPoint("live_job", Step.COMMIT, Moment.AFTER)
+    assert carried.start_worker(queues=["elsewhere"], kill_point=after).wait() == -signal.SIGKILL
+    counts, state = carried.operate(batches.count(batch.id)), carried.operate(batches.get(batch.id)).state
+    carried.start_worker(queues=["elsewhere"])
+    carried.wait(lambda: carried.operate(batches.get(batch.id)).state is BatchState.DONE, "the batch to be done")
+
+    assert (counts, state) == (Counts(dead_letter=1), BatchState.SEALED)
+    assert carried.operate(batches.count(batch.id)) == Counts(dead_letter=1)
 
 
 def test_deliveries_that_come_again_and_ids_of_ended_jobs_run_nothing(carried: Arena, names: Names) -> None:

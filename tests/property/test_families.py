@@ -23,6 +23,7 @@ from stagepost.store import Store, batch_items, batches, jobs, leases
 from stagepost.store.children import submit_children
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
+from tests.property.family_model import Verdict, verdict_on
 
 LEASE = timedelta(seconds=30)
 QUEUE, TASK = "families", "member"
@@ -43,6 +44,8 @@ class Families:
         self.store = store
         self.clock = store.clock = ManualClock()
         self.held: list[LeasedJob] = []
+        self.verdicts: dict[str, Verdict] = {}
+        """Of jobs whose last attempt is over."""
         self.run_again: set[str] = set()
         """Children that somebody restarted: they may live while their parent has ended."""
         with store.transaction() as connection:
@@ -56,11 +59,19 @@ class Families:
                 str(job): (batch and str(batch), JobState(state)) for job, batch, state in connection.execute(ROWS, {})
             }
 
-    def batches(self) -> dict[str, str]:
-        """Every batch's state."""
+    def batches(self) -> dict[str, tuple[str, bool]]:
+        """Every batch's state, and whether it is cancelled."""
         with self.store.transaction(read_only=True) as connection:
-            found = connection.execute("select id, state from stagepost_batch", {})
-            return {str(batch): state for batch, state in found}
+            found = connection.execute("select id, state, cancelled_at is not null from stagepost_batch", {})
+            return {str(batch): (state, bool(is_cancelled)) for batch, state, is_cancelled in found}
+
+    def marks(self) -> dict[str, tuple[bool, bool]]:
+        """Whether each live job is asked to stop, and whether it has children."""
+        with self.store.transaction(read_only=True) as connection:
+            found = connection.execute(
+                "select id, cancel_requested_at is not null, has_children from stagepost_job", {}
+            )
+            return {str(job): (bool(asked), bool(has_children)) for job, asked, has_children in found}
 
     def enqueue(self, chance: Random) -> None:
         if len(self.rows()) < MOST_JOBS:
@@ -94,9 +105,21 @@ class Families:
             Completed("3", Ending(then=new_member())),
             *(Failed("no", timedelta(0)), Refused("no"), Abandoned("no"), Snoozed(timedelta(0)), Released()),
         ]
-        self.store.run(leases.settle([Settlement.of(job, chance.choice(outcomes))]))
+        self.give(job, chance.choice(outcomes))
         if chance.random() < 0.5:  # else the worker dies before it concludes
             self.conclude(job.batch_id)
+
+    def give(self, job: LeasedJob, outcome: Outcome) -> None:
+        is_asked_to_stop, has_children = self.marks().get(job.id, (False, False))
+        [is_held] = self.store.run(leases.settle([Settlement.of(job, outcome)], ended_counts=False)).values()
+        verdict = verdict_on(
+            outcome,
+            is_last=job.failures + 1 >= job.max_attempts,
+            is_asked_to_stop=is_asked_to_stop,
+            has_children=has_children,
+        )
+        if is_held and verdict is not None:
+            self.verdicts[job.id] = verdict
 
     def conclude(self, batch_id: str | None) -> None:
         while batch_id is not None:
@@ -117,7 +140,9 @@ class Families:
 
     def lose(self, chance: Random) -> None:
         self.clock.advance(LEASE + timedelta(seconds=1))
-        self.store.run(leases.rescue_expired(grace=timedelta(0), most=chance.randint(1, 3)))
+        rescued = self.store.run(leases.rescue_expired(grace=timedelta(0), most=chance.randint(1, 3)))
+        self.verdicts |= dict.fromkeys(rescued.buried, Verdict(JobState.DEAD_LETTER))
+        self.verdicts |= dict.fromkeys(rescued.cancelled, Verdict(JobState.CANCELLED))
 
     def promote(self, _: Random) -> None:
         self.store.run(leases.promote_due())
@@ -131,7 +156,8 @@ class Families:
 
     def check(self) -> None:
         rows, batches_now = self.rows(), self.batches()
-        for batch_id, state in batches_now.items():
+        self.check_verdicts(rows, batches_now)
+        for batch_id, (state, _) in batches_now.items():
             found = Counter(member for batch, member in rows.values() if batch == batch_id)
             counts = self.store.run(batches.count(batch_id))
             assert {one: getattr(counts, one) for one in JobState if getattr(counts, one)} == dict(found)
@@ -142,9 +168,20 @@ class Families:
                 assert parent not in FINAL | {JobState.WAITING}
         for job, (batch, state) in rows.items():
             if state is JobState.WAITING:
-                assert batches_now[job] == "sealed"
+                assert batches_now[job][0] == "sealed"
             if batch is not None and rows[batch][1] in FINAL and state not in FINAL:
                 assert job in self.run_again, "it outlived its parent"
+
+    def check_verdicts(
+        self, rows: dict[str, tuple[str | None, JobState]], batches_now: dict[str, tuple[str, bool]]
+    ) -> None:
+        """Compare jobs that wait no more with what the model says of them."""
+        for job, verdict in list(self.verdicts.items()):
+            if rows[job][1] is not JobState.WAITING:
+                children = [state for batch, state in rows.values() if batch == job]
+                _, is_cancelled = batches_now.get(job, ("", False))
+                assert rows[job][1] is verdict.state_after(children, is_cancelled=is_cancelled), (verdict, children)
+                del self.verdicts[job]
 
     def finish(self, chance: Random) -> None:
         """Run everything to its end, with upkeep alone to conclude."""
@@ -155,10 +192,12 @@ class Families:
             self.lose(chance)
             self.promote(chance)
             leased = self.store.run(leases.claim(QUEUE, owner="c", task_names=[TASK], slots=10, lease=LEASE))
-            self.store.run(leases.settle([Settlement.of(job, Completed()) for job in leased]))
+            for job in leased:
+                self.give(job, Completed())
             self.keep(chance)
+            self.check_verdicts(self.rows(), self.batches())
         assert {state for _, state in self.rows().values()} <= FINAL
-        assert set(self.batches().values()) <= {"done"}
+        assert {state for state, _ in self.batches().values()} <= {"done"}
         self.check()
 
 

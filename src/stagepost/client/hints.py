@@ -20,6 +20,8 @@ class Hints:
 
     def ring(self, jobs: Iterable[NewJob], tx: Any) -> None:
         """Tell of jobs that are committed, or written through `tx` if the app lent it, and can be claimed at once."""
+        if tx is None and not self._bell.is_answered:
+            return
         claimable = {
             job.queue_name for job in jobs if job.available_at is None and not job.delay_us and job.limit_key is None
         }

@@ -42,11 +42,11 @@ class AppTask(Task[P, R]):
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for a job with these arguments, in a transaction of its own."""
-        return self.using().enqueue(*args, **kwargs)
+        return JobHandle(self._app.client.enqueue(self.build(NO_OPTIONS, args, kwargs)), self._app)
 
     async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for a job without blocking the loop."""
-        return await self.using().enqueue_async(*args, **kwargs)
+        return JobHandle(await self._app.async_client.enqueue(self.build(NO_OPTIONS, args, kwargs)), self._app)
 
     def item(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> Item:
         """Make an item of a batch: a job with these arguments, of which there is one for this key."""

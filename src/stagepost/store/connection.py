@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import sqlite3
+import ssl
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -15,6 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from stagepost.config.urls import masked
 from stagepost.errors import ConfigurationError, StoreUnavailable
 from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.store.libpq import Session
 from stagepost.store.statement import Rows
 
 __all__ = ["Connection", "Database", "database_at"]
@@ -152,7 +155,7 @@ class PostgresDatabase:
 
     url: str
     dialect: Dialect = POSTGRES
-    style: ParameterStyle = ParameterStyle.PYFORMAT
+    style: ParameterStyle = ParameterStyle.DOLLAR
     shares_one_connection: bool = False
     is_memory: bool = False
 
@@ -199,12 +202,10 @@ class PostgresConnection:
     is_pooled: bool = False
 
     def __post_init__(self) -> None:
-        self._cursor = self.raw.cursor()
+        self._session = Session(self.raw, prepares=not self.is_pooled)
 
     def execute(self, sql: str, parameters: Any) -> Rows:
-        cursor = self._cursor.execute(sql, parameters)
-        rows: Rows = cursor.fetchall() if cursor.pgresult.nfields else []
-        return rows
+        return self._session.execute(sql, parameters)
 
     def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         with self.raw.cursor() as cursor:
@@ -215,13 +216,13 @@ class PostgresConnection:
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
         limits = POSTGRES_LIMITS.format(scope="local") if self.is_pooled else ""
-        self.raw.execute(f"begin isolation level read committed; {limits}")
+        self._session.command(f"begin isolation level read committed; {limits}")
 
     def commit(self) -> None:
-        self.raw.execute("commit")
+        self._session.command("commit")
 
     def rollback(self) -> None:
-        self.raw.execute("rollback")
+        self._session.command("rollback")
 
     def close(self) -> None:
         self.raw.close()
@@ -263,7 +264,7 @@ class MysqlDatabase:
         # For the driver a connection is made once the socket is; what follows goes by the time for reading.
         defaults = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), CONNECT_SECONDS)
         try:
-            raw = pymysql.connect(**{**defaults, **self.options}, charset="utf8mb4", autocommit=True)
+            raw = _mysql_connection()(**{**defaults, **self.options}, charset="utf8mb4", autocommit=True)
             with raw.cursor() as cursor:
                 cursor.execute(f"set session innodb_lock_wait_timeout = {LOCK_SECONDS}, sql_mode = 'STRICT_ALL_TABLES'")
                 cursor.execute("set session transaction isolation level read committed")
@@ -274,6 +275,24 @@ class MysqlDatabase:
         except pymysql.Error as error:
             raise StoreUnavailable(f"MySQL/MariaDB at {masked(self.url)} cannot be reached: {error}") from error
         return MysqlConnection(raw)
+
+
+@cache
+def _mysql_connection() -> type[Any]:
+    base: Any = _driver("pymysql.connections", extra="mysql").Connection
+
+    class Connection(base):  # type: ignore[misc]
+        """Reads none of the system's certificates to encrypt without checking any: that took longer than the rest."""
+
+        def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
+            if sslp:
+                asked: ssl.SSLContext = super()._create_ssl_ctx(sslp)
+                return asked
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            return context
+
+    return Connection
 
 
 @dataclass

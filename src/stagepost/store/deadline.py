@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -27,22 +28,26 @@ class Limit:
 
 
 class Deadlines:
-    """One thread that aborts the calls whose time is up; it starts with the first call and ends when idle."""
+    """One thread that aborts the calls whose time is up; it starts with the first call and ends when idle.
+
+    It sleeps until the first of them is due, whether or not that has ended by then: entering and leaving is all that
+    a call costs, and a process that calls now and then is not woken for it.
+    """
 
     IDLE_SECONDS = 5.0
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._calls: dict[int, tuple[float, Callable[[], None]]] = {}
-        self._next = 0
-        self._thread: threading.Thread | None = None
         renew_after_fork(self)
+        self.renew()
 
     def renew(self) -> None:
-        """Forget the calls of the parent, and its thread, which the child does not have."""
-        self._changed = threading.Condition()
-        self._calls = {}
-        self._thread = None
+        """Begin with no calls and no thread; in a forked child those of the parent are not there."""
+        self._lock = threading.RLock()
+        self._sooner = threading.Condition(self._lock)
+        self._calls: dict[int, tuple[float, Callable[[], None]]] = {}
+        self._next = 0
+        self._wakes_at = 0.0
+        self._thread: threading.Thread | None = None
 
     def limit(self, seconds: float, abort: Callable[[], None]) -> Limit:
         """Call `abort` from another thread if the body is not done after `seconds`."""
@@ -50,31 +55,35 @@ class Deadlines:
 
     def enter(self, seconds: float, abort: Callable[[], None]) -> int:
         """Watch a call from now on; returns what `leave` takes."""
-        with self._changed:
+        deadline = monotonic() + seconds
+        with self._lock:
             self._next += 1
-            self._calls[self._next] = (monotonic() + seconds, abort)
-            if self._thread is None or not self._thread.is_alive():
+            self._calls[self._next] = (deadline, abort)
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="stagepost-deadlines", daemon=True)
                 self._thread.start()
+            elif deadline < self._wakes_at:
+                self._sooner.notify()
             return self._next
 
     def leave(self, token: int) -> None:
         """Watch it no longer."""
         # Under the lock: once the body is left, its connection may serve another call and must not be aborted.
-        with self._changed:
+        with self._lock:
             self._calls.pop(token, None)
 
     def _watch(self) -> None:
-        idle_since = monotonic()
-        with self._changed:
-            while True:
+        seen = 0
+        with self._lock:
+            while self._calls or self._next != seen:
+                seen = self._next
                 now = monotonic()
                 for token in [token for token, (deadline, _) in self._calls.items() if deadline <= now]:
                     _, abort = self._calls.pop(token)
-                    abort()
-                if self._calls:
-                    idle_since = now
-                elif now - idle_since > self.IDLE_SECONDS:
-                    self._thread = None
-                    return
-                self._changed.wait(0.25)
+                    with contextlib.suppress(Exception):  # the others must not be left unwatched
+                        abort()
+                self._wakes_at = min(
+                    (deadline for deadline, _ in self._calls.values()), default=now + self.IDLE_SECONDS
+                )
+                self._sooner.wait(self._wakes_at - now)
+            self._thread = None

@@ -29,6 +29,11 @@ class Doorbell:
         self._lock = threading.Lock()
         self._answers = []
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether anybody in this process would be called."""
+        return bool(self._answers)
+
     def answer(self, answer: Answer) -> None:
         """Be called from now on."""
         with self._lock:

@@ -269,7 +269,9 @@ def _row(job: NewJob) -> dict[str, Any]:
 
 def _insert(jobs: Sequence[NewJob], *, tell: bool, is_enough: bool) -> Statement:
     if len(jobs) == 1 and jobs[0].batch_id is None:  # either made by this statement, or it changed nothing
-        return Statement("insert_job", {**_row(jobs[0]), "tell": int(tell)}, is_enough=is_enough)
+        row = _row(jobs[0])
+        row["tell"] = int(tell)
+        return Statement("insert_job", row, is_enough=is_enough)
     return Statement("insert_jobs", {"jobs": as_json([_row(job) for job in jobs]), "tell": int(tell)})
 
 

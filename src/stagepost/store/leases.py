@@ -27,6 +27,7 @@ __all__ = [
     "rescue_expired",
     "settle",
     "unblock",
+    "waiting_jobs",
 ]
 
 Fence = tuple[str, int]
@@ -197,6 +198,14 @@ def next_due() -> Steps[timedelta | None]:
     """Tell how long until the next scheduled or retrying job is due."""
     rows = yield Statement("next_due")
     return None if rows[0][0] is None else timedelta(microseconds=int(rows[0][0]))
+
+
+@query
+def waiting_jobs() -> Steps[tuple[timedelta | None, bool]]:
+    """Tell how long until the next job is due, as `next_due` does, and whether any is blocked."""
+    due = yield from next_due().start()
+    blocked = yield Statement("blocked_keys", {"most": 1})
+    return due, bool(blocked)
 
 
 @operation

@@ -93,7 +93,7 @@ def migrate(store: Store) -> list[Migration]:
 
 def _apply(statement: str, connection: Connection, dialect: Dialect) -> None:
     try:
-        connection.execute(statement.replace("%", "%%") if dialect.name != "sqlite" else statement, {})
+        connection.execute(statement.replace("%", "%%") if dialect.name == "mysql" else statement, {})
     except Exception as error:
         # MySQL commits every CREATE: what a migration that died halfway made is there already.
         if dialect.name != "mysql" or not error.args or error.args[0] not in MYSQL_EXISTS:

@@ -40,7 +40,9 @@ class Pool:
         self.database = database
         self.size = 1 if database.shares_one_connection else size
         self.wait_seconds = wait_seconds
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._freed = threading.Condition(self._lock)
+        self._waiting = 0
         self._idle: list[Connection] = []
         self._open = 0
         self._closed = False
@@ -50,7 +52,7 @@ class Pool:
     @property
     def in_use(self) -> int:
         """How many connections are out at the moment."""
-        with self._changed:
+        with self._lock:
             return self._open - len(self._idle)
 
     def connection(self) -> Loan:
@@ -59,30 +61,25 @@ class Pool:
 
     def close(self) -> None:
         """Close what is idle now and what is out once it comes back."""
-        with self._changed:
+        with self._lock:
             self._closed = True
         self.close_idle()
 
     def close_idle(self) -> None:
         """Close what nobody uses at the moment; new connections are opened when needed."""
-        with self._changed:
+        with self._lock:
             idle, self._idle = self._idle, []
             self._open -= len(idle)
-            self._changed.notify_all()
+            self._freed.notify_all()
         for connection in idle:
             with contextlib.suppress(Exception):
                 connection.close()
 
     def acquire(self) -> Connection:
         """Take a connection; `give_back` must follow."""
-        deadline = monotonic() + self.wait_seconds
-        with self._changed:
-            while not self._idle and self._open >= self.size:
-                if not self._changed.wait(deadline - monotonic()):
-                    raise StoreUnavailable(
-                        f"no database connection came free in {self.wait_seconds:g} s: all {self.size} are in use. "
-                        f"Raise `pool_size`, or look for work that holds one for long."
-                    )
+        with self._lock:
+            if not self._idle and self._open >= self.size:
+                self._wait_for_one()
             if self._closed:
                 raise StoreUnavailable("the store is closed; make a new App to go on.")
             if self._idle:
@@ -94,24 +91,40 @@ class Pool:
             self._count_down()
             raise
 
+    def _wait_for_one(self) -> None:
+        deadline = monotonic() + self.wait_seconds
+        self._waiting += 1
+        try:
+            while not self._idle and self._open >= self.size:
+                if not self._freed.wait(deadline - monotonic()):
+                    raise StoreUnavailable(
+                        f"no database connection came free in {self.wait_seconds:g} s: all {self.size} are in use. "
+                        f"Raise `pool_size`, or look for work that holds one for long."
+                    )
+        finally:
+            self._waiting -= 1
+
     def give_back(self, connection: Connection, *, is_sound: bool) -> None:
         """Keep a sound connection for the next borrower, close any other."""
-        with self._changed:
+        with self._lock:
             if is_sound and not self._closed:
                 self._idle.append(connection)
-                self._changed.notify()
+                if self._waiting:
+                    self._freed.notify()
                 return
         with contextlib.suppress(Exception):
             connection.close()
         self._count_down()
 
     def _count_down(self) -> None:
-        with self._changed:
+        with self._lock:
             self._open -= 1
-            self._changed.notify()
+            self._freed.notify()
 
     def renew(self) -> None:
         """Drop the parent's connections, unclosed: both processes would talk on the same sockets."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._freed = threading.Condition(self._lock)
+        self._waiting = 0
         self._inherited += self._idle  # kept referenced, so that no finaliser closes the parent's session
         self._idle, self._open = [], 0

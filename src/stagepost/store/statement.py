@@ -48,9 +48,12 @@ class Load(NamedTuple):
 Steps = Generator[Statement | Load, Rows, T]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Operation(Generic[T_co]):
-    """One unit of work on the database, always inside one transaction, that can be run again from the start."""
+    """One unit of work on the database, always inside one transaction, that can be run again from the start.
+
+    Never changed once made; not frozen, because there is one for every call and that would double what it costs.
+    """
 
     function: Callable[..., Steps[T_co]]
     arguments: tuple[Any, ...]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import selectors
 import threading
 from collections.abc import Callable, Collection, Iterator
 from uuid import uuid4
 
+from stagepost.clock import monotonic
 from stagepost.transport.listener import Connection, Listener
 
 __all__ = ["PostgresWakeups"]
@@ -79,7 +81,7 @@ class PostgresWakeups(Listener):
         """
         word = f"{PROBE_PREFIX}{uuid4()}"
         with contextlib.closing(self._open()) as other, _within(STATEMENT_SECONDS, other):
-            other.execute("select pg_notify('stagepost', %(word)s)", {"word": word})
+            other.execute("select pg_notify('stagepost', $1)", [word])
         for payload in _payloads(connection, self._probe_seconds):
             if payload == word:
                 return True
@@ -109,9 +111,16 @@ def _session(connection: Connection) -> int:
 
 
 def _payloads(connection: Connection, seconds: float) -> Iterator[str]:
-    """Yield what arrives, for so long."""
-    for notification in connection.raw.notifies(timeout=seconds):
-        yield notification.payload
+    """Yield what arrives, for so long; asleep in between, where the driver would look ten times a second."""
+    raw = connection.raw
+    give_up_at = monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        selector.register(raw.fileno(), selectors.EVENT_READ)
+        while True:
+            for notification in raw.notifies(timeout=0):
+                yield notification.payload
+            if not selector.select(max(0.0, give_up_at - monotonic())):
+                return
 
 
 @contextlib.contextmanager

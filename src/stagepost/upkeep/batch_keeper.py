@@ -9,7 +9,7 @@ from stagepost.errors import BatchNotFound
 from stagepost.model.batch import BatchState
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.batch_items import cancel_items
-from stagepost.store.batches import cancelled_batches, follow_up, idle_batches, try_conclude
+from stagepost.store.batches import cancelled_batches, follow_up, idle_batches, try_conclude, unfinished_ids
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
 
@@ -35,7 +35,7 @@ class BatchKeeper(Service):
 
     async def run_once(self) -> int:
         """Do what others left undone; returns how many batches were concluded."""
-        if not self._leader.is_leading:
+        if not self._leader.is_leading or not await self._store.run(unfinished_ids(most=1)):
             return 0
         await self._cancel()
         done = await self._conclude()

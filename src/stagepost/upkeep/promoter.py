@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.leases import next_due, promote_due, unblock
+from stagepost.store.leases import next_due, promote_due, unblock, waiting_jobs
 from stagepost.upkeep.service import Service
 
 __all__ = ["Promoter"]
@@ -32,11 +33,15 @@ class Promoter(Service):
             return await self._promote()
 
     async def _promote(self) -> int:
-        promoted = await self._store.run(promote_due(most=MOST_AT_ONCE))
-        unblocked = await self._store.run(unblock())
+        # Looked for first: mostly there is nothing to do, and looking takes no transaction and no lock.
+        due, is_any_blocked = await self._store.run(waiting_jobs())
+        is_any_due = due is not None and due <= timedelta(0)
+        promoted = await self._store.run(promote_due(most=MOST_AT_ONCE)) if is_any_due else 0
+        unblocked = await self._store.run(unblock()) if is_any_blocked or promoted else 0
         if promoted or unblocked:
             self._on_promoted()
-        due = await self._store.run(next_due())
+        if is_any_due:
+            due = await self._store.run(next_due())
         seconds = LONGEST_SECONDS if due is None else due.total_seconds()
         self.interval = min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
         return promoted + unblocked

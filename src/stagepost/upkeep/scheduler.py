@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.schedules import Fired, fire_due, next_schedule_due, put_schedule
@@ -17,11 +18,13 @@ __all__ = ["Scheduler", "declaration_of", "declare"]
 log = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 1.0
+NONE_SECONDS = 5.0
+"""How soon one is noticed that somebody else puts into a store without any."""
 SHORTEST_SECONDS = 0.01
 
 
 class Scheduler(Service):
-    """Sleeps until the next schedule is due, at most a second, and enqueues its job."""
+    """Sleeps until the next schedule is due, at most a second, longer if there is none, and enqueues its job."""
 
     def __init__(self, store: AsyncStore, leader: Leader, *, on_fired: Callable[[], None] = lambda: None) -> None:
         super().__init__(interval=LONGEST_SECONDS)
@@ -34,15 +37,26 @@ class Scheduler(Service):
         if not self._leader.is_leading:
             self.interval = LONGEST_SECONDS
             return None
+        # Looked for first: mostly none is due, and looking takes no transaction and no lock.
+        due = await self._store.run(next_schedule_due())
+        if due is None or due > timedelta(0):
+            self._sleep_until(due)
+            return Fired((), {}, is_more=False)
         fired = await self._store.run(fire_due())
         for name, error in fired.errors.items():
             log.error("schedule %r cannot fire: %s", name, error)
         if fired.runs:
             self._on_fired()
-        due = None if fired.is_more else await self._store.run(next_schedule_due())
-        seconds = LONGEST_SECONDS if due is None else due.total_seconds()
-        self.interval = 0.0 if fired.is_more else min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
+        if fired.is_more:
+            self.interval = 0.0
+        else:
+            self._sleep_until(await self._store.run(next_schedule_due()))
         return fired
+
+    def _sleep_until(self, due: timedelta | None) -> None:
+        self.interval = (
+            NONE_SECONDS if due is None else min(max(due.total_seconds(), SHORTEST_SECONDS), LONGEST_SECONDS)
+        )
 
 
 async def declare(store: AsyncStore, schedules: Iterable[ScheduleSpec]) -> None:

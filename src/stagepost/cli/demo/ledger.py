@@ -11,7 +11,7 @@ from stagepost.cli.demo.plan import EFFECTIVE, Plan
 from stagepost.errors import StagepostError
 from stagepost.model.identity import new_id
 from stagepost.store.connection import Connection
-from stagepost.store.dialect import ParameterStyle
+from stagepost.store.dialect import call_of
 from stagepost.store.store import Store
 
 __all__ = ["Audit", "Ledger", "write_line"]
@@ -155,10 +155,8 @@ class Ledger:
     def _execute(self, connection: Connection, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
         sql = sql.replace(":tasks", ", ".join(f"'{kind}'" for kind in sorted(EFFECTIVE)))
         parameters["run"] = self.run
-        if self.store.database.style is not ParameterStyle.NAMED:
-            for name in parameters:
-                sql = sql.replace(f":{name}", f"%({name})s")
-        return connection.execute(sql, parameters)
+        call = call_of(sql, parameters, self.store.database.style)
+        return connection.execute(call.sql, call.parameters)
 
 
 def write_line(tx: Any, *, run: str, item: int, job_id: str, attempt: int, mark: str) -> None:

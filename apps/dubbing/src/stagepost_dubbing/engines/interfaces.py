@@ -1,7 +1,7 @@
 """What a recogniser, a translator and a voice must do; everything else about them is theirs.
 
 An engine raises `stagepost.Permanent` for input that no other try can mend, and `stagepost.Retryable` (with
-`retry_after`, if it was told) for trouble that may pass. Anything else it raises is tried again.
+`after`, if it was told) for trouble that may pass. Anything else it raises is tried again.
 Engines are called from several threads at once.
 """
 

@@ -1,21 +1,26 @@
--- Steps go with their run.
+-- Steps go with their run. PostgreSQL cannot know how many jobs lie between two ids. Asked for any, or by `batch_id =`,
+-- it expects few and gathers all; asked for the first in order, by a condition it has no guess about, it stops there.
 select id
 from stagepost_batch as batch
 where state = 'done'
   and kind <> 'step'
   and done_at < :now - :older_us
-  and not exists (
-    select 1
+  and (
+    select job.id
     from stagepost_job as job
     where job.id between batch.first_id and batch.last_id
-      and job.batch_id = batch.id
-  )
-  and not exists (
-    select 1
+      and coalesce(job.batch_id = batch.id, false)
+    order by job.id
+    limit 1
+  ) is null
+  and (
+    select ended.id
     from stagepost_job_history as ended
     where ended.id between batch.first_id and batch.last_id
-      and ended.batch_id = batch.id
-  )
+      and coalesce(ended.batch_id = batch.id, false)
+    order by ended.id
+    limit 1
+  ) is null
 order by done_at
 limit :most
 for update skip locked

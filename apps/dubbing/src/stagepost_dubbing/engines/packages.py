@@ -1,0 +1,26 @@
+"""Imports what an engine stands on, or says what to install."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from stagepost import ConfigurationError
+
+__all__ = ["import_engine", "require_package"]
+
+
+def require_package(module: str, *, extra: str) -> None:
+    """Check that a module is installed, without the time it takes to import it."""
+    if importlib.util.find_spec(module) is None:
+        raise ConfigurationError(f"{module} is not installed; run: pip install 'stagepost-dubbing[{extra}]'")
+
+
+def import_engine(module: str, *, extra: str) -> Any:
+    """Import a module that may be missing or may not load on this machine."""
+    require_package(module.partition(".")[0], extra=extra)
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError) as error:
+        raise ConfigurationError(f"{module} is installed and cannot be loaded: {error}") from error

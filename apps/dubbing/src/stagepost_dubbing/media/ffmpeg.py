@@ -1,0 +1,163 @@
+"""Runs ffmpeg: found on the system or in `imageio-ffmpeg`, with a deadline, and killed when its job should stop."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import IO, cast
+
+import msgspec
+
+from stagepost import ConfigurationError, Permanent, Retryable
+
+__all__ = ["Ffmpeg", "Finished", "Watch", "find_ffmpeg", "nothing", "reading", "tail", "whole_file"]
+
+Watch = Callable[[], None]
+"""Called about ten times a second while ffmpeg runs; it raises if the work should stop."""
+
+CONTAINERS = "mov", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "asf", "ogg", "wav", "mp3", "flac", "aac"
+"""All that ffmpeg may open. Playlists are not among them: they make it read other files, or from the network."""
+
+HINTS = "gif", "png_pipe", "jpeg_pipe", "webp_pipe", "bmp_pipe", "srt", "webvtt", "ass", "h264", "hevc", "m4v"
+"""Opened only to say what the file is instead of a video."""
+
+_CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+_ORIGIN = re.compile(r"\[[^\]]* @ 0x[0-9a-f]+\] ?")
+_KEPT = 256 * 1024
+_INTERVAL = 0.1
+
+
+def nothing() -> None:
+    """Let the work go on."""
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """How a run of ffmpeg ended."""
+
+    code: int
+    log: str
+    """The end of what it wrote to standard error."""
+
+
+class Ffmpeg(msgspec.Struct, frozen=True):
+    """An ffmpeg program."""
+
+    program: str
+
+    def run(self, arguments: Sequence[str], *, seconds: float, while_running: Watch = nothing) -> Finished:
+        """Run it to its end; Retryable if it takes longer than `seconds`, is killed, or finds the disk full."""
+        # A worker that is killed leaves ffmpeg behind; the limit of processor time ends it even then.
+        limit = ["-timelimit", str(int(seconds) * (os.cpu_count() or 1) + 1)]
+        with self._started(["-nostdin", "-hide_banner", "-nostats", "-y", *limit, *arguments]) as process:
+            log = _read(cast("IO[bytes]", process.stderr), seconds=seconds, while_running=while_running)
+            code = process.wait()
+        if -code in _CRASHES:
+            raise Permanent(
+                f"ffmpeg crashed on {_input(arguments)}. Convert it first, or try another version of ffmpeg."
+            )
+        if code < 0 or (code == 255 and "received signal" in log):
+            raise Retryable(f"ffmpeg was killed (exit code {code}): is memory short?{tail(log)}")
+        if code and "No space left on device" in log:
+            raise Retryable("ffmpeg found the disk full. Make room in the directory for temporary files.")
+        return Finished(code, log)
+
+    @contextmanager
+    def _started(self, arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+        try:
+            process = subprocess.Popen(
+                [self.program, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConfigurationError(f"{self.program} cannot be started: {error}. {_REMEDY}") from error
+        with process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+_REMEDY = (
+    "Install ffmpeg on this machine, or `pip install 'stagepost-dubbing[ffmpeg]'`, or name the program in the settings."
+)
+
+
+def find_ffmpeg(program: str | None = None) -> Ffmpeg:
+    """Take the program that is named, else the system's, else the one in `imageio-ffmpeg`."""
+    found = shutil.which(program or "ffmpeg")
+    if found is None and program is None:
+        found = _bundled()
+    if found is None:
+        raise ConfigurationError(f"There is no {program or 'ffmpeg'}. {_REMEDY}")
+    return Ffmpeg(found)
+
+
+def _bundled() -> str | None:
+    try:
+        from imageio_ffmpeg import get_ffmpeg_exe  # noqa: PLC0415 - an extra
+    except ImportError:
+        return None
+    try:
+        return str(get_ffmpeg_exe())
+    except RuntimeError:
+        return None
+
+
+def reading(path: Path) -> list[str]:
+    """Options that open one file, and through it nothing else: no other file, no network."""
+    name = str(path)
+    if not name.isprintable():
+        raise Permanent(f"The name {name!r} holds characters that cannot be printed. Rename the file.")
+    return ["-protocol_whitelist", "file", "-format_whitelist", ",".join((*CONTAINERS, *HINTS)), "-i", f"file:{name}"]
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a path to write to; what was written appears at `path` if all went well, else it is removed."""
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def tail(log: str, lines: int = 3) -> str:
+    """Quote the end of a log after a sentence, without the addresses that ffmpeg puts before each line."""
+    said = [line.strip() for line in _ORIGIN.sub("", log).splitlines() if line.strip()]
+    return f" ffmpeg said: {' / '.join(said[-lines:])}" if said else ""
+
+
+def _input(arguments: Sequence[str]) -> str:
+    return Path(arguments[arguments.index("-i") + 1]).name if "-i" in arguments else "its input"
+
+
+def _read(stream: IO[bytes], *, seconds: float, while_running: Watch) -> str:
+    """Read until the program closes its end."""
+    deadline = perf_counter() + seconds
+    kept = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while True:
+            ready = selector.select(_INTERVAL)
+            if ready and not (block := os.read(stream.fileno(), 65536)):
+                return kept.decode(errors="replace")
+            if ready:
+                kept = (kept + block)[-_KEPT:]
+            while_running()
+            if perf_counter() > deadline:
+                raise Retryable(
+                    f"ffmpeg took longer than {seconds:g} s, and was stopped.{tail(kept.decode(errors='replace'))}"
+                )

@@ -1,0 +1,173 @@
+"""Recorded sound as numbers: mono, 16 bit; WAV in and out, other rates, levels."""
+
+from __future__ import annotations
+
+import io
+import math
+import wave
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stagepost import Permanent
+
+__all__ = [
+    "SILENCE",
+    "Sound",
+    "Wave",
+    "level",
+    "parse_wav",
+    "read_wav",
+    "resample",
+    "resampled",
+    "to_samples",
+    "to_wave",
+    "wav_bytes",
+    "wav_level",
+    "wav_seconds",
+    "write_wav",
+]
+
+Samples: TypeAlias = npt.NDArray[np.int16]
+Wave: TypeAlias = npt.NDArray[np.float32]
+"""Samples as numbers from -1 to 1, for calculating."""
+
+SILENCE = -60.0
+"""Decibels below full scale under which nobody speaks."""
+
+_FRAME = 0.02
+
+
+class Sound(msgspec.Struct, frozen=True, eq=False):
+    """A recording with one channel."""
+
+    samples: Samples
+    rate: int
+    """Samples per second."""
+
+    @classmethod
+    def from_pcm(cls, samples: bytes, rate: int) -> Sound:
+        """Take 16-bit little-endian samples, as engines give them."""
+        return cls(np.frombuffer(samples, dtype="<i2").astype(np.int16), rate)
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return len(self.samples) / self.rate
+
+
+def read_wav(path: Path) -> Sound:
+    """Read a whole file; Permanent if it is not 16-bit WAV."""
+    with path.open("rb") as file:
+        return _read(file, path.name)
+
+
+def parse_wav(data: bytes, name: str = "the sound") -> Sound:
+    """Read WAV from memory; Permanent if it is not 16-bit WAV."""
+    return _read(io.BytesIO(data), name)
+
+
+def write_wav(path: Path, sound: Sound) -> None:
+    """Write a whole file."""
+    path.write_bytes(wav_bytes(sound))
+
+
+def wav_bytes(sound: Sound) -> bytes:
+    """The same as WAV."""
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(sound.rate)
+        file.writeframes(sound.samples.astype("<i2").tobytes())
+    return buffer.getvalue()
+
+
+def wav_seconds(path: Path) -> float:
+    """Read how long a file is, and nothing else of it."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            return file.getnframes() / file.getframerate()
+    except (wave.Error, EOFError) as error:
+        raise Permanent(f"{path.name} is not a WAV file: {error}") from error
+
+
+def _read(file: Any, name: str) -> Sound:
+    try:
+        with wave.open(file, "rb") as source:
+            channels, width, rate = source.getnchannels(), source.getsampwidth(), source.getframerate()
+            data = source.readframes(source.getnframes())
+    except (wave.Error, EOFError) as error:
+        raise Permanent(f"{name} is not a WAV file: {error}") from error
+    if width != 2 or rate <= 0:
+        raise Permanent(f"{name} has {8 * width} bits a sample at {rate} Hz; 16 bits are understood.")
+    samples = np.frombuffer(data[: len(data) // (2 * channels) * 2 * channels], dtype="<i2").reshape(-1, channels)
+    mono = samples[:, 0] if channels == 1 else samples.mean(axis=1).round()
+    return Sound(mono.astype(np.int16), rate)
+
+
+def to_wave(samples: Samples) -> Wave:
+    """Samples as numbers from -1 to 1."""
+    return samples.astype(np.float32) / np.float32(32768)
+
+
+def to_samples(numbers: Wave) -> Samples:
+    """Back to 16 bits; what is too loud is clipped."""
+    scaled: Wave = np.rint(numbers * np.float32(32768))
+    return scaled.clip(-32768, 32767).astype(np.int16)
+
+
+def resample(sound: Sound, rate: int) -> Sound:
+    """The same sound with another number of samples per second."""
+    return sound if sound.rate == rate else Sound(to_samples(resampled(to_wave(sound.samples), sound.rate, rate)), rate)
+
+
+def resampled(numbers: Wave, rate: int, wanted: int) -> Wave:
+    """Change the rate by cutting or widening the spectrum; band-limited, and as long as before to half a sample."""
+    if rate == wanted or not len(numbers):
+        return numbers
+    shared = math.gcd(rate, wanted)
+    down, up = rate // shared, wanted // shared
+    # Silence behind keeps the end from leaking into the beginning; whole multiples keep the ratio exact.
+    blocks = -(-(len(numbers) + rate // 50) // down)
+    spectrum = np.fft.rfft(numbers, _smooth(blocks) * down)
+    wide = np.zeros(_smooth(blocks) * up // 2 + 1, dtype=spectrum.dtype)
+    shared_bins = min(len(spectrum), len(wide))
+    wide[:shared_bins] = spectrum[:shared_bins]
+    result = np.fft.irfft(wide, _smooth(blocks) * up) * (wanted / rate)
+    return result[: round(len(numbers) * wanted / rate)].astype(np.float32)
+
+
+def _smooth(number: int) -> int:
+    """The next number that is a small multiple of a power of two: transforms of such lengths are quick."""
+    step = 1 << max(0, number.bit_length() - 4)
+    return -(-number // step) * step
+
+
+def level(sound: Sound) -> float:
+    """Say how loud the parts are that are not silent, in decibels below full scale; -inf if all is silent."""
+    return _decibels(_power(sound.samples, sound.rate))
+
+
+def wav_level(path: Path) -> float:
+    """Say the same of a file, however long it is, without holding it in memory."""
+    with wave.open(str(path), "rb") as file:
+        rate = file.getframerate()
+        blocks = iter(lambda: file.readframes(rate * 60), b"")
+        heard = [_power(np.frombuffer(block, dtype="<i2").astype(np.int16), rate) for block in blocks]
+    return _decibels(np.concatenate(heard)) if heard else -math.inf
+
+
+def _power(samples: Samples, rate: int) -> Wave:
+    """The power of every frame that is not silent."""
+    size = min(max(1, int(rate * _FRAME)), max(1, len(samples)))
+    numbers = to_wave(samples[: len(samples) // size * size]).reshape(-1, size)
+    power: Wave = (numbers * numbers).mean(axis=1)
+    return power[power > 10 ** (SILENCE / 10)]
+
+
+def _decibels(power: Wave) -> float:
+    return 10 * math.log10(float(power.mean(dtype=np.float64))) if len(power) else -math.inf

@@ -1,0 +1,65 @@
+"""What looking after a large batch costs: as little as after a small one, for nobody reads its items."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from stagepost.store import batches
+from stagepost.store.statement import Load, Operation, Rows, Statement, Steps
+from tests.conformance.batches import end, filled
+from tests.conformance.bench import Bench
+from tests.conformance.samples import claim
+
+ITEMS = 20
+
+
+@pytest.fixture
+def store(blocking_store: Bench) -> Bench:
+    return blocking_store
+
+
+def sealed(store: Bench, *, ended: int) -> str:
+    """Store a batch of which so many items have ended; some of the others run."""
+    batch = filled(store, ITEMS)
+    store.run(batches.seal(batch.id))
+    end(store, ended)
+    claim(store, slots=3)
+    return batch.id
+
+
+def statements_of(store: Bench, operation: Operation[Any]) -> list[Statement]:
+    """Run an operation and return what it asked the database."""
+    asked: list[Statement | Load] = []
+    store.run(Operation(_noting, (operation, asked), {}))
+    return [step for step in asked if isinstance(step, Statement)]
+
+
+def _noting(operation: Operation[Any], asked: list[Statement | Load]) -> Steps[Any]:
+    steps: Generator[Statement | Load, Rows, Any] = operation.start()
+    try:
+        step = next(steps)
+        while True:
+            asked.append(step)
+            step = steps.send((yield step))
+    except StopIteration as stop:
+        return stop.value
+
+
+@pytest.mark.parametrize("name", ["count_batch", "idle_batches"])
+def test_whether_items_of_a_batch_live_is_found_out_without_reading_them(store: Bench, name: str) -> None:
+    """Both are asked again and again while a batch is worked off."""
+    batch_id = sealed(store, ended=ITEMS // 2)
+    operations = {"count_batch": batches.try_conclude(batch_id), "idle_batches": batches.idle_batches()}
+    style = store.database.store.database.style
+
+    asked = statements_of(store, operations[name])
+
+    assert name in [statement.name for statement in asked]
+    for statement in asked:
+        given = statement.parameters.keys()
+        for text in store.dialect.script(statement.name, style, own_clock=True, given=given).texts:
+            assert not re.search(r"\bstagepost_job(_history)?\b", text.sql), text.sql
