@@ -62,13 +62,16 @@ class RunHandle:
         """What a step gave, without blocking the loop."""
         return self._decoded(step, await self._app.async_store.run(results_of(self.id, step)))
 
-    def retry(self, *, actor: str | None = None) -> RunState:
-        """Go on where it failed or was cancelled; what completed is not run again, job by job."""
-        return carry_out(self._retried(actor), self._app)
+    def retry(self, *, actor: str | None = None, tx: Any = None) -> RunState:
+        """Go on where it failed or was cancelled; what completed is not run again, job by job.
 
-    async def retry_async(self, *, actor: str | None = None) -> RunState:
-        """Go on where it failed or was cancelled, without blocking the loop."""
-        return await carry_out_async(self._retried(actor), self._app)
+        With `tx` it happens in your transaction: others see it when you commit.
+        """
+        return carry_out(self._retried(actor, tx), self._app, tx)
+
+    async def retry_async(self, *, actor: str | None = None, tx: Any = None) -> RunState:
+        """Go on where it failed or was cancelled, without blocking the loop; `tx` is async, too."""
+        return await carry_out_async(self._retried(actor, tx), self._app, tx)
 
     def cancel(self, *, actor: str | None = None) -> None:
         """Start no more steps, end jobs that wait and ask those that run to stop; the run ends when they have."""
@@ -86,9 +89,9 @@ class RunHandle:
             yield pause
         raise AssertionError("the pauses end with WaitTimeout")
 
-    def _retried(self, actor: str | None) -> Plan[RunState]:
+    def _retried(self, actor: str | None, tx: Any) -> Plan[RunState]:
         run: Run = yield runs.retry(self.id, actor=actor or default_actor())
-        self._app.store.doorbell.ring({step.queue_name for step in run.plan.steps})
+        self._app.store.doorbell.ring({step.queue_name for step in run.plan.steps}, tx=tx)
         return run.state
 
     def _decoded(self, step: str, found: StepResults) -> Any:
