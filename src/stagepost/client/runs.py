@@ -38,13 +38,13 @@ class RunHandle:
         """How the run is now; asks the database."""
         return self._app.store.run(runs.get(self.id)).state
 
-    def graph(self) -> RunView:
-        """Look at the run: its steps, which comes after which, and how far each is."""
-        return self._app.store.run(look_at(self.id))
+    def graph(self, *, tx: Any = None) -> RunView:
+        """Look at the run: its steps, which comes after which, and how far each is; with `tx`, as that sees it."""
+        return carry_out(self._looked_at(), self._app, tx)
 
-    async def graph_async(self) -> RunView:
-        """Look at the run without blocking the loop."""
-        return await self._app.async_store.run(look_at(self.id))
+    async def graph_async(self, *, tx: Any = None) -> RunView:
+        """Look at the run without blocking the loop; `tx` is async, too."""
+        return await carry_out_async(self._looked_at(), self._app, tx)
 
     def wait(self, *, timeout: timedelta | float | None = None) -> RunState:
         """Wait until the run has ended, and say how; raises WaitTimeout if it takes longer."""
@@ -80,6 +80,10 @@ class RunHandle:
     async def cancel_async(self, *, actor: str | None = None) -> None:
         """Cancel the run without blocking the loop."""
         await carry_out_async(self._cancelled(actor), self._app)
+
+    def _looked_at(self) -> Plan[RunView]:
+        view: RunView = yield look_at(self.id)
+        return view
 
     def _waited(self, timeout: timedelta | float | None) -> Plan[RunState]:
         for pause in pauses(timeout, what=f"run {self.id} did not end", advice="Wait for it again."):

@@ -10,6 +10,7 @@ import pytest
 
 from stagepost_dubbing import Dubbing
 from stagepost_dubbing.media.ffmpeg import find_ffmpeg
+from tests.apps.dubbing.s3 import S3_VARIABLES, S3Server, s3_server
 from tests.apps.dubbing.stand_ins import Control
 
 HERE = "tests.apps.dubbing.stand_ins"
@@ -37,6 +38,15 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/dubbing.db"
     url: str = request.getfixturevalue(f"{request.param}_database")
     return url
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server for all tests; each has a prefix of its own. Its keys are in the environment, as they should be."""
+    with pytest.MonkeyPatch.context() as patched, s3_server() as server:
+        for name, value in S3_VARIABLES.items():
+            patched.setenv(name, value)
+        yield server
 
 
 @pytest.fixture

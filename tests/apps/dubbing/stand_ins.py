@@ -100,5 +100,7 @@ class StandInVoice:
     def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:
         self._control.called(f"tts-{text.partition(' ')[0].lower()}")
         tone = 200 + 10 * len(text)
-        samples = [round(8000 * math.sin(2 * math.pi * tone * at / RATE)) for at in range(int(RATE * (seconds or 1) * 0.9))]
-        return Speech(struct.pack(f"<{len(samples)}h", *samples), RATE, {"engine": "stand-in", "language": language})
+        length = int(RATE * (seconds or 1) * 0.9)
+        samples = [round(8000 * math.sin(2 * math.pi * tone * at / RATE)) for at in range(length)]
+        facts = {"engine": "stand-in", "language": language, "voice": speaker}
+        return Speech(struct.pack(f"<{length}h", *samples), RATE, facts)

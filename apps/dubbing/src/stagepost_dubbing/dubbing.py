@@ -175,7 +175,8 @@ class Dubbing:
     def cancel(self, task_id: str) -> None:
         """Stop a task: what waits is ended, what runs is asked to stop."""
         task = self.task(task_id)
-        run = self._pipeline.find(task)
+        with self._database.reading() as tx:
+            run = self._pipeline.find(tx, task)
         if task.has_ended or run is None:
             raise DubbingError(f"task {task.id} is {task.status}: there is nothing to cancel.")
         run.cancel()
@@ -213,13 +214,13 @@ class Dubbing:
             task = tasks.lock(tx, task_id)
             if task is None:
                 raise DubbingError(f"there is no task {task_id}. `stagepost-dubbing list` shows those that exist.")
-            run = self._pipeline.find(task)
-            if run is not None and run.state is RunState.RUNNING:
+            run = self._pipeline.find(tx, task)
+            if run is not None and run.graph(tx=tx.raw).state is RunState.RUNNING:
                 raise DubbingError(f"task {task_id} is {task.status}. Wait until it has ended, or cancel it first.")
             yield tx, task
 
     def _retry(self, tx: Connection, task: Task) -> None:
-        run = self._pipeline.find(task)
+        run = self._pipeline.find(tx, task)
         if run is None:
             raise DubbingError(f"the run of task {task.id} was pruned from history. Submit the video again.")
         tasks.set_status(tx, task.id, "queued")

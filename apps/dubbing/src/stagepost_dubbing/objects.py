@@ -29,6 +29,8 @@ __all__ = ["ObjectDiffers", "Objects"]
 IN_PARTS = 64 * 1024 * 1024
 """From which size an object is sent in parts, which no server can make conditional."""
 CHUNK = 8 * 1024 * 1024
+RETRY: Any = {"max_retries": 6, "retry_timeout": timedelta(seconds=30)}
+"""What takes longer is for the job's own retries, which a crash does not forget."""
 S3_OPTIONS = frozenset({"endpoint", "region", "allow_http", "virtual_hosted"})
 
 _memories: dict[str, MemoryStore] = {}
@@ -171,8 +173,7 @@ def _s3(url: str) -> S3Store:
         parts.hostname,
         prefix=parts.path.strip("/") or None,
         client_options={"allow_http": is_plain, "timeout": timedelta(seconds=60)},
-        # What takes longer is for the job's own retries, which a crash does not forget.
-        retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=30)},
+        retry_config=RETRY,
         **given,
     )
 

@@ -66,9 +66,9 @@ class DubPipeline:
                 output_video_key=task.output_video_key,
             )
 
-    def find(self, task: Task) -> RunHandle | None:
-        """The run of a task's revision."""
-        return self._pipeline.find(run_key(task.id, task.revision))
+    def find(self, tx: Connection, task: Task) -> RunHandle | None:
+        """The run of a task's revision, as the transaction sees it."""
+        return self._pipeline.find(run_key(task.id, task.revision), tx=tx.raw)
 
     def _declare(self) -> Pipeline:
         dub = self._app.pipeline("dub", on_complete=self._register(self._ended, "dub_ended", OWN_QUEUE, LONG_PATIENCE))
@@ -156,9 +156,9 @@ class DubPipeline:
         """Note on the task how its run ended, unless it has been retried or replaced meanwhile."""
         with self._services.database.transaction() as tx:
             task = tasks.lock_by_run(tx, run_id)
-            run = None if task is None else self.find(task)
+            run = None if task is None else self.find(tx, task)
             if task is not None and run is not None:
-                seen = run.graph()
+                seen = run.graph(tx=tx.raw)
                 if seen.state is RunState.CANCELLED:
                     tasks.set_status(tx, task.id, "cancelled", error="it was cancelled")
                 elif seen.state is not RunState.RUNNING and task.status != "done":

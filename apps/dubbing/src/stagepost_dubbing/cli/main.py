@@ -47,7 +47,7 @@ class Group(click.Group):
     help=HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(version("stagepost"), message="stagepost-dubbing %(version)s")
+@click.version_option(version("stagepost-dubbing"), message="stagepost-dubbing %(version)s")
 def cli() -> None:
     """Leave everything to the command that follows."""
 

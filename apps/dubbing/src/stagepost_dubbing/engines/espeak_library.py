@@ -44,13 +44,13 @@ class _Voice(ctypes.Structure):
 _Receive = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 
 
-_loading = threading.Lock()
-
-
 def espeak() -> Espeak:
-    """Load the library, once in a process: whoever comes while it is loaded waits for it."""
+    """Load the library, once in a process, whichever threads ask for it at once."""
     with _loading:
         return _loaded()
+
+
+_loading = threading.Lock()
 
 
 @functools.cache

@@ -148,7 +148,7 @@ class Step(Generic[R]):
             if last.status == "succeeded" or is_duplicate:
                 return None
             if last.status == "running":
-                if self._is_live(last, job):
+                if self._is_live(tx, last, job):
                     raise Snooze(BUSY_SECONDS)
                 steps.end(tx, task_id, last, "failed", error="its worker died; another attempt took over")
         if before := steps.unfinished_before(tx, task_id, self._name):
@@ -161,12 +161,12 @@ class Step(Generic[R]):
             tasks.set_status(tx, task_id, "running")
         return task, row
 
-    def _is_live(self, last: StepRow, job: JobContext) -> bool:
+    def _is_live(self, tx: Connection, last: StepRow, job: JobContext) -> bool:
         """Whether another job is at this step; of the same job, the platform lets only one attempt live."""
         if last.owner == job.id:
             return False
         try:
-            return self._services.app.client.job(last.owner).state is JobState.RUNNING
+            return self._services.app.client.job(last.owner, tx=tx.raw).state is JobState.RUNNING
         except JobNotFound:
             return False
 

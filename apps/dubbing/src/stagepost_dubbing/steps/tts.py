@@ -8,7 +8,7 @@ from threading import Event
 
 import msgspec
 
-from stagepost import JobContext, Permanent, StagepostError
+from stagepost import JobContext, Permanent, Retryable, StagepostError
 from stagepost_dubbing.engines.interfaces import Speech
 from stagepost_dubbing.keys import checked_id, speech_key
 from stagepost_dubbing.media.sound import Sound, wav_bytes
@@ -16,7 +16,7 @@ from stagepost_dubbing.objects import ObjectDiffers
 from stagepost_dubbing.services import Services
 from stagepost_dubbing.steps.frame import Attempt, Finished, Step
 from stagepost_dubbing.tables import segments
-from stagepost_dubbing.tables.connection import Connection
+from stagepost_dubbing.tables.connection import Connection, shortened
 from stagepost_dubbing.tables.segments import Segment
 from stagepost_dubbing.tables.tasks import Task
 
@@ -24,6 +24,9 @@ __all__ = ["SpeechFailed", "Tts"]
 
 LOOK_SECONDS = 0.5
 """How often an attempt looks whether it should stop, while segments are being spoken."""
+
+LONGEST_PAUSE_SECONDS = 60.0
+"""A service that asks for more fails its segment."""
 
 Compensate = Callable[[Connection, str, int, str], None]
 """Asks for a segment to be looked after, in a transaction: task, index, error."""
@@ -40,14 +43,6 @@ class SpeechFailed(StagepostError):
         )
         self.errors = errors
         self.retryable = not all(isinstance(error, Permanent) for error in errors.values())
-
-
-class Spoken(msgspec.Struct, frozen=True):
-    """A segment's speech as it is stored."""
-
-    segment: Segment
-    key: str
-    parameters: str
 
 
 class Tts:
@@ -93,28 +88,18 @@ class Tts:
     def _speak_all(
         self, pool: ThreadPoolExecutor, speaking: Speaking, batch: list[Segment], errors: dict[int, Exception]
     ) -> None:
-        """Speak a batch; whatever is there is stored at once, so that a crash loses only what is under way."""
+        """Speak a batch; what could not be spoken is noted, and the others go on."""
         futures = {pool.submit(speaking.speak, segment): segment for segment in batch}
-        pending: set[Future[Spoken]] = set(futures)
+        pending: set[Future[None]] = set(futures)
         while pending:
             done, pending = wait(pending, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED)
-            spoken: list[Spoken] = []
             for future in done:
                 error = future.exception()
                 if isinstance(error, Exception):
                     errors[futures[future].idx] = error
                 elif error is not None:
                     raise error
-                else:
-                    spoken.append(future.result())
-            if spoken:
-                self._save(speaking.attempt, spoken)
-            speaking.attempt.check()
-
-    def _save(self, attempt: Attempt, spoken: list[Spoken]) -> None:
-        with self._services.database.transaction() as tx:
-            for one in spoken:
-                segments.save_speech(tx, attempt.task.id, one.segment, key=one.key, parameters=one.parameters)
+            speaking.attempt.check()  # last: a segment that was asked to stop is no trouble of its own
 
     def _next_batch(self, task_id: str, after: int, most: int) -> list[Segment]:
         with self._services.database.reading() as tx:
@@ -129,7 +114,7 @@ class Tts:
         if isinstance(error, SpeechFailed):
             for idx, reason in sorted(error.errors.items()):
                 segments.save_trouble(tx, task.id, idx, str(reason))
-                self._compensate(tx, task.id, idx, str(reason))
+                self._compensate(tx, task.id, idx, shortened(str(reason)) or "")
 
 
 class Speaking:
@@ -147,8 +132,11 @@ class Speaking:
         """Let those that wait for another try end."""
         self._stopped.set()
 
-    def speak(self, segment: Segment) -> Spoken:
-        """Speak a segment and store its sound under a key made of all that it depends on."""
+    def speak(self, segment: Segment) -> None:
+        """Speak a segment, store its sound under a key made of all that it depends on, and then the key.
+
+        The thread that speaks stores, so that a crash costs no more segments than there are threads.
+        """
         language = self.attempt.task.target_language
         voice = self._services.settings.voice
         made_of = msgspec.json.encode([segment.mt_text, language, self._speaker, segment.seconds, voice]).decode()
@@ -156,16 +144,27 @@ class Speaking:
         tries = 0
         while True:
             try:
-                return self._spoken(segment, language, key)
+                parameters = self._spoken(segment, language, key)
             except Permanent:
                 raise
-            except Exception:
+            except Exception as error:
                 tries += 1
                 self.attempt.check()
-                if tries > self._max_retries or self._stopped.wait(self._retry_delay):
+                if tries > self._max_retries or self._stopped.wait(self._pause_after(error)):
                     raise
+            else:
+                with self._services.database.transaction() as tx:
+                    segments.save_speech(tx, self.attempt.task.id, segment, key=key, parameters=parameters)
+                return
 
-    def _spoken(self, segment: Segment, language: str, key: str) -> Spoken:
+    def _pause_after(self, error: Exception) -> float:
+        """How long to wait before the next try: as the setting says, or longer if the service asks for it."""
+        asked = error.after if isinstance(error, Retryable) else None
+        seconds = 0.0 if asked is None else asked.total_seconds()
+        return max(self._retry_delay, min(seconds, LONGEST_PAUSE_SECONDS))
+
+    def _spoken(self, segment: Segment, language: str, key: str) -> str:
+        """Speak a segment and store its sound; gives with what it was made, as JSON."""
         self.attempt.check()
         text = (segment.mt_text or "").strip()
         speech = Speech(b"", 16_000, {"engine": "none"})
@@ -178,4 +177,4 @@ class Speaking:
             # An attempt that crashed stored it; a voice may speak a text differently, and both are right.
             self._services.objects.replace(key, wav_bytes(Sound.from_pcm(speech.samples, speech.rate)))
         facts = {**speech.parameters, "speaker": self._speaker, "seconds": round(speech.seconds, 3)}
-        return Spoken(segment, key, msgspec.json.encode(facts).decode())
+        return msgspec.json.encode(facts).decode()

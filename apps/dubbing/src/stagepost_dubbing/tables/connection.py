@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["Connection", "Row", "statements_of"]
+__all__ = ["Connection", "Row", "shortened", "statements_of"]
 
 NOW = {
     "sqlite3": "cast((julianday('now') - 2440587.5) * 86400000000 as integer)",
@@ -17,6 +17,9 @@ NOW = {
 """What `now_us()` stands for: microseconds since 1970 by the database's clock, by the driver's package."""
 PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
+LONGEST_ERROR = 8_000
+"""Characters; a column holds 64 KiB in some databases."""
+
 Row = tuple[Any, ...]
 
 
@@ -25,7 +28,8 @@ class Connection:
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
-        self.driver = type(raw).__module__.partition(".")[0]
+        packages = (kind.__module__.partition(".")[0] for kind in type(raw).__mro__)  # it may be a subclass
+        self.driver = next(package for package in packages if package in NOW)
 
     def change(self, statement: str, /, **values: object) -> int:
         """Run a statement by the name of its file, and say how many rows it changed."""
@@ -49,6 +53,11 @@ class Connection:
         cursor = self.raw.cursor()
         cursor.execute(sql, tuple(values[parameter] for parameter in parameters))
         return cursor
+
+
+def shortened(error: str | None) -> str | None:
+    """Cut an error to what fits its column, and leave out what PostgreSQL cannot keep."""
+    return None if error is None else error.replace("\0", " ")[:LONGEST_ERROR]
 
 
 def statements_of(name: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from stagepost import Permanent
-from stagepost_dubbing.tables.connection import Connection
+from stagepost_dubbing.tables.connection import Connection, shortened
 
 __all__ = [
     "Segment",
@@ -92,7 +92,7 @@ def save_speech(tx: Connection, task_id: str, segment: Segment, *, key: str, par
 
 def save_trouble(tx: Connection, task_id: str, idx: int, error: str) -> None:
     """Store why a segment could not be spoken."""
-    tx.change("save_trouble", task_id=task_id, idx=idx, error=error)
+    tx.change("save_trouble", task_id=task_id, idx=idx, error=shortened(error))
 
 
 def change_text(tx: Connection, task_id: str, idx: int, text: str) -> None:

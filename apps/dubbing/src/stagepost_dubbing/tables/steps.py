@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stagepost_dubbing.settings import STEPS
-from stagepost_dubbing.tables.connection import Connection
+from stagepost_dubbing.tables.connection import Connection, shortened
 
 __all__ = ["StepRow", "begin", "end", "latest", "list_all", "mark_stale", "note_progress", "unfinished_before"]
 
@@ -48,7 +48,7 @@ def begin(tx: Connection, task_id: str, row: StepRow) -> None:
 
 def end(tx: Connection, task_id: str, row: StepRow, status: str, *, error: str | None = None) -> bool:
     """Store how an attempt ended; False if it has been taken over."""
-    values = msgspec.structs.asdict(row) | {"status": status, "error": error}
+    values = msgspec.structs.asdict(row) | {"status": status, "error": shortened(error)}
     return tx.change("end_step", task_id=task_id, **values) > 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stagepost_dubbing.tables.connection import Connection
+from stagepost_dubbing.tables.connection import Connection, shortened
 
 __all__ = [
     "ENDED",
@@ -99,12 +99,12 @@ def list_page(tx: Connection, *, status: str | None, most: int) -> list[Task]:
 
 def set_status(tx: Connection, task_id: str, status: str, *, error: str | None = None) -> None:
     """Say how a task is; an error that is left out stays only if the task has failed."""
-    tx.change("set_task_status", id=task_id, status=status, error=error)
+    tx.change("set_task_status", id=task_id, status=status, error=shortened(error))
 
 
 def note_error(tx: Connection, task_id: str, error: str) -> None:
     """Keep why a step failed for good; the end of the run makes the task failed."""
-    tx.change("note_task_error", id=task_id, error=error)
+    tx.change("note_task_error", id=task_id, error=shortened(error))
 
 
 def note_duration(tx: Connection, task_id: str, duration_ms: int) -> None:

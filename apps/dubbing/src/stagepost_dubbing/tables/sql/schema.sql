@@ -16,6 +16,7 @@ create table if not exists tasks (
     created_at bigint not null,
     updated_at bigint not null,
     finished_at bigint,
+    constraint tasks_run unique (run_id),
     constraint tasks_status check (status in ('queued', 'running', 'done', 'failed', 'cancelled'))
 );
 
