@@ -247,7 +247,7 @@ def test_a_worker_killed_with_messages_in_its_hands_loses_none(carried: Arena, n
     carried.start_worker()
     carried.wait_for_end(ids)
 
-    carried.verify(grace_us=4_000_000)
+    carried.verify()
     assert resent(carried) == 0
 
 

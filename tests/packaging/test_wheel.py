@@ -1,4 +1,4 @@
-"""What is in the wheel: all of the package, its SQL included, and nothing else."""
+"""What is in the wheels: all of each package, its SQL included, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,29 +9,43 @@ from pathlib import Path
 
 import pytest
 
+PROJECTS = {"stagepost": ".", "stagepost_dubbing": "apps/dubbing"}
+"""The packages and where their projects are."""
+
+
+@pytest.fixture(scope="module", params=PROJECTS)
+def package(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
 
 @pytest.fixture(scope="module")
-def wheel_names(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+def project(pytestconfig: pytest.Config, package: str) -> Path:
+    return pytestconfig.rootpath / PROJECTS[package]
+
+
+@pytest.fixture(scope="module")
+def wheel_names(project: Path, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     target = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
-    subprocess.run(command, cwd=pytestconfig.rootpath, check=True, capture_output=True)
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
     [wheel] = target.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
 
-def test_every_source_file_is_in_the_wheel(wheel_names: set[str], pytestconfig: pytest.Config) -> None:
-    source = pytestconfig.rootpath / "src"
+def test_every_source_file_is_in_the_wheel(wheel_names: set[str], project: Path) -> None:
+    source = project / "src"
     wanted = {str(path.relative_to(source)) for path in source.rglob("*") if _belongs(path)}
 
     assert any(name.endswith(".sql") for name in wanted)
     assert wanted <= wheel_names
 
 
-def test_nothing_else_is_in_the_wheel(wheel_names: set[str]) -> None:
+def test_nothing_else_is_in_the_wheel(wheel_names: set[str], package: str) -> None:
     top = {name.split("/")[0] for name in wheel_names}
 
-    assert {name.partition("-")[0] for name in top} == {"stagepost"}
+    assert {name.partition("-")[0] for name in top} == {package}
     assert not [name for name in wheel_names if name.endswith((".pth", ".pyc"))]
 
 

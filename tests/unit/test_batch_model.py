@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from string import ascii_letters
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -18,10 +20,13 @@ from stagepost.model.batch import (
     Counts,
     OnFailed,
     check_key,
+    id_range,
+    item_id,
     new_item,
     progress_of,
     summary_of,
 )
+from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.store.batches import Added
 
@@ -202,3 +207,28 @@ def test_adding_goes_by_keys_and_looks_at_no_cursor() -> None:
 
     assert keys_left(feed, source(3)) == ["f0", "f1", "f2"]
     feed.end()
+
+
+def test_an_item_has_the_same_id_whenever_it_is_asked_for() -> None:
+    batch_id = new_id()
+
+    assert item_id(batch_id, "a/7.wav") == item_id(batch_id, "a/7.wav")
+    assert item_id(batch_id, "a/7.wav") != item_id(new_id(), "a/7.wav")
+    assert UUID(item_id(batch_id, "a/7.wav")).version == 8
+
+
+def test_items_with_one_number_or_none_have_ids_of_their_own() -> None:
+    batch_id = new_id()
+    keys = [f"{one}{other}{end}" for one in ascii_letters for other in ascii_letters for end in ("", "7", "9" * 100)]
+
+    assert len({item_id(batch_id, key) for key in keys}) == len(keys)
+
+
+def test_items_that_are_added_together_lie_together() -> None:
+    batch_id = new_id()
+    ids = [item_id(batch_id, f"upload/{number:06}.wav") for number in range(500_000, 501_024)]
+
+    strangers = [item_id(batch_id, f"upload/{number:06}.wav") for number in range(0, 500_000, 1000)]
+    assert not [one for one in strangers if min(ids) < one < max(ids)]
+    first, last = id_range(batch_id)
+    assert first < min(ids) < max(ids) < last

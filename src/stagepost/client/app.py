@@ -186,10 +186,13 @@ class App:
         return await self.async_client.children_of(job_id)
 
     @contextmanager
-    def transaction(self) -> Iterator[Any]:
-        """Lend a driver's connection to the app's database, in a transaction that commits if the body returns."""
+    def transaction(self, *, read_only: bool = False) -> Iterator[Any]:
+        """Lend a driver's connection to the app's database, in a transaction that commits if the body returns.
+
+        One that is `read_only` takes no right to write, of which SQLite has only one.
+        """
         bell = self.store.doorbell
-        with self.users_store.transaction() as connection, bell.lent(connection.raw) as queues:
+        with self.users_store.transaction(read_only=read_only) as connection, bell.lent(connection.raw) as queues:
             yield connection.raw
         bell.ring(queues)
 

@@ -205,6 +205,11 @@ class JobContext:
             outcome = Failed(outcome.error, delay, outcome.traceback)
         return outcome
 
+    def will_retry(self, error: BaseException) -> bool:
+        """Say whether the job would be tried again if this attempt failed with `error`; if not, that is its end."""
+        is_last = self.job.failures + 1 >= self.job.max_attempts
+        return not is_last and isinstance(self.failed(error), Failed)
+
     def _settle(self, tx: Any, outcome: Outcome) -> None:
         self._check(run_in(tx, self._settlement(outcome), clock=self._clock))
 

@@ -108,14 +108,19 @@ class Pipeline:
         self._app.store.doorbell.ring(_queues(started.run), tx=tx)
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
-    def find(self, key: str) -> RunHandle | None:
-        """Look up the run that was started with this key."""
-        run = self._app.store.run(runs.find(self.name, key))
+    def find(self, key: str, *, tx: Any = None) -> RunHandle | None:
+        """Look up the run that was started with this key; with `tx`, as your transaction sees it."""
+        operation, store = runs.find(self.name, key), self._app.store
+        run = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
         return None if run is None else RunHandle(self._app, run, is_new=False)
 
-    async def find_async(self, key: str) -> RunHandle | None:
-        """Look up the run that was started with this key, without blocking the loop."""
-        run = await self._app.async_store.run(runs.find(self.name, key))
+    async def find_async(self, key: str, *, tx: Any = None) -> RunHandle | None:
+        """Look up the run that was started with this key, without blocking the loop; `tx` is async, too."""
+        operation = runs.find(self.name, key)
+        if tx is None:
+            run = await self._app.async_store.run(operation)
+        else:
+            run = await run_in_async(tx, operation, clock=self._app.store.clock)
         return None if run is None else RunHandle(self._app, run, is_new=False)
 
     def runs(self, *, state: RunState | None = None, before: str | None = None, most: int = 50) -> list[RunHandle]:

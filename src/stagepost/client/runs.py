@@ -38,13 +38,13 @@ class RunHandle:
         """How the run is now; asks the database."""
         return self._app.store.run(runs.get(self.id)).state
 
-    def graph(self) -> RunView:
-        """Look at the run: its steps, which comes after which, and how far each is."""
-        return self._app.store.run(look_at(self.id))
+    def graph(self, *, tx: Any = None) -> RunView:
+        """Look at the run: its steps, which comes after which, and how far each is; with `tx`, as that sees it."""
+        return carry_out(self._looked_at(), self._app, tx)
 
-    async def graph_async(self) -> RunView:
-        """Look at the run without blocking the loop."""
-        return await self._app.async_store.run(look_at(self.id))
+    async def graph_async(self, *, tx: Any = None) -> RunView:
+        """Look at the run without blocking the loop; `tx` is async, too."""
+        return await carry_out_async(self._looked_at(), self._app, tx)
 
     def wait(self, *, timeout: timedelta | float | None = None) -> RunState:
         """Wait until the run has ended, and say how; raises WaitTimeout if it takes longer."""
@@ -62,13 +62,16 @@ class RunHandle:
         """What a step gave, without blocking the loop."""
         return self._decoded(step, await self._app.async_store.run(results_of(self.id, step)))
 
-    def retry(self, *, actor: str | None = None) -> RunState:
-        """Go on where it failed or was cancelled; what completed is not run again, job by job."""
-        return carry_out(self._retried(actor), self._app)
+    def retry(self, *, actor: str | None = None, tx: Any = None) -> RunState:
+        """Go on where it failed or was cancelled; what completed is not run again, job by job.
 
-    async def retry_async(self, *, actor: str | None = None) -> RunState:
-        """Go on where it failed or was cancelled, without blocking the loop."""
-        return await carry_out_async(self._retried(actor), self._app)
+        With `tx` it happens in your transaction: others see it when you commit.
+        """
+        return carry_out(self._retried(actor, tx), self._app, tx)
+
+    async def retry_async(self, *, actor: str | None = None, tx: Any = None) -> RunState:
+        """Go on where it failed or was cancelled, without blocking the loop; `tx` is async, too."""
+        return await carry_out_async(self._retried(actor, tx), self._app, tx)
 
     def cancel(self, *, actor: str | None = None) -> None:
         """Start no more steps, end jobs that wait and ask those that run to stop; the run ends when they have."""
@@ -78,6 +81,10 @@ class RunHandle:
         """Cancel the run without blocking the loop."""
         await carry_out_async(self._cancelled(actor), self._app)
 
+    def _looked_at(self) -> Plan[RunView]:
+        view: RunView = yield look_at(self.id)
+        return view
+
     def _waited(self, timeout: timedelta | float | None) -> Plan[RunState]:
         for pause in pauses(timeout, what=f"run {self.id} did not end", advice="Wait for it again."):
             run: Run = yield runs.get(self.id)
@@ -86,9 +93,9 @@ class RunHandle:
             yield pause
         raise AssertionError("the pauses end with WaitTimeout")
 
-    def _retried(self, actor: str | None) -> Plan[RunState]:
+    def _retried(self, actor: str | None, tx: Any) -> Plan[RunState]:
         run: Run = yield runs.retry(self.id, actor=actor or default_actor())
-        self._app.store.doorbell.ring({step.queue_name for step in run.plan.steps})
+        self._app.store.doorbell.ring({step.queue_name for step in run.plan.steps}, tx=tx)
         return run.state
 
     def _decoded(self, step: str, found: StepResults) -> Any:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-__all__ = ["new_id"]
+__all__ = ["VARIANT", "new_id"]
 
 TAILS_AT_ONCE = 512
 VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))

@@ -50,6 +50,17 @@ def test_silence_in_front_moves_the_parts_and_changes_nothing_else(given_talk: T
     assert np.array(find_parts(later)) - 480 * 100 == pytest.approx(there, abs=RATE * 0.05)
 
 
+@pytest.mark.parametrize("decibels", [20, 30, 40])
+def test_parts_begin_with_the_sentence_in_a_room_that_is_not_quiet(given_talk: Talk, decibels: int) -> None:
+    power = np.sqrt((given_talk.samples.astype(np.float64) ** 2).mean())
+    noise = np.random.default_rng(3).normal(0, power / 10 ** (decibels / 20), len(given_talk.samples))
+    starts = [part.start / RATE for part in find_parts((given_talk.samples * 0.9 + noise).astype(np.int16))]
+
+    assert [min(starts, key=lambda other: abs(other - start)) for start, _ in given_talk.times] == pytest.approx(
+        [start for start, _ in given_talk.times], abs=0.1
+    )
+
+
 def test_a_talk_without_pauses_is_divided_where_it_is_quietest(given_talk: Talk) -> None:
     sound = np.concatenate([speak_english(sentence) for sentence in SENTENCES] * 2)
     levels = loudness(sound)

@@ -20,6 +20,7 @@ WORDS = st.text("abcdefghijklmnopqrstuvwyzäé", min_size=1, max_size=12)
 NUMBERS = st.one_of(
     st.integers(0, 10**9).map(str),
     st.integers(1000, 10**9).map(lambda number: f"{number:,}"),
+    st.integers(1000, 10**9).map(lambda number: f"{number:,}".replace(",", "\u202f")),
     st.decimals(0, 10**6, places=3).map(lambda number: f"{number:,}"),
 )
 PLACEHOLDERS = st.sampled_from(["{name}", "{0}", "%s", "%(count)d", "https://example.com/a?b=1,2", "me@example.com"])

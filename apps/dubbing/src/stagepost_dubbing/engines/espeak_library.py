@@ -44,9 +44,17 @@ class _Voice(ctypes.Structure):
 _Receive = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 
 
-@functools.cache
 def espeak() -> Espeak:
-    """Load the library, once in a process."""
+    """Load the library, once in a process, whichever threads ask for it at once."""
+    with _loading:
+        return _loaded()
+
+
+_loading = threading.Lock()
+
+
+@functools.cache
+def _loaded() -> Espeak:
     return Espeak()
 
 

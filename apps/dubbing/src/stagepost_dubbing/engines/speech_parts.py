@@ -58,7 +58,8 @@ def find_parts(samples: Samples, pauses: Pauses = Pauses()) -> list[Part]:  # no
     """Divide a recording into parts that are spoken, in order and without overlap."""
     levels = loudness(samples)
     parts = join_runs(_runs(voiced_frames(samples)), gap=int(pauses.pause * RATE))
-    parts = [trim_part(Part(part.start, min(part.end, len(samples))), levels) for part in parts]
+    heard = above_noise(levels)
+    parts = [trim_part(Part(part.start, min(part.end, len(samples))), heard) for part in parts]
     parts = join_parts([part for part in parts if part.length >= pauses.blip * RATE], pauses)
     return [piece for part in parts for piece in split_part(part, levels, pauses)]
 
@@ -102,6 +103,15 @@ def loudness(samples: Samples) -> NDArray[np.float64]:
         piece = np.pad(piece, (0, -len(piece) % STEP))
         levels[first : first + 6000] = (piece.reshape(-1, STEP) ** 2).mean(axis=1)
     return levels
+
+
+def above_noise(levels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Leave out what is hardly louder than the quietest tenth of the recording, and 30 dB below its loudest place."""
+    sounding = levels[levels > 0]
+    if not len(sounding):
+        return levels
+    limit = min(float(np.percentile(sounding, 10)) * 8, float(sounding.max()) * 1e-3)
+    return np.where(levels > limit, levels, 0.0)
 
 
 def trim_part(part: Part, levels: NDArray[np.float64]) -> Part:

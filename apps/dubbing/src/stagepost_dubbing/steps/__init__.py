@@ -1,1 +1,1 @@
-"""The five steps, one file each."""
+"""The five steps of dubbing, and the frame that each of their attempts runs in."""

@@ -1,0 +1,38 @@
+"""The demo's voice: espeak-ng at a pace that people can follow, with a book of what it spoke."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event
+
+from stagepost_dubbing.engines.choose import choose_voice
+from stagepost_dubbing.engines.interfaces import Speech
+
+__all__ = ["BOOK_VARIABLE", "PACE_VARIABLE", "BookedVoice", "spoken_in"]
+
+BOOK_VARIABLE = "DUBBING_DEMO_BOOK"
+PACE_VARIABLE = "DUBBING_DEMO_PACE"
+
+
+class BookedVoice:
+    """Speaks as espeak-ng does, waits a moment, and writes down what it spoke."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._voice = choose_voice("espeak", environment)
+        self._book = Path(environment[BOOK_VARIABLE])
+        self._pace = float(environment.get(PACE_VARIABLE, "0"))
+
+    def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:
+        """Speak a text, and write it into the book."""
+        speech = self._voice.speak(text, language=language, speaker=speaker, seconds=seconds)
+        Event().wait(self._pace)
+        with self._book.open("ab", buffering=0) as book:
+            book.write(f"{text!r}\n".encode())
+        return speech
+
+
+def spoken_in(book: Path) -> Counter[str]:
+    """Count how often each text was spoken."""
+    return Counter(book.read_text(encoding="utf-8").splitlines() if book.exists() else [])

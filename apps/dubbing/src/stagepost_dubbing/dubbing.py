@@ -1,0 +1,280 @@
+"""What applications call: submit videos, look at them, wait for them, change and retry them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID, uuid5
+
+import msgspec
+
+from stagepost import App, RunError, RunState, Settings, StagepostError, WaitTimeout
+from stagepost_dubbing import keys
+from stagepost_dubbing.engines.languages import tidy_language
+from stagepost_dubbing.pipeline import CARRIED, DubPipeline
+from stagepost_dubbing.progress import StepProgress, progress_of
+from stagepost_dubbing.services import Services
+from stagepost_dubbing.settings import DubbingSettings
+from stagepost_dubbing.tables import segments, steps, tasks
+from stagepost_dubbing.tables.connection import Connection
+from stagepost_dubbing.tables.segments import Segment
+from stagepost_dubbing.tables.steps import StepRow
+from stagepost_dubbing.tables.tasks import DubOptions, Task
+
+__all__ = ["Dubbing", "DubbingError", "TaskView"]
+
+NAMESPACE = UUID("6f1f3a52-5d0c-4d0e-9a53-6a3a3b0f8a11")
+LOOK_SECONDS = 0.2
+"""How often a task is looked at while somebody waits for it."""
+
+
+class DubbingError(StagepostError):
+    """What was asked for cannot be done to this task; the message says what can."""
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """A task and how far each of its steps is."""
+
+    task: Task
+    steps: list[StepProgress]
+
+
+class Dubbing:
+    """Dubs videos. `app` is an ordinary Stagepost app: run workers for it, or look after its jobs."""
+
+    def __init__(
+        self,
+        settings: DubbingSettings | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        app: App | None = None,
+    ) -> None:
+        environment = os.environ if environment is None else environment
+        self.settings = DubbingSettings.load(environment) if settings is None else settings
+        self.app = app or App(settings=_platform_settings(self.settings, environment))
+        self.services = Services(self.app, self.settings, environment)
+        self._database = self.services.database
+        self._pipeline = DubPipeline(self.app, self.services, requeue=self._requeue_by_schedule)
+        if self.settings.database_url.startswith("sqlite:"):
+            Path(self.settings.home).mkdir(parents=True, exist_ok=True)
+            self.migrate()
+
+    def migrate(self) -> None:
+        """Make the tables that are missing. A SQLite file gets them by itself; on a server, call it once."""
+        self._database.migrate()
+
+    def submit(
+        self,
+        video: Path,
+        *,
+        to: str,
+        source: str = "en",
+        id: str | None = None,  # noqa: A002 - it is
+        options: DubOptions | None = None,
+    ) -> Task:
+        """Store a video and ask for it to be dubbed. The same again, or the same id, gives the task that exists.
+
+        Without an `id` it is made of the video's content, the languages and the options.
+        """
+        options = options or DubOptions()
+        source, to = tidy_language(source), tidy_language(to)
+        digest = _digest(video)
+        chosen = msgspec.json.encode(options, order="sorted").decode()
+        made_of = msgspec.json.encode([digest, source, to, chosen]).decode()
+        task_id = str(uuid5(NAMESPACE, made_of)) if id is None else keys.checked_id(id)
+        task = Task(
+            task_id, "queued", None, source, to, video.name[:255], digest, keys.video_key(task_id),
+            keys.output_key(task_id), chosen, 1, 0, None, None, 0, 0, None,
+        )  # fmt: skip
+        known = self._find(task_id)
+        if known is None:
+            self.services.objects.create(task.source_video_key, video)
+            known = self._add(task)
+        return _same(known, task)
+
+    def task(self, task_id: str) -> Task:
+        """Look a task up."""
+        task = self._find(keys.checked_id(task_id))
+        if task is None:
+            raise DubbingError(f"there is no task {task_id}. `stagepost-dubbing list` shows those that exist.")
+        return task
+
+    def tasks(self, *, status: str | None = None, most: int = 50) -> list[Task]:
+        """The newest tasks."""
+        with self._database.reading() as tx:
+            return tasks.list_page(tx, status=status, most=most)
+
+    def view(self, task_id: str) -> TaskView:
+        """Look at a task and how far its steps are."""
+        task = self.task(task_id)
+        with self._database.reading() as tx:
+            rows, counts = steps.list_all(tx, task.id), segments.count(tx, task.id)
+        return TaskView(task, progress_of(rows, counts))
+
+    def segments(self, task_id: str) -> list[Segment]:
+        """What is said in a task's video, in both languages."""
+        task = self.task(task_id)
+        with self._database.reading() as tx:
+            return segments.list_all(tx, task.id)
+
+    def attempts(self, task_id: str) -> list[StepRow]:
+        """Every attempt of every step."""
+        task = self.task(task_id)
+        with self._database.reading() as tx:
+            return steps.list_all(tx, task.id)
+
+    def wait(
+        self, task_id: str, *, timeout: float | None = None, on_look: Callable[[TaskView], None] = lambda _view: None
+    ) -> Task:
+        """Wait until a task has ended; somewhere a worker must run. `on_look` is called with every view."""
+        begun = time.perf_counter()
+        while True:
+            view = self.view(task_id)
+            on_look(view)
+            if view.task.has_ended:
+                return view.task
+            if timeout is not None and time.perf_counter() - begun > timeout:
+                raise WaitTimeout(f"task {task_id} did not end within {timeout:g} s; it is {view.task.status}.")
+            time.sleep(LOOK_SECONDS)
+
+    def save(self, task_id: str, file: Path, *, key: str | None = None) -> Path:
+        """Write the dubbed video (or another object of the task) to a file."""
+        task = self.task(task_id)
+        if key is None and task.status != "done":
+            raise DubbingError(f"task {task.id} is {task.status}: there is no dubbed video yet.")
+        return self.services.objects.fetch(key or task.output_video_key, file)
+
+    def edit(self, task_id: str, idx: int, text: str) -> Task:
+        """Give a segment another translation; only that one is spoken anew, and the video is put together again."""
+        task_id = keys.checked_id(task_id)
+        with self._changing(task_id) as (tx, task):
+            known = segments.count(tx, task_id).total
+            if idx not in range(known):
+                raise DubbingError(f"task {task_id} has no segment {idx}: they are numbered from 0 to {known - 1}.")
+            segments.change_text(tx, task_id, idx, text)
+            steps.mark_stale(tx, task_id, ("tts", "mux_video"))
+            revision = task.revision + 1
+            run = self._pipeline.start(tx, task, revision=revision)
+            tasks.begin_run(tx, task_id, run_id=run.id, revision=revision)
+        return self.task(task_id)
+
+    def retry(self, task_id: str) -> Task:
+        """Go on with a task that failed or was cancelled; what is done is not done again."""
+        task_id = keys.checked_id(task_id)
+        with self._changing(task_id) as (tx, task):
+            if task.status == "done":
+                raise DubbingError(f"task {task_id} is done: there is nothing to retry.")
+            self._retry(tx, task)
+        return self.task(task_id)
+
+    def cancel(self, task_id: str) -> None:
+        """Stop a task: what waits is ended, what runs is asked to stop."""
+        task = self.task(task_id)
+        with self._database.reading() as tx:
+            run = self._pipeline.find(tx, task)
+        if task.has_ended or run is None:
+            raise DubbingError(f"task {task.id} is {task.status}: there is nothing to cancel.")
+        run.cancel()
+
+    def requeue_speech(self, *, limit: int = 100, most_requeues: int | None = None) -> list[str]:
+        """Send tasks again of which segments could not be spoken, up to so many segments; gives their ids."""
+        with self._database.reading() as tx:
+            found = tasks.without_speech(tx, most=limit, most_requeues=most_requeues)
+        sent: list[str] = []
+        for task_id in found:
+            with contextlib.suppress(DubbingError), self._changing(task_id) as (tx, task):
+                if task.status == "failed":
+                    tasks.count_requeue(tx, task_id)
+                    self._retry(tx, task)
+                    sent.append(task_id)
+        return sent
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.app.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        self.close()
+
+    def _requeue_by_schedule(self, limit: int) -> int:
+        return len(self.requeue_speech(limit=limit, most_requeues=self.settings.most_requeues))
+
+    @contextlib.contextmanager
+    def _changing(self, task_id: str) -> Iterator[tuple[Connection, Task]]:
+        """A transaction in which nobody else changes this task, which has ended."""
+        with self._database.transaction() as tx:
+            task = tasks.lock(tx, task_id)
+            if task is None:
+                raise DubbingError(f"there is no task {task_id}. `stagepost-dubbing list` shows those that exist.")
+            run = self._pipeline.find(tx, task)
+            if run is not None and run.graph(tx=tx.raw).state is RunState.RUNNING:
+                raise DubbingError(f"task {task_id} is {task.status}. Wait until it has ended, or cancel it first.")
+            yield tx, task
+
+    def _retry(self, tx: Connection, task: Task) -> None:
+        run = self._pipeline.find(tx, task)
+        if run is None:
+            raise DubbingError(f"the run of task {task.id} was pruned from history. Submit the video again.")
+        tasks.set_status(tx, task.id, "queued")
+        try:
+            run.retry(tx=tx.raw)
+        except RunError as error:
+            raise DubbingError(f"task {task.id} cannot be retried now: {error}") from error
+
+    def _find(self, task_id: str) -> Task | None:
+        with self._database.reading() as tx:
+            return tasks.get(tx, task_id)
+
+    def _add(self, task: Task) -> Task:
+        """Store the task and start its run, both or none; if somebody else was first, that one counts."""
+        try:
+            with self._database.transaction() as tx:
+                run = self._pipeline.start(tx, task, revision=1)
+                tasks.add(tx, msgspec.structs.replace(task, run_id=run.id))
+        except Exception:
+            known = self._find(task.id)
+            if known is None:
+                raise
+            return known
+        return self.task(task.id)
+
+
+def _same(known: Task, wanted: Task) -> Task:
+    """Refuse an id that belongs to something else."""
+    for field, what in (
+        ("source_sha256", "another video"),
+        ("source_language", "another source language"),
+        ("target_language", "another target language"),
+        ("options_json", "other options"),
+    ):
+        if getattr(known, field) != getattr(wanted, field):
+            raise DubbingError(f"task {known.id} exists, with {what}. Give this one another id.")
+    return known
+
+
+def _digest(video: Path) -> str:
+    try:
+        with video.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DubbingError(f"{video} cannot be read: {error.strerror}. Name a video file.") from error
+
+
+def _platform_settings(settings: DubbingSettings, environment: Mapping[str, str]) -> Settings:
+    """Stagepost's own settings, with this app's database and queues."""
+    platform = Settings.load(environment=environment, database_url=settings.database_url)
+    changes: dict[str, Any] = {}
+    if platform.rabbitmq.queues is None:
+        changes["rabbitmq"] = msgspec.structs.replace(platform.rabbitmq, queues=list(CARRIED))
+    if "STAGEPOST_CONCURRENCY" not in environment and "STAGEPOST_CONFIG" not in environment:
+        # Steps are heavy: more of them than cores only take memory.
+        changes["concurrency"] = max(2, os.cpu_count() or 2)
+    return msgspec.structs.replace(platform, **changes)

@@ -1,0 +1,87 @@
+"""Where a task's objects are: the keys, made of the task's id, and the checks that keep foreign ones out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from uuid import UUID
+
+from stagepost import Permanent
+
+__all__ = [
+    "asr_key",
+    "audio_key",
+    "checked_id",
+    "checked_key",
+    "dub_key",
+    "output_key",
+    "speech_key",
+    "subtitles_key",
+    "task_of",
+    "video_key",
+]
+
+LONGEST_KEY = 900
+SHAPE = re.compile(r"(?:videos|audios|asr|tts|outputs)/[^/]+/[^/]+")
+FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\%?#*]|//|(?:^|/)\.{1,2}(?:/|$)")
+"""Control characters, what file systems and URLs read as something else, and ways out of a directory."""
+
+
+def video_key(task_id: str) -> str:
+    """The video as it was handed in."""
+    return f"videos/{checked_id(task_id)}/source.mp4"
+
+
+def audio_key(task_id: str) -> str:
+    """Its sound, for the recogniser."""
+    return f"audios/{checked_id(task_id)}/source.wav"
+
+
+def asr_key(task_id: str) -> str:
+    """What was said in it, and when."""
+    return f"asr/{checked_id(task_id)}/asr.json"
+
+
+def speech_key(task_id: str, idx: int, made_of: str) -> str:
+    """One segment as it is spoken; other words, voices or slots (`made_of`) have another key."""
+    digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
+    return f"tts/{checked_id(task_id)}/{idx:05}-{digest}.wav"
+
+
+def dub_key(task_id: str) -> str:
+    """The whole new sound track."""
+    return f"tts/{checked_id(task_id)}/dub.wav"
+
+
+def output_key(task_id: str) -> str:
+    """The dubbed video."""
+    return f"outputs/{checked_id(task_id)}/final.mp4"
+
+
+def subtitles_key(task_id: str, which: str, kind: str) -> str:
+    """Subtitles: `which` is source or target, `kind` is srt or vtt."""
+    return f"outputs/{checked_id(task_id)}/{which}.{kind}"
+
+
+def checked_id(task_id: str) -> str:
+    """Write a task's id as databases do; anything but a UUID is refused."""
+    try:
+        return str(UUID(task_id))
+    except (ValueError, AttributeError, TypeError):
+        raise Permanent(f"{task_id!r} is no task id: those are UUIDs.") from None
+
+
+def checked_key(key: str) -> str:
+    """Refuse keys that are not like ours, above all those that lead out of the store."""
+    if len(key) > LONGEST_KEY or FORBIDDEN.search(key) or not SHAPE.fullmatch(key):
+        raise Permanent(
+            f"object key {key[:100]!r} is refused: keys are like videos/<task id>/source.mp4, "
+            f"of at most {LONGEST_KEY} characters."
+        )
+    checked_id(key.split("/")[1])
+    return key
+
+
+def task_of(key: str) -> str:
+    """Which task an object belongs to."""
+    return checked_id(checked_key(key).split("/")[1])

@@ -1,0 +1,36 @@
+"""extract_audio: the sound of the video, as the recogniser wants it."""
+
+from __future__ import annotations
+
+from stagepost import JobContext
+from stagepost_dubbing.keys import checked_key, task_of
+from stagepost_dubbing.media.extracting import extract_audio
+from stagepost_dubbing.services import Services
+from stagepost_dubbing.steps.frame import Attempt, Finished, Step
+from stagepost_dubbing.tables import tasks
+
+__all__ = ["ExtractAudio"]
+
+
+class ExtractAudio:
+    """Takes the sound out of a video."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._step = Step[str](services, "extract_audio")
+
+    def handle(self, job: JobContext, source_video_key: str, output_audio_key: str) -> str:
+        """Extract it, and give its key."""
+        checked_key(output_audio_key)
+
+        def work(attempt: Attempt) -> Finished[str]:
+            video = self._services.objects.fetch(source_video_key, attempt.directory / "source.mp4")
+            audio = attempt.directory / "source.wav"
+            facts = extract_audio(
+                self._services.ffmpeg, video, audio, seconds=attempt.seconds_left, while_running=attempt.check
+            )
+            attempt.store(output_audio_key, audio)
+            duration_ms = round(facts.duration * 1000)
+            return Finished(output_audio_key, lambda tx: tasks.note_duration(tx, attempt.task.id, duration_ms))
+
+        return self._step.run(job, task_of(source_video_key), work, skipped=lambda _tx: output_audio_key)

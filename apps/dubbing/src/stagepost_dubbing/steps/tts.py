@@ -1,0 +1,180 @@
+"""tts: every segment that has no speech yet is spoken, several at once, each stored when it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from threading import Event
+
+import msgspec
+
+from stagepost import JobContext, Permanent, Retryable, StagepostError
+from stagepost_dubbing.engines.interfaces import Speech
+from stagepost_dubbing.keys import checked_id, speech_key
+from stagepost_dubbing.media.sound import Sound, wav_bytes
+from stagepost_dubbing.objects import ObjectDiffers
+from stagepost_dubbing.services import Services
+from stagepost_dubbing.steps.frame import Attempt, Finished, Step
+from stagepost_dubbing.tables import segments
+from stagepost_dubbing.tables.connection import Connection, shortened
+from stagepost_dubbing.tables.segments import Segment
+from stagepost_dubbing.tables.tasks import Task
+
+__all__ = ["SpeechFailed", "Tts"]
+
+LOOK_SECONDS = 0.5
+"""How often an attempt looks whether it should stop, while segments are being spoken."""
+
+LONGEST_PAUSE_SECONDS = 60.0
+"""A service that asks for more fails its segment."""
+
+Compensate = Callable[[Connection, str, int, str], None]
+"""Asks for a segment to be looked after, in a transaction: task, index, error."""
+
+
+class SpeechFailed(StagepostError):
+    """Some segments could not be spoken; the others are kept."""
+
+    def __init__(self, errors: dict[int, Exception]) -> None:
+        first = min(errors)
+        super().__init__(
+            f"{len(errors)} segments could not be spoken; the first is segment {first}: {errors[first]}. "
+            f"When that is mended: stagepost-dubbing tts-requeue, or retry."
+        )
+        self.errors = errors
+        self.retryable = not all(isinstance(error, Permanent) for error in errors.values())
+
+
+class Tts:
+    """Speaks segments that have no speech yet."""
+
+    def __init__(self, services: Services, *, compensate: Compensate) -> None:
+        self._services = services
+        self._compensate = compensate
+        self._step = Step[int](services, "tts", on_given_up=self._give_up)
+
+    def handle(
+        self,
+        job: JobContext,
+        task_id: str,
+        batch_size: int,
+        max_concurrency: int,
+        max_retries: int,
+        retry_delay_sec: float,
+        speaker_id: str,
+    ) -> int:
+        """Speak them, and say how many segments the task has."""
+        task_id = checked_id(task_id)
+
+        def work(attempt: Attempt) -> Finished[int]:
+            errors: dict[int, Exception] = {}
+            after = -1
+            speaking = Speaking(self._services, attempt, speaker_id, max_retries, retry_delay_sec)
+            with ThreadPoolExecutor(max(1, max_concurrency), thread_name_prefix="tts") as pool:
+                try:
+                    while batch := self._next_batch(task_id, after, batch_size):
+                        after = batch[-1].idx
+                        self._speak_all(pool, speaking, batch, errors)
+                except BaseException:
+                    speaking.stop()
+                    pool.shutdown(cancel_futures=True)
+                    raise
+            if errors:
+                raise SpeechFailed(errors)
+            return Finished(self._count(task_id))
+
+        return self._step.run(job, task_id, work, skipped=lambda tx: segments.count(tx, task_id).total)
+
+    def _speak_all(
+        self, pool: ThreadPoolExecutor, speaking: Speaking, batch: list[Segment], errors: dict[int, Exception]
+    ) -> None:
+        """Speak a batch; what could not be spoken is noted, and the others go on."""
+        futures = {pool.submit(speaking.speak, segment): segment for segment in batch}
+        pending: set[Future[None]] = set(futures)
+        while pending:
+            done, pending = wait(pending, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED)
+            for future in done:
+                error = future.exception()
+                if isinstance(error, Exception):
+                    errors[futures[future].idx] = error
+                elif error is not None:
+                    raise error
+            speaking.attempt.check()  # last: a segment that was asked to stop is no trouble of its own
+
+    def _next_batch(self, task_id: str, after: int, most: int) -> list[Segment]:
+        with self._services.database.reading() as tx:
+            return segments.unspoken(tx, task_id, after=after, most=max(1, most))
+
+    def _count(self, task_id: str) -> int:
+        with self._services.database.reading() as tx:
+            return segments.count(tx, task_id).total
+
+    def _give_up(self, tx: Connection, task: Task, error: BaseException) -> None:
+        """Hand what could not be spoken to compensation, in the transaction that fails the step."""
+        if isinstance(error, SpeechFailed):
+            for idx, reason in sorted(error.errors.items()):
+                segments.save_trouble(tx, task.id, idx, str(reason))
+                self._compensate(tx, task.id, idx, shortened(str(reason)) or "")
+
+
+class Speaking:
+    """How segments of one attempt are spoken."""
+
+    def __init__(
+        self, services: Services, attempt: Attempt, speaker: str, max_retries: int, retry_delay: float
+    ) -> None:
+        self.attempt = attempt
+        self._services, self._speaker = services, speaker
+        self._max_retries, self._retry_delay = max_retries, retry_delay
+        self._stopped = Event()
+
+    def stop(self) -> None:
+        """Let those that wait for another try end."""
+        self._stopped.set()
+
+    def speak(self, segment: Segment) -> None:
+        """Speak a segment, store its sound under a key made of all that it depends on, and then the key.
+
+        The thread that speaks stores, so that a crash costs no more segments than there are threads.
+        """
+        language = self.attempt.task.target_language
+        voice = self._services.settings.voice
+        made_of = msgspec.json.encode([segment.mt_text, language, self._speaker, segment.seconds, voice]).decode()
+        key = speech_key(self.attempt.task.id, segment.idx, made_of)
+        tries = 0
+        while True:
+            try:
+                parameters = self._spoken(segment, language, key)
+            except Permanent:
+                raise
+            except Exception as error:
+                tries += 1
+                self.attempt.check()
+                if tries > self._max_retries or self._stopped.wait(self._pause_after(error)):
+                    raise
+            else:
+                with self._services.database.transaction() as tx:
+                    segments.save_speech(tx, self.attempt.task.id, segment, key=key, parameters=parameters)
+                return
+
+    def _pause_after(self, error: Exception) -> float:
+        """How long to wait before the next try: as the setting says, or longer if the service asks for it."""
+        asked = error.after if isinstance(error, Retryable) else None
+        seconds = 0.0 if asked is None else asked.total_seconds()
+        return max(self._retry_delay, min(seconds, LONGEST_PAUSE_SECONDS))
+
+    def _spoken(self, segment: Segment, language: str, key: str) -> str:
+        """Speak a segment and store its sound; gives with what it was made, as JSON."""
+        self.attempt.check()
+        text = (segment.mt_text or "").strip()
+        speech = Speech(b"", 16_000, {"engine": "none"})
+        if text:
+            voice = self._services.voice
+            speech = voice.speak(text, language=language, speaker=self._speaker, seconds=segment.seconds)
+        try:
+            self._services.objects.create(key, wav_bytes(Sound.from_pcm(speech.samples, speech.rate)))
+        except ObjectDiffers:
+            # An attempt that crashed stored it; a voice may speak a text differently, and both are right.
+            self._services.objects.replace(key, wav_bytes(Sound.from_pcm(speech.samples, speech.rate)))
+        facts = {**speech.parameters, "speaker": self._speaker, "seconds": round(speech.seconds, 3)}
+        return msgspec.json.encode(facts).decode()

@@ -1,0 +1,3 @@
+update tasks
+set requeues = requeues + 1
+where id = :id

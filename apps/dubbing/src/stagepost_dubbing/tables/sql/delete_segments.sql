@@ -1,0 +1,2 @@
+delete from segments
+where task_id = :task_id

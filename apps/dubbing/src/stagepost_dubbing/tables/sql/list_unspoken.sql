@@ -1,0 +1,7 @@
+select idx, segment_id, start_ms, end_ms, src_text, mt_text, tts_audio_key, tts_params_json, tts_error
+from segments
+where task_id = :task_id
+  and idx > :after
+  and tts_audio_key is null
+order by idx
+limit :most

@@ -1,0 +1,135 @@
+"""Rows of `tasks`: what is to be dubbed, and how far that is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stagepost_dubbing.tables.connection import Connection, shortened
+
+__all__ = [
+    "ENDED",
+    "DubOptions",
+    "Task",
+    "add",
+    "begin_run",
+    "count_requeue",
+    "get",
+    "list_page",
+    "lock",
+    "lock_by_run",
+    "note_duration",
+    "note_error",
+    "set_status",
+    "without_speech",
+]
+
+ENDED = frozenset({"done", "failed", "cancelled"})
+NO_LIMIT = 2**31 - 1
+
+
+class DubOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one may choose for a task."""
+
+    speaker: str = "default"
+    keep_original: bool = False
+    """Keep the original sound as a second track."""
+    duck_db: float | None = None
+    """Keep the original sound under the voice, this much quieter (such as -18); not at all unless given."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One video that is dubbed into one language. Times are microseconds since 1970, UTC."""
+
+    id: str
+    status: str
+    error: str | None
+    source_language: str
+    target_language: str
+    title: str
+    source_sha256: str
+    source_video_key: str
+    output_video_key: str
+    options_json: str
+    revision: int
+    requeues: int
+    run_id: str | None
+    duration_ms: int | None
+    created_at: int
+    updated_at: int
+    finished_at: int | None
+
+    @property
+    def options(self) -> DubOptions:
+        """What was chosen for it."""
+        return msgspec.json.decode(self.options_json, type=DubOptions)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more happens to it by itself."""
+        return self.status in ENDED
+
+
+def add(tx: Connection, task: Task) -> None:
+    """Store a new task; its times are the database's."""
+    tx.change("add_task", **msgspec.structs.asdict(task))
+
+
+def get(tx: Connection, task_id: str) -> Task | None:
+    """Look a task up."""
+    row = tx.one("get_task", id=task_id)
+    return None if row is None else Task(*row)
+
+
+def lock(tx: Connection, task_id: str) -> Task | None:
+    """Look a task up, and keep others from changing it until the transaction ends."""
+    row = tx.one("lock_task", id=task_id)
+    return None if row is None else Task(*row)
+
+
+def lock_by_run(tx: Connection, run_id: str) -> Task | None:
+    """Find the task that a run belongs to, and lock it; None if it has another run by now."""
+    row = tx.one("lock_task_by_run", run_id=run_id)
+    return None if row is None else Task(*row)
+
+
+def list_page(tx: Connection, *, status: str | None, most: int) -> list[Task]:
+    """The newest tasks."""
+    return [Task(*row) for row in tx.all("list_tasks", status=status or "", most=most)]
+
+
+def set_status(tx: Connection, task_id: str, status: str, *, error: str | None = None) -> None:
+    """Say how a task is; an error that is left out stays only if the task has failed."""
+    tx.change("set_task_status", id=task_id, status=status, error=shortened(error))
+
+
+def note_error(tx: Connection, task_id: str, error: str) -> None:
+    """Keep why a step failed for good; the end of the run makes the task failed."""
+    tx.change("note_task_error", id=task_id, error=shortened(error))
+
+
+def note_duration(tx: Connection, task_id: str, duration_ms: int) -> None:
+    """Keep how long the video is."""
+    tx.change("note_task_duration", id=task_id, duration_ms=duration_ms)
+
+
+def begin_run(tx: Connection, task_id: str, *, run_id: str, revision: int) -> None:
+    """Say which run works on a task from now on."""
+    tx.change("begin_task_run", id=task_id, run_id=run_id, revision=revision)
+
+
+def count_requeue(tx: Connection, task_id: str) -> None:
+    """Count that its speech is tried again."""
+    tx.change("count_requeue", id=task_id)
+
+
+def without_speech(tx: Connection, *, most: int, most_requeues: int | None) -> list[str]:
+    """Failed tasks with translated segments that nobody spoke, oldest first, until there are `most` segments."""
+    limit = NO_LIMIT if most_requeues is None else most_requeues
+    found: list[str] = []
+    total = 0
+    for task_id, count in tx.all("list_tasks_without_speech", most=most, most_requeues=limit):
+        if total >= most:
+            break
+        found.append(str(task_id))
+        total += int(count)
+    return found

@@ -1,0 +1,380 @@
+"""What goes wrong: engines that fail, workers that die, tasks that are cancelled; nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stagepost import JobState
+from stagepost_dubbing import Dubbing, DubbingError
+from stagepost_dubbing.media.muxing import video_checksum
+from stagepost_dubbing.settings import STEPS
+from tests.apps.dubbing.conftest import MakeDubbing
+from tests.apps.dubbing.s3 import S3Server
+from tests.apps.dubbing.stand_ins import Control
+from tests.apps.dubbing.test_core_pipeline import dubbed, statuses, work
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_SECONDS = 90
+
+
+@contextmanager
+def worker_process(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that a test may kill."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stagepost_dubbing", "worker"],
+        env=os.environ | environment, cwd=ROOT, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look often, so that a test acts right after something has happened; give up at some time."""
+    pause = threading.Event()
+    for _ in range(PATIENCE_SECONDS * 100):
+        if is_so():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+def wait_for_call(control: Control, call: str) -> None:
+    wait_until(lambda: call in control.calls)
+
+
+def test_trouble_that_passes_is_tried_again(dubbing: Dubbing, small_video: Path, control: Control) -> None:
+    control.fail("asr", "temporary-once")
+
+    task = dubbed(dubbing, small_video)
+
+    assert statuses(dubbing, task.id)[1:3] == [("asr", 1, "failed"), ("asr", 2, "succeeded")]
+    assert dubbing.attempts(task.id)[1].error == "Retryable: asr is broken"
+    assert (task.error, control.calls.count("asr")) == (None, 2)
+
+
+def test_trouble_that_does_not_pass_fails_the_task(dubbing: Dubbing, small_video: Path, control: Control) -> None:
+    control.fail("asr", "permanent")
+    task = work(dubbing, dubbing.submit(small_video, to="pt").id)
+    assert (task.status, task.error) == ("failed", "asr: Permanent: asr is broken")
+    assert control.calls == ["asr"]
+    [dead] = dubbing.app.client.jobs(states=[JobState.FAILED])
+    assert dead.task_name == "asr"
+
+    control.mend("asr")
+    assert dubbing.retry(task.id).status == "queued"
+    task = work(dubbing, task.id)
+
+    assert (task.status, task.error) == ("done", None)
+    assert statuses(dubbing, task.id)[:3] == [
+        ("extract_audio", 1, "succeeded"), ("asr", 1, "failed"), ("asr", 2, "succeeded"),
+    ]  # fmt: skip
+    with pytest.raises(DubbingError, match="nothing to retry"):
+        dubbing.retry(task.id)
+
+
+def test_what_was_translated_before_a_failure_is_kept(
+    make_dubbing: MakeDubbing, database_url: str, small_video: Path, control: Control
+) -> None:
+    dubbing = make_dubbing(DUBBING_DATABASE_URL=database_url, TRANSLATE_BATCH_SIZE="2")
+    control.fail("translate-charlie", "permanent")
+
+    task = work(dubbing, dubbing.submit(small_video, to="pt").id)
+    assert (task.status, [bool(s.mt_text) for s in dubbing.segments(task.id)]) == (
+        "failed",
+        [True, True, False, True, False],
+    )
+    control.mend("translate-charlie")
+    dubbing.retry(task.id)
+    assert work(dubbing, task.id).status == "done"
+
+    calls = Counter(call for call in control.calls if call.startswith("translate"))
+    assert (calls["translate-alpha"], calls["translate-bravo"], calls["translate-echo"]) == (1, 1, 1)
+
+
+def test_a_segment_that_cannot_be_spoken_is_compensated(dubbing: Dubbing, small_video: Path, control: Control) -> None:
+    control.fail("tts-charlie", "permanent")
+
+    task = work(dubbing, dubbing.submit(small_video, to="pt").id)
+
+    assert task.status == "failed"
+    assert "1 segments could not be spoken; the first is segment 2: tts-charlie is broken" in (task.error or "")
+    assert [bool(s.tts_audio_key) for s in dubbing.segments(task.id)] == [True, True, False, True, True]
+    [entry] = dubbing.app.client.jobs(task_name="tts_compensation")
+    payload = json.loads(entry.payload)
+    assert payload.pop("created_at").endswith("Z")
+    assert payload == {
+        "task_id": task.id,
+        "segment_idx": 2,
+        "error": "tts-charlie is broken",
+        "routing_key": "task.tts",
+    }
+    assert entry.queue_name == "tts_compensation"
+
+    assert dubbing.requeue_speech(limit=100) == [task.id]
+    assert dubbing.requeue_speech(limit=100) == []
+    assert work(dubbing, task.id).status == "failed"
+    control.mend("tts-charlie")
+    assert dubbing.requeue_speech(limit=100) == [task.id]
+    assert work(dubbing, task.id).status == "done"
+
+    calls = Counter(call for call in control.calls if call.startswith("tts"))
+    assert calls == {"tts-alpha": 1, "tts-bravo": 1, "tts-charlie": 3, "tts-delta": 1, "tts-echo": 1}
+    assert [s.tts_error for s in dubbing.segments(task.id)] == [None] * 5
+
+
+def test_the_schedule_gives_up_on_a_task_at_some_time(
+    make_dubbing: MakeDubbing, database_url: str, small_video: Path, control: Control
+) -> None:
+    dubbing = make_dubbing(DUBBING_DATABASE_URL=database_url, DUBBING_MOST_REQUEUES="1")
+    control.fail("tts-echo", "permanent")
+    task = work(dubbing, dubbing.submit(small_video, to="pt").id)
+    again = dubbing.app.registry.get("tts_requeue")
+    assert "tts_requeue" in dubbing.app.schedules
+
+    sent = []
+    for _ in range(2):
+        job = dubbing.app.client.enqueue(again.job(limit=100))
+        work(dubbing, task.id)
+        sent.append(dubbing.app.client.result(job.id, timeout=30))
+        work(dubbing, task.id)
+
+    assert sent == [1, 0]
+    assert dubbing.task(task.id).status == "failed"
+    assert dubbing.requeue_speech(limit=100) == [task.id]
+
+
+def test_an_edited_text_mends_a_segment_that_cannot_be_spoken(
+    dubbing: Dubbing, small_video: Path, control: Control
+) -> None:
+    control.fail("tts-charlie", "permanent")
+    task = work(dubbing, dubbing.submit(small_video, to="pt").id)
+
+    dubbing.edit(task.id, 2, "QUEBEC")
+    task = work(dubbing, task.id)
+
+    assert (task.status, task.revision, task.error) == ("done", 2, None)
+
+
+@pytest.mark.parametrize("call", ["asr", "translate-charlie", "tts-charlie"])
+def test_a_worker_that_dies_in_a_step_is_followed_by_another(
+    make_dubbing: MakeDubbing,
+    database_url: str,
+    environment: dict[str, str],
+    small_video: Path,
+    control: Control,
+    call: str,
+) -> None:
+    variables = {"DUBBING_DATABASE_URL": database_url, "TRANSLATE_BATCH_SIZE": "1", "TTS_MAX_CONCURRENCY": "1"}
+    dubbing = make_dubbing(**variables)
+    task = dubbing.submit(small_video, to="pt")
+    control.fail(call, "die-once")
+    with worker_process(environment | variables) as process:
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    kept = [f"translate-{segment.src_text.split()[0]}" for segment in dubbing.segments(task.id) if segment.mt_text]
+    kept += [f"tts-{segment.src_text.split()[0]}" for segment in dubbing.segments(task.id) if segment.tts_audio_key]
+
+    task = work(dubbing, task.id)
+
+    assert (task.status, task.error) == ("done", None)
+    calls = Counter(control.calls)
+    assert calls[call] == 2
+    assert {calls[done] for done in kept} <= {1}, "what was stored is not done again"
+    assert sum(calls.values()) - len(calls) == 1, "only what was under way is done again"
+    [died] = [row for row in dubbing.attempts(task.id) if row.status != "succeeded"]
+    assert (died.step, died.error) == (call.partition("-")[0], "its worker died; another attempt took over")
+
+
+def test_a_worker_that_wakes_up_too_late_changes_nothing(
+    make_dubbing: MakeDubbing, database_url: str, environment: dict[str, str], small_video: Path, control: Control
+) -> None:
+    variables = {"DUBBING_DATABASE_URL": database_url, "TTS_MAX_CONCURRENCY": "1"}
+    dubbing = make_dubbing(**variables)
+    task = dubbing.submit(small_video, to="pt")
+    control.hold("tts-charlie")
+    with worker_process(environment | variables) as sleeper:
+        wait_for_call(control, "tts-charlie")
+        sleeper.send_signal(signal.SIGSTOP)
+        control.release("tts-charlie")
+        assert work(dubbing, task.id).status == "done"
+        before = (dubbing.attempts(task.id), dubbing.segments(task.id), facts(dubbing, task.id))
+
+        sleeper.send_signal(signal.SIGCONT)
+        sleeper.send_signal(signal.SIGTERM)
+        assert sleeper.wait(PATIENCE_SECONDS) == 0
+
+    assert (dubbing.attempts(task.id), dubbing.segments(task.id), facts(dubbing, task.id)) == before
+    assert dubbing.task(task.id).status == "done"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whenever_a_worker_is_killed_the_video_is_the_same(
+    make_dubbing: MakeDubbing, database_url: str, environment: dict[str, str], small_video: Path, step: str
+) -> None:
+    variables = {"DUBBING_DATABASE_URL": database_url}
+    dubbing = make_dubbing(**variables)
+    undisturbed = dubbing.submit(small_video, to="pt")
+    assert work(dubbing, undisturbed.id).status == "done"
+    task = dubbing.submit(small_video, to="pt", id=str(uuid.uuid4()))
+
+    with worker_process(environment | variables):
+        wait_until(lambda: any(row.step == step for row in dubbing.attempts(task.id)))
+    task = work(dubbing, task.id)
+
+    assert (task.status, task.error) == ("done", None)
+    assert facts(dubbing, task.id) == facts(dubbing, undisturbed.id)
+    steps = {row.step: row.status for row in dubbing.attempts(task.id)}
+    assert steps == dict.fromkeys(STEPS, "succeeded")
+
+
+def facts(dubbing: Dubbing, task_id: str) -> object:
+    """All of a dubbed video that matters: what is said when, how it sounds, and the pictures."""
+    objects = dubbing.services.objects
+    segments = dubbing.segments(task_id)
+    texts = [(segment.start_ms, segment.end_ms, segment.src_text, segment.mt_text) for segment in segments]
+    sound = hashlib.sha256(objects.read(f"tts/{task_id}/dub.wav")).hexdigest()
+    video = objects.fetch(f"outputs/{task_id}/final.mp4", Path(dubbing.settings.home) / "compared.mp4")
+    return texts, sound, video_checksum(dubbing.services.ffmpeg, video)
+
+
+@pytest.mark.parametrize("call", ["asr", "tts-charlie"])
+def test_a_cancelled_task_stops_and_can_go_on(dubbing: Dubbing, small_video: Path, control: Control, call: str) -> None:
+    control.hold(call)
+    task = dubbing.submit(small_video, to="pt")
+
+    def cancel() -> None:
+        wait_for_call(control, call)
+        dubbing.cancel(task.id)
+        if call != "asr":  # this engine cannot be interrupted
+            control.release(call)
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    ended = work(dubbing, task.id)
+    canceller.join()
+    assert (ended.status, ended.error) == ("cancelled", "it was cancelled")
+
+    control.release(call)
+    dubbing.retry(task.id)
+    assert work(dubbing, task.id).status == "done"
+
+
+def test_a_task_that_runs_cannot_be_edited_or_retried(dubbing: Dubbing, small_video: Path) -> None:
+    task = dubbing.submit(small_video, to="pt")
+
+    for name, arguments in (("retry", ()), ("edit", (0, "no"))):
+        with pytest.raises(DubbingError, match=r"is queued\. Wait until it has ended, or cancel it first"):
+            getattr(dubbing, name)(task.id, *arguments)
+
+
+def test_a_step_that_takes_too_long_ends(make_dubbing: MakeDubbing, small_video: Path, control: Control) -> None:
+    dubbing = make_dubbing(TIMEOUT_ASR_SECONDS="0.2")
+    control.hold("asr")
+
+    task = work(dubbing, dubbing.submit(small_video, to="pt").id)
+
+    assert (task.status, task.error) == ("failed", "asr: TimeoutError: step asr took longer than its timeout of 0.2 s")
+    assert [row.status for row in dubbing.attempts(task.id)] == ["succeeded", "failed", "failed", "failed"]
+
+
+def test_a_recognition_that_was_stored_is_not_made_again(dubbing: Dubbing, small_video: Path, control: Control) -> None:
+    task = dubbing.submit(small_video, to="pt")
+    stored = {"language": "en", "segments": [{"start": 1.0, "end": 2.0, "text": "from before the crash"}]}
+    dubbing.services.objects.create(f"asr/{task.id}/asr.json", json.dumps(stored).encode())
+
+    assert work(dubbing, task.id).status == "done"
+
+    assert "asr" not in control.calls
+    assert [segment.src_text for segment in dubbing.segments(task.id)] == ["from before the crash"]
+
+
+def test_a_store_that_refuses_writes_for_a_while_delays_a_task(
+    make_dubbing: MakeDubbing, small_video: Path, control: Control, s3: S3Server
+) -> None:
+    dubbing = make_dubbing(DUBBING_OBJECTS_URL=s3.url("refusing"))
+    task = dubbing.submit(small_video, to="pt")
+    control.hold("asr")
+
+    def refuse() -> None:
+        wait_for_call(control, "asr")
+        s3.refuse_writes()
+        control.release("asr")
+        wait_until(lambda: s3.refused >= 4)
+        s3.take_writes()
+
+    refusing = threading.Thread(target=refuse)
+    refusing.start()
+    try:
+        assert work(dubbing, task.id).status == "done"
+    finally:
+        s3.take_writes()
+        refusing.join()
+    assert s3.refused >= 4
+    assert control.calls.count("asr") == 1
+    assert Counter(call for call in control.calls if call.startswith("tts")).most_common(1)[0][1] == 1
+
+
+def test_a_video_that_is_none_is_a_clear_error_on_the_task(dubbing: Dubbing, tmp_path: Path) -> None:
+    for name, content in (("empty.mp4", b""), ("text.mp4", b"not a video " * 100)):
+        video = tmp_path / name
+        video.write_bytes(content)
+        task = work(dubbing, dubbing.submit(video, to="pt").id)
+        assert task.status == "failed"
+        assert (task.error or "").startswith("extract_audio: Permanent: ")
+        assert dubbing.services.objects.list(f"audios/{task.id}") == []
+    assert list(Path(dubbing.settings.work_directory).iterdir()) == []
+
+
+def test_leftovers_of_dead_workers_are_removed(
+    make_dubbing: MakeDubbing, environment: dict[str, str], small_video: Path, control: Control
+) -> None:
+    dubbing = make_dubbing()
+    task = dubbing.submit(small_video, to="pt")
+    control.fail("asr", "die-once")
+    with worker_process(environment) as process:
+        process.wait(PATIENCE_SECONDS)
+    assert len(list(Path(environment["DUBBING_WORK_DIRECTORY"]).iterdir())) == 1
+
+    with worker_process(environment):
+        assert dubbing.wait(task.id, timeout=PATIENCE_SECONDS).status == "done"
+
+    assert list(Path(environment["DUBBING_WORK_DIRECTORY"]).iterdir()) == []
+
+
+def test_a_worker_waits_while_another_job_is_at_the_same_step(
+    dubbing: Dubbing, small_video: Path, control: Control
+) -> None:
+    control.hold("asr")
+    task = dubbing.submit(small_video, to="pt")
+    asr = dubbing.app.registry.get("asr")
+
+    def duplicate() -> None:
+        wait_for_call(control, "asr")
+        copy = asr.job(audio_key=f"audios/{task.id}/source.wav", language="en", output_key=f"asr/{task.id}/asr.json")
+        handle = dubbing.app.client.enqueue(copy)
+        wait_until(lambda: dubbing.app.client.job(handle.id).state is JobState.SCHEDULED)
+        control.release("asr")
+
+    other = threading.Thread(target=duplicate)
+    other.start()
+    task = work(dubbing, task.id)
+    other.join()
+
+    assert task.status == "done"
+    assert control.calls.count("asr") == 1
+    assert [row for row in statuses(dubbing, task.id) if row[0] == "asr"] == [("asr", 1, "succeeded")]
