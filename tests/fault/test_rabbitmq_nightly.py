@@ -62,6 +62,7 @@ def test_thirty_workers_killed_with_fifty_messages_each_lose_none(carried: Arena
     gate = tmp_path / "gate"
     ids = carried.enqueue("note_at_gate", 100, gate=str(gate))
     for _ in range(30):
+        ids += carried.enqueue("note_at_gate", 10, gate=str(gate))  # those before may all have died three times
         victim = carried.start_worker()
         before = len(carried.notes("start"))
         carried.wait(lambda before=before: len(carried.notes("start")) > before, "a job to run")  # type: ignore[misc]
