@@ -241,9 +241,11 @@ TABLES: dict[str, Table] = {
         "What is known of queues at the broker, to tell lost messages from waiting ones.",
         {
             "queue_name": "The queue.",
+            "carried_since": "Since when the broker carries it: jobs that failed before are not announced.",
             "empty_since": "Since when every look found it empty.",
             "active_at": "When somebody last took a message from it.",
             "looked_at": "When somebody last looked.",
+            "patience_us": "How long a foreign program that runs its tasks may be silent; null if workers run them.",
         },
     ),
     "stagepost_outbox": Table(

@@ -26,10 +26,15 @@
 #define PUT_BACKS 1             /* messages that come while the queue is paused or full */
 #endif
 
+#ifndef SWALLOWS
+#define SWALLOWS 0              /* 1: the workers are foreign programs, which may take messages and never answer, without end */
+#endif
+
+#define MOST_SENDS 3            /* so often it is sent to programs that keep silent */
 #define WORKERS 2
 #define ATTEMPTS 6
 
-mtype = { QUEUED, RUNNING, COMPLETED };
+mtype = { QUEUED, RUNNING, COMPLETED, DEAD };
 
 /* The database */
 mtype state = QUEUED;
@@ -38,6 +43,7 @@ byte owner;
 bool sent;
 byte changed;                   /* how often the row was put back: its updated_at */
 byte sends;                     /* how often it was marked: its sent_at */
+byte crashes;                   /* how often it was sent in vain */
 
 /* The broker */
 byte waiting[ATTEMPTS];         /* messages, by attempt */
@@ -65,7 +71,9 @@ ltl it_ends_once { [] ended_once }
 ltl only_lost_is_sent_again { [] !sent_again_needlessly }
 ltl safe { [] (once && ended_once && only_queued_is_sent && !sent_again_needlessly) }
 ltl ends { <> [] (state == COMPLETED) }
+ltl ends_or_dies { <> [] (state == COMPLETED || state == DEAD) }
 ltl never_lost { [] !(state == QUEUED && sent && nobody_has_it) }
+ltl never_given_up { [] !(state == DEAD) }
 ltl never_late { [] !(waiting[1] > 0 && attempts > 1) }
 
 inline put_back() {
@@ -153,6 +161,7 @@ active [WORKERS] proctype worker() {
            unclaimed[a]++
        };
        if
+       :: SWALLOWS -> unclaimed[a]--
        :: d_step { deaths > 0 -> deaths--; unclaimed[a]--; waiting[a]++ }
        :: claim();
           if
@@ -202,7 +211,14 @@ active proctype reconciler() {
               :: !nobody_has_it -> sent_again_needlessly = true
               :: else
               fi;
-              put_back()
+#ifndef NO_GIVING_UP
+              crashes = crashes + SWALLOWS;
+#endif
+              put_back();
+              if
+              :: crashes == MOST_SENDS -> state = DEAD; ends_accepted++
+              :: else
+              fi
            :: else
            fi;
            seen = 0

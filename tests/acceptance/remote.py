@@ -72,6 +72,11 @@ def resent(worker: Worker) -> int:
     return worker.broker.reconciler.resent
 
 
+def given_up(worker: Worker) -> int:
+    assert worker.broker is not None
+    return worker.broker.reconciler.given_up
+
+
 def until(condition: Callable[[], object], what: str) -> None:
     """Wait for another thread or process, which gives no signal to wait on."""
     deadline = time.monotonic() + SECONDS
@@ -122,6 +127,10 @@ class Stranger:
             self.say({"task_id": request["task_id"], "attempt": request["attempt"]} | facts)
         if (tag := self._tags.pop(request["task_id"], None)) is not None:
             self._channel.basic_ack(tag)
+
+    def swallow(self, request: dict[str, Any]) -> None:
+        """Acknowledge a request and never answer it."""
+        self._channel.basic_ack(self._tags.pop(request["task_id"]))
 
     def say(self, message: object) -> None:
         """Publish anything as an answer."""

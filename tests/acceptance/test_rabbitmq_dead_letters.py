@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
-from stagepost import App, Permanent
+from stagepost import App, Permanent, Worker
 from stagepost.model.batch import BatchState
 from stagepost.model.dead_letter import DeadMessage, Letter, stray
 from stagepost.model.lifecycle import JobState
@@ -281,6 +282,29 @@ async def test_hundreds_that_failed_are_each_announced_once(app: App, monkeypatc
             await until(broker.is_empty)
         told = [one.json["original_message"]["task_id"] for one in broker.heard(app.settings.rabbitmq.dead_letters)]
     assert sorted(told) == sorted(handle.id for handle in handles)
+
+
+async def test_what_failed_before_the_broker_was_used_is_not_announced(app: App) -> None:
+    """Turning a broker on is no reason to raise the alarm for all of history."""
+    plain = App(settings=msgspec.structs.replace(app.settings, transport=None))
+
+    def refuse(number: int) -> None:
+        raise Permanent("no")
+
+    in_history, fresh = plain.task(name="refuse")(refuse), app.task(name="refuse")(refuse)
+    before = in_history.enqueue(1)
+    await Worker(plain).run(until_idle=True)
+    with listening(app) as broker:
+        async with working(app):
+            after = fresh.enqueue(2)
+            await until(lambda: broker.heard(app.settings.rabbitmq.dead_letters))
+            await until(broker.is_empty)
+        async with working(app):  # nor by the next worker
+            await until(broker.is_empty)
+        told = [one.json["original_message"]["task_id"] for one in broker.heard(app.settings.rabbitmq.dead_letters)]
+    plain.close()
+    assert {app.client.job(job.id).state for job in (before, after)} == {JobState.FAILED}
+    assert told == [after.id]
 
 
 async def test_a_dead_letter_that_cannot_be_stored_holds_up_no_other(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

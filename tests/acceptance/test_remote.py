@@ -23,7 +23,7 @@ from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.worker.answers import outcome_of_answer
 from tests.acceptance.conftest import quick_settings
 from tests.acceptance.helpers import notes, work, write
-from tests.acceptance.remote import Stranger, Words, add_recognise, counted, resent, until, working
+from tests.acceptance.remote import Stranger, Words, add_recognise, counted, given_up, resent, until, working
 from tests.conformance.bench import DatabaseOnBench
 from tests.services.rabbitmq import RabbitmqServer
 from tests.services.recognisers import Recogniser
@@ -236,6 +236,70 @@ def test_lost_requests_are_sent_again_as_the_same_attempt(app: App, stranger: St
         assert resent(worker) == 5
 
 
+def test_a_request_that_is_never_answered_becomes_a_dead_letter(app: App, stranger: Stranger) -> None:
+    """A program that acknowledges and keeps silent does not keep a job, or its batch, for ever."""
+    recognise = add_recognise(app, timeout=timedelta(seconds=1))
+    with working(app) as worker:
+        with app.batch("upload") as batch:
+            batch.add(recognise.item(key, key) for key in ("swallowed", "answered"))
+        for number in range(3):
+            for request in stranger.take(1 if number else 2):
+                assert request["attempt"] == 1
+                if request["payload"]["audio_key"] == "answered":
+                    stranger.answer(request)
+                else:
+                    stranger.swallow(request)
+        assert batch.wait(timeout=60) is JobState.COMPLETED_WITH_ERRORS
+        assert (resent(worker), given_up(worker)) == (2, 1)
+
+    assert batch.counts() == Counts(completed=1, dead_letter=1)
+    [item] = batch.items([JobState.DEAD_LETTER])
+    assert "sent 3 times and never answered" in (item.error or "")
+
+
+def test_a_leader_of_another_app_is_patient_with_programs_it_does_not_know(app: App, stranger: Stranger) -> None:
+    recognise = add_recognise(app, timeout=timedelta(minutes=5))
+    other = App(settings=app.settings)
+
+    @other.task(queue="default")
+    def greet() -> None: ...
+
+    with working(app):
+        job = recognise.enqueue("audio/1")
+        [request] = stranger.take()
+        until(lambda: is_sent(app, 1), "the request to be marked")
+    with working(other) as leader:
+        until(lambda: "recogniser" in relayed(leader), "the queue to be found")
+        age = age_of_oldest(app)
+        until(lambda: age() > 2.0, "the request to be old")  # four times lost_after
+        before = looks(leader)
+        until(lambda: looks(leader) >= before + 2, "the reconciler to look")
+        assert resent(leader) == 0
+    stranger.answer(request)
+    with working(app):
+        assert job.result(timeout=60)
+    other.close()
+
+
+def test_requests_are_sent_while_a_worker_without_a_broker_does_the_upkeep(app: App, stranger: Stranger) -> None:
+    recognise = add_recognise(app)
+    other = App(settings=msgspec.structs.replace(app.settings, transport=None))
+
+    @other.task(queue="default")
+    def greet() -> None: ...
+
+    with working(other) as leader:
+        until(lambda: leader.leader.is_leading, "it to lead")
+        with working(app) as worker:
+            job = recognise.enqueue("audio/1")
+            [request] = stranger.take()
+            assert leader.leader.is_leading
+            assert not worker.leader.is_leading
+            stranger.answer(request)
+            assert job.result(timeout=60)
+    other.close()
+
+
 def test_requests_that_a_slow_program_holds_are_not_sent_again(app: App, stranger: Stranger) -> None:
     """It holds them for much longer than the timeout, but gives a sign of life now and then."""
     recognise = add_recognise(app, timeout=timedelta(seconds=2))
@@ -285,9 +349,14 @@ def test_a_queue_is_not_empty_while_answers_of_it_wait(app: App, recognise: Reco
     stranger.answer(request)
 
     broker = Worker(app).broker
-
     assert broker is not None
-    assert asyncio.run(broker.reconciler._depths())["recogniser"] == Depth(ready=1, consumers=0)
+
+    async def look() -> None:
+        await broker.leader.run_once()
+        await broker.reconciler.run_once()
+
+    asyncio.run(look())
+    assert broker.reconciler.looks["recogniser"].depth == Depth(ready=1, consumers=0)
 
 
 def test_an_answer_that_cannot_be_stored_fails_its_job_alone(
@@ -330,6 +399,12 @@ def test_an_answer_to_a_job_of_another_app_finds_its_way(
     other.close()
     assert (counted(first).settled, counted(second).settled) == (10, 0)
     assert counted(second).strange > 0
+
+
+def relayed(worker: Worker) -> list[str]:
+    """Which queues it publishes for."""
+    assert worker.broker is not None
+    return worker.broker.relay.queues
 
 
 def looks(worker: Any) -> int:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stagepost.store.dialect import arranged
+from stagepost.store.dialect import POSTGRES, ParameterStyle, arranged
 from stagepost.store.statement import Rows, Statement
 from tests.conformance.bench import Bench
+
+PRIMARY_KEYS = {
+    "sqlite": r"sqlite_autoindex_stagepost_job(_history)?_1",
+    "postgres": r"stagepost_job(_history)?_pkey",
+    "mysql": r"\bPRIMARY\b",
+}
+SORTS = {"sqlite": "TEMP B-TREE", "postgres": "Sort", "mysql": "filesort"}
+"""What databases say when they sort what no index brings in order."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,25 @@ def plan_of(store: Bench, statement: Statement, *, small_tables: bool = True) ->
             lines += [" ".join(str(value) for value in row) for row in rows]
             read_whole |= SCANNED[dialect.name](rows)
     return Plan("\n".join(lines), frozenset(read_whole))
+
+
+def kept_plan_of(store: Bench, statement: Statement) -> Plan:
+    """Explain a prepared statement that ran often: PostgreSQL may keep a plan that does not look at the parameters."""
+    given_names = statement.parameters.keys()
+    [text] = POSTGRES.script(statement.name, ParameterStyle.DOLLAR, own_clock=True, given=given_names).texts
+    given = {**statement.parameters, "now": store.now}
+    values = ", ".join(f"'{given[name]}'" for name in text.names)
+    with store.transaction() as connection:
+        connection.execute(f"prepare kept as {text.sql}", ())
+        plans = [connection.execute(f"explain execute kept{values and f'({values})'}", ()) for _ in range(8)]
+        connection.execute("deallocate kept", ())
+    plan = "\n".join(line for (line,) in plans[-1])
+    return Plan(plan, frozenset(re.findall(r"Seq Scan on (stagepost_job\w*)", plan)))
+
+
+def goes_through(index: str, plan: Plan, store: Bench) -> bool:
+    """Whether a plan uses an index, by its name or as `primary key`."""
+    return bool(re.search(index.replace("primary key", PRIMARY_KEYS[store.dialect.name]), plan.text))
 
 
 def analyze(store: Bench, *tables: str) -> None:

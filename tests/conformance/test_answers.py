@@ -13,9 +13,10 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
 from stagepost.store import jobs, leases
 from stagepost.store.answers import Accepted, accept_answers
+from stagepost.store.channels import look_at, note_active
 from stagepost.store.leases import Fence
 from stagepost.store.queues import pause
-from stagepost.store.sending import look_at, mark_sent, note_active, sent_jobs, unsent
+from stagepost.store.sending import mark_sent, sent_jobs, unsent
 from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, TASK, claim, enqueue, running

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
+from stagepost.store.async_store import AsyncStore
 from stagepost.store.leaders import Leadership, lead, list_leaders, resign
 from stagepost.store.statement import Statement
+from stagepost.upkeep.leader import BROKER, Leader
+from stagepost.upkeep.reconciler import Uncarried
 from tests.conformance.bench import Bench
 from tests.conformance.plans import analyze, plan_of
+from tests.conformance.sending import send, sent_job
 
 TERM = timedelta(seconds=20)
 
@@ -106,3 +111,24 @@ def test_asking_reads_one_row_by_its_name(blocking_store: Bench) -> None:
 
     assert plan_of(blocking_store, Statement("lead", parameters)).read_whole == frozenset()
     assert plan_of(blocking_store, Statement("resign", parameters)).read_whole == frozenset()
+
+
+def test_what_was_sent_is_left_to_workers_with_a_broker_while_there_are_any(blocking_store: Bench) -> None:
+    store = blocking_store
+    message = sent_job(store)
+    own_store = AsyncStore(store.database.store)
+    leader = Leader(own_store, owner="plain", clock=store.clock)
+    uncarried = Uncarried(own_store, leader)
+
+    async def look() -> int:
+        await leader.run_once()
+        return await uncarried.run_once()
+
+    store.run(lead(BROKER, owner="other", term=TERM))
+    assert asyncio.run(look()) == 0
+    store.run(resign(BROKER, owner="other"))
+    store.clock.advance(1)
+    assert asyncio.run(look()) == 1
+    own_store.close()
+
+    assert send(store) == [message]

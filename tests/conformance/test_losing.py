@@ -5,8 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from stagepost.model.lifecycle import JobState
+from stagepost.model.outcome import Completed
 from stagepost.store import jobs, queues, sending
+from stagepost.store.answers import accept_answers
 from stagepost.store.counting import count_by_queue
+from stagepost.store.sending import PutBack
+from tests.conformance.batches import filled
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue
 
@@ -48,8 +52,62 @@ def test_only_messages_sent_before_the_look_are_lost(store: Bench) -> None:
     store.clock.advance(SECOND)
     store.run(sending.mark_sent([(late, 1)]))
 
-    assert store.run(sending.put_back_lost(QUEUE, sent_before=look, most=10)) == [early]
+    assert store.run(sending.put_back_lost(QUEUE, sent_before=look, most=10)) == PutBack([early])
     assert unsent(store) == [early]
+    assert store.run(jobs.get(early)).crashes == 0, "the broker lost it, nobody crashed"
+
+
+def swallow(store: Bench, *, sends: int) -> PutBack:
+    """Send all that is to be sent to a program that never answers, and find out after a while."""
+    for job in store.run(sending.unsent(QUEUE, most=10)):
+        assert store.run(sending.mark_sent([(job.id, job.attempt)])) == 1
+    store.clock.advance(SECOND)
+    look = store.run(sending.read_clock())
+    return store.run(sending.put_back_lost(QUEUE, sent_before=look, most=10, sends=sends))
+
+
+def test_a_request_that_is_sent_often_enough_and_never_answered_makes_a_dead_letter(store: Bench) -> None:
+    job_id = enqueue(store)
+
+    for number in (1, 2):
+        assert swallow(store, sends=3) == PutBack([job_id])
+        stored = store.run(jobs.get(job_id))
+        assert (stored.state, stored.attempt, stored.failures, stored.crashes) == (JobState.QUEUED, 0, 0, number)
+    assert swallow(store, sends=3) == PutBack(given_up=[job_id], batches=[None])
+
+    dead = store.run(jobs.get(job_id))
+    assert (dead.state, dead.crashes) == (JobState.DEAD_LETTER, 3)
+    assert "sent 3 times and never answered" in (dead.error or "")
+    assert unsent(store) == []
+
+
+def test_an_answer_before_the_last_send_still_counts(store: Bench) -> None:
+    job_id, patient = enqueue(store), enqueue(store)
+    swallow(store, sends=3)
+    swallow(store, sends=3)
+    answers = accept_answers([(job_id, 1)], task_names=[TASK], decide=lambda _: Completed("7"))
+
+    assert [settled.job.id for settled in store.run(answers).settled] == [job_id]
+    assert swallow(store, sends=3) == PutBack(given_up=[patient], batches=[None])
+
+    assert store.run(jobs.get(job_id)).state is JobState.COMPLETED
+
+
+def test_an_operator_who_retries_a_request_that_was_never_answered_begins_anew(store: Bench) -> None:
+    job_id = enqueue(store)
+    swallow(store, sends=1)
+
+    store.run(jobs.restart([job_id], actor="ada"))
+
+    assert swallow(store, sends=2) == PutBack([job_id])
+    assert store.run(jobs.get(job_id)).crashes == 1
+
+
+def test_an_item_that_is_never_answered_is_told_with_its_batch(store: Bench) -> None:
+    batch = filled(store, 1)
+    [job_id] = unsent(store)
+
+    assert swallow(store, sends=1) == PutBack(given_up=[job_id], batches=[batch.id])
 
 
 def test_jobs_that_cannot_be_sent_fail_with_the_reason(store: Bench) -> None:

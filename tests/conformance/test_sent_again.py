@@ -12,7 +12,7 @@ from stagepost.model.outcome import Completed, Failed, Outcome, Refused, Release
 from stagepost.store import jobs, leases, sending
 from stagepost.store.listing import list_jobs
 from stagepost.store.queues import list_queues
-from stagepost.store.sending import Channel, Sent, Taken, look_at, note_active, put_back, sent_jobs, sent_queues
+from stagepost.store.sending import Sent, Taken, put_back, sent_jobs, sent_queues
 from stagepost.store.workers import unknown_tasks
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, TASK, enqueue, lose_lease, new_job, settle
@@ -192,30 +192,3 @@ def test_an_ended_job_has_a_history_like_any_other(store: Bench) -> None:
     assert (stored.state, stored.attempt, stored.failures, stored.result) == (JobState.COMPLETED, 2, 1, "7")
     assert [failure.attempt for failure in store.run(jobs.failures_of(job.id))] == [1]
     assert sent(store) == set()
-
-
-def test_a_queue_that_nobody_looked_at_is_not_known(store: Bench) -> None:
-    assert store.run(look_at(QUEUE, is_empty=False)) == Channel(None, None, 0)
-
-
-def test_it_is_kept_since_when_a_queue_is_empty(store: Bench) -> None:
-    store.run(look_at(QUEUE, is_empty=True))
-    store.clock.advance(4)
-    store.run(look_at("other", is_empty=False))
-    assert store.run(look_at(QUEUE, is_empty=True)).empty_for_us == 4_000_000
-    store.clock.advance(1)
-
-    assert store.run(look_at(QUEUE, is_empty=False)).empty_for_us is None
-    store.clock.advance(1)
-    assert store.run(look_at(QUEUE, is_empty=True)).empty_for_us == 0
-
-
-def test_it_is_kept_when_somebody_last_took_a_message(store: Bench) -> None:
-    store.run(note_active(QUEUE))
-    store.clock.advance(2)
-    store.run(note_active(QUEUE))
-    store.run(look_at(QUEUE, is_empty=True))
-    store.clock.advance(3)
-
-    assert store.run(look_at(QUEUE, is_empty=True)) == Channel(3_000_000, 3_000_000, 0)
-    assert store.run(look_at("other", is_empty=True)) == Channel(0, None, 0)

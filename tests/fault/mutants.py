@@ -19,6 +19,7 @@ RESTARTED = (
     "tests/conformance/test_batch_races.py::test_a_batch_cannot_become_done_while_an_item_of_it_is_being_restarted"
 )
 MESSAGES = "test_rabbitmq_messages.py::test"
+UNANSWERED = "test_a_request_that_is_sent_often_enough_and_never_answered_makes_a_dead_letter"
 LOST = "test_lost_commits.py::test_an_operation_whose_commit_reply_is_lost_happens_once"
 
 
@@ -360,6 +361,27 @@ MUTANTS = [
         "    elif patience is None and depth.consumers <= heard:\n",
         "    elif patience is None and depth.consumers >= 0:\n",
         f"{MESSAGES}_messages_with_a_worker_that_stands_still_are_not_sent_again[sqlite]",
+    ),
+    *(
+        Mutant(
+            f"a silent program that nobody counts on {dialect}",
+            f"{SQL}/{dialect}/put_back_jobs.sql",
+            old,
+            "",
+            f"tests/conformance/test_losing.py::{UNANSWERED}[{pytest_name}-sync]",
+        )
+        for dialect, pytest_name, old in (
+            ("sqlite", "sqlite", "    crashes = crashes + :crashes,\n"),
+            ("postgres", "postgres", "    crashes = job.crashes + :crashes,\n"),
+            ("mysql", "mariadb", "    job.crashes = job.crashes + :crashes,\n"),
+        )
+    ),
+    Mutant(
+        "answers that do not keep a program's queue from being empty",
+        f"{SQL}/common/note_empty.sql",
+        "        when :has_answers = 1 and patience_us is not null then null\n",
+        "",
+        "tests/conformance/test_channels.py::test_a_programs_queue_is_not_empty_while_answers_wait[postgres-sync]",
     ),
     Mutant(
         "a mark of SQLite that hides a job which was put back",

@@ -25,7 +25,7 @@ def test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_sa
     arena.wait_for_end([blocking, holding])
     arena.wait(lambda: len(arena.notes("lease lost")) == 1, "the one that held the interpreter to be refused")
 
-    arena.verify(grace_us=3_000_000)
+    arena.verify()
     assert arena.job(blocking).attempt == 1
     assert arena.job(holding).attempt == 2
 
@@ -41,7 +41,7 @@ def test_leases_and_results_do_not_wait_for_the_loops_default_executor(arena: Ar
     arena.wait_for_end(others, seconds=3)
     arena.wait_for_end([hog])
 
-    arena.verify(grace_us=3_000_000)
+    arena.verify()
     assert {job.attempt for job in arena.jobs().values()} == {1}
 
 

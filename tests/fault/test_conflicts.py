@@ -291,4 +291,4 @@ def test_workers_survive_a_process_that_holds_sqlites_lock_longer_than_a_lease(a
     holder.close()
     arena.wait_for_end(jobs)
 
-    arena.verify(grace_us=5_000_000)
+    arena.verify()

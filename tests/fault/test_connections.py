@@ -39,7 +39,7 @@ def test_workers_whose_sessions_are_ended_all_the_time_lose_and_double_nothing(a
         ended = end_sessions(arena, SESSIONS_ENDED)
         arena.wait_for_end(seconds=120)
 
-    arena.verify(grace_us=5_000_000)
+    arena.verify()
     assert ended >= SESSIONS_ENDED
     no_open_transaction(arena.backend)
     pools_empty(worker)

@@ -30,7 +30,7 @@ def test_counts_are_exact_at_every_moment_while_workers_are_killed(arena: Arena)
         arena.wait(lambda: not arena.backend.rows("select id from stagepost_move"), "all moves to be folded")
     arena.stop_workers()
 
-    evidence = arena.verify(grace_us=5_000_000)
+    evidence = arena.verify()
 
     assert len(evidence.samples) > 5
     assert {counter.stored for counter in evidence.counters} > {0, len(ids)}

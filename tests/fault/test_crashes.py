@@ -17,7 +17,7 @@ def test_jobs_that_kill_their_worker_are_parked_and_their_neighbours_go_on(arena
 
     deaths = arena.supervise(1, lambda: arena.have_ended([*poison, *neighbours]), concurrency=20, prefetch=20)
 
-    arena.verify(grace_us=5_000_000)
+    arena.verify()
     assert {(job.state, job.crashes) for job in arena.jobs(poison).values()} == {("dead_letter", CRASHES_ALLOWED)}
     assert deaths > CRASHES_ALLOWED
     assert [job.state for job in arena.jobs(neighbours).values()] == ["completed"] * len(neighbours)
@@ -49,7 +49,7 @@ def test_a_worker_that_restarts_at_once_does_not_pass_for_the_one_that_died(aren
     arena.start_worker(concurrency=20)
     arena.wait_for_end(jobs)
 
-    arena.verify(grace_us=3_000_000)
+    arena.verify()
     owners = {note.owner for note in arena.notes("start")}
     assert len(owners) == len({note.pid for note in arena.notes("start")})
 

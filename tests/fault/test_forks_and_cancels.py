@@ -33,7 +33,7 @@ def test_handlers_may_fork_and_both_processes_may_use_the_database(arena: Arena)
 
     arena.wait_for_end(forking + others, seconds=120)
 
-    evidence = arena.verify(grace_us=3_000_000)
+    evidence = arena.verify()
     assert {(job.state, job.failures, job.crashes) for job in evidence.jobs.values()} == {("completed", 0, 0)}
     assert len(arena.notes("in child")) == FORKS
     assert worker.status is None

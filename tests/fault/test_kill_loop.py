@@ -35,11 +35,11 @@ def test_kills_without_end_lose_nothing_and_double_nothing(arena: Arena, kills: 
         arena.start_worker()
         arena.wait_for_end(seconds=120)
 
-    evidence = arena.verify(grace_us=4_000_000)
+    evidence = arena.verify()
     crashes = sum(job.crashes for job in evidence.jobs.values())
     assert crashes > kills, f"{kills} kills cost {crashes} attempts: they hit too little"
     complete_what_was_parked(arena)
-    assert {job.state for job in arena.verify(grace_us=4_000_000).jobs.values()} == {"completed"}
+    assert {job.state for job in arena.verify().jobs.values()} == {"completed"}
 
 
 @pytest.mark.parametrize("kills", [25, pytest.param(1000, marks=LASTING)])
@@ -53,7 +53,7 @@ def test_no_limit_is_exceeded_while_workers_are_killed(arena: Arena, kills: int)
         arena.start_worker(queues=queues)
         arena.wait_for_end(seconds=120)
 
-    evidence = arena.verify(grace_us=4_000_000)
+    evidence = arena.verify()
     assert sum(job.crashes for job in evidence.jobs.values()) > kills / 4
     assert most_at_once(evidence.samples, lambda job: job.limit_key, HOLDING_SLOTS) == KEYS
     assert most_at_once(evidence.samples, lambda job: job.queue, {"running"})[LIMITED_QUEUE] == MOST_RUNNING

@@ -37,7 +37,7 @@ def test_a_worker_that_dies_around_a_commit_costs_an_attempt_and_nothing_else(ar
     arena.wait_for_end(jobs)
 
     assert fates == [-signal.SIGKILL] * len(POINTS)
-    evidence = arena.verify(grace_us=3_000_000)
+    evidence = arena.verify()
     assert {job.state for job in evidence.jobs.values()} == {"completed"}
 
 
@@ -57,7 +57,7 @@ def test_a_worker_that_dies_after_an_effect_outside_repeats_it_under_the_same_ke
     arena.start_worker(queues=["fatal"])
     arena.wait_for_end(jobs)
 
-    arena.verify(grace_us=3_000_000)
+    arena.verify()
     effects = [(note.job_id, note.attempt) for note in arena.notes("effect")]
     assert sorted(effects) == sorted((job, attempt) for job in jobs for attempt in (1, 2))
 

@@ -188,7 +188,7 @@ def test_workers_that_lose_commit_replies_again_and_again_keep_the_ledger_exact(
         proxy.pass_through()
         arena.wait_for_end(seconds=120)
 
-        arena.verify(grace_us=5_000_000)
+        arena.verify()
         assert lost >= REPLIES_IN_ALL
         no_open_transaction(arena.backend)
         pools_empty(worker)

@@ -39,7 +39,7 @@ def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way
     arena.start_worker()
     arena.wait_for_end(jobs, seconds=10)
 
-    arena.verify(grace_us=5_000_000)
+    arena.verify()
     assert {job.state for job in arena.jobs(jobs).values()} == {"cancelled"}
 
 

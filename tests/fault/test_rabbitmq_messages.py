@@ -186,7 +186,7 @@ def test_messages_with_a_worker_that_stands_still_are_not_sent_again(carried: Ar
     other = carried.start_worker(queues=["other"])
     carried.pause(still)
     carried.enqueue("transfer", 10)
-    carried.wait(lambda: "does the upkeep" in other.logged(), "the other worker to lead")
+    carried.wait(lambda: "leads broker" in other.logged(), "the other worker to lead")
     carried.wait(lambda: is_sent(carried), "the messages to be sent")
     looks = carried.backend.rows("select looked_at from stagepost_channel where queue_name = 'default'")
     carried.wait(lambda: has_looked_since(carried, looks, microseconds=2_500_000), "the queue to be looked at")
@@ -247,7 +247,7 @@ def test_a_worker_killed_with_messages_in_its_hands_loses_none(carried: Arena, n
     carried.start_worker()
     carried.wait_for_end(ids)
 
-    carried.verify(grace_us=4_000_000)
+    carried.verify()
     assert resent(carried) == 0
 
 

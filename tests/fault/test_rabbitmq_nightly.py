@@ -52,7 +52,7 @@ def test_purges_every_few_seconds_of_a_long_run_lose_nothing(carried: Arena, nam
     carried.wait(lambda: live(carried) == 0, "all jobs to end", seconds=300)
     print(f"{jobs} jobs, {len(purged)} purges of {sum(purged)} messages, {resent(carried)} sent again")  # noqa: T201
 
-    carried.verify(grace_us=4_000_000, idle_us=600_000_000)
+    carried.verify(idle_us=600_000_000)
     assert sum(purged) > 0
     assert time.monotonic() - began < 60
 
@@ -62,6 +62,7 @@ def test_thirty_workers_killed_with_fifty_messages_each_lose_none(carried: Arena
     gate = tmp_path / "gate"
     ids = carried.enqueue("note_at_gate", 100, gate=str(gate))
     for _ in range(30):
+        ids += carried.enqueue("note_at_gate", 10, gate=str(gate))  # those before may all have died three times
         victim = carried.start_worker()
         before = len(carried.notes("start"))
         carried.wait(lambda before=before: len(carried.notes("start")) > before, "a job to run")  # type: ignore[misc]
@@ -71,7 +72,7 @@ def test_thirty_workers_killed_with_fifty_messages_each_lose_none(carried: Arena
     carried.start_worker()
     carried.wait_for_end(ids, seconds=120)
 
-    carried.verify(grace_us=4_000_000)
+    carried.verify()
 
 
 def test_a_broker_that_loses_patience_with_a_long_job_changes_nothing(

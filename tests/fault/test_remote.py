@@ -84,19 +84,21 @@ class Recognition:
 
 
 @pytest.fixture
-def recognition(arena: Arena, broker: str, recogniser: Recogniser) -> Iterator[Recognition]:
-    recognition = Recognition(arena, broker, recogniser)
+def recognition(arena: Arena, broker: str, any_recogniser: Recogniser) -> Iterator[Recognition]:
+    recognition = Recognition(arena, broker, any_recogniser)
     yield recognition
     recognition.close()
 
 
 @pytest.mark.parametrize(
-    ("backend", "number"),
+    ("backend", "any_recogniser", "number"),
     [
-        ("postgres", 1_500),
-        *(pytest.param(name, 10_000, marks=LASTING) for name in ("sqlite", "postgres", "mariadb")),
+        ("postgres", "c", 1_500),
+        ("sqlite", "node", 1_500),
+        *(pytest.param(name, "c", 10_000, marks=LASTING) for name in ("sqlite", "postgres", "mariadb")),
+        pytest.param("mariadb", "node", 10_000, marks=LASTING),
     ],
-    indirect=["backend"],
+    indirect=["backend", "any_recogniser"],
 )
 def test_every_request_is_answered_once_however_often_both_sides_are_killed(
     recognition: Recognition, number: int

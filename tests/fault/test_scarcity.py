@@ -81,7 +81,7 @@ def test_a_worker_gets_by_with_a_pool_of_one_or_two(arena: Arena, size: int) -> 
     worker = arena.start_worker(pool_size=size, concurrency=10)
     arena.wait_for_end(jobs)
 
-    evidence = arena.verify(grace_us=3_000_000)
+    evidence = arena.verify()
     assert {job.crashes for job in evidence.jobs.values()} == {0}
     assert worker.status is None
 

@@ -67,7 +67,7 @@ def test_a_worker_may_be_told_to_stop_at_any_moment_of_its_start(arena: Arena) -
     assert not [job for job in arena.jobs().values() if job.state == "running"]
     arena.start_worker()
     arena.wait_for_end(jobs)
-    evidence = arena.verify(grace_us=3_000_000)
+    evidence = arena.verify()
     assert {job.crashes for job in evidence.jobs.values()} == {0}
 
 
@@ -84,5 +84,5 @@ def test_a_worker_that_is_killed_while_it_stops_loses_nothing(arena: Arena) -> N
     arena.start_worker()
     arena.wait_for_end(jobs)
 
-    evidence = arena.verify(grace_us=3_000_000)
+    evidence = arena.verify()
     assert {(job.state, job.crashes) for job in evidence.jobs.values()} == {("completed", 1)}

@@ -23,7 +23,7 @@ def test_nothing_of_a_worker_that_overslept_its_lease_is_accepted(arena: Arena) 
         worker.resume()
     arena.wait(lambda: len(arena.notes("lease lost")) == len(jobs), "all zombies to be refused")
 
-    evidence = arena.verify(grace_us=3_000_000)
+    evidence = arena.verify()
     assert {job.attempt for job in evidence.jobs.values()} == {2}
     assert {note.attempt for note in arena.notes("lease lost")} == {1}
     arena.wait(lambda: all("lost its lease" in worker.logged() for worker in sleepers), "each to say so")
@@ -48,7 +48,7 @@ def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_runn
     second_gate.touch()
     arena.wait_for_end(jobs)
 
-    evidence = arena.verify(grace_us=3_000_000)
+    evidence = arena.verify()
     assert {job.attempt for job in evidence.jobs.values()} == {2}
     assert {job.id: job.owner for job in evidence.jobs.values()} == owners
 

@@ -28,8 +28,9 @@ class QuickWorker(Worker):
 
     def _build(self) -> None:
         super()._build()
-        self.leader._term = timedelta(seconds=0.9)
-        self.leader.interval = 0.3
+        for leader in self._leaders:
+            leader.term = timedelta(seconds=0.9)
+            leader.interval = 0.3
         self.promoter.interval = 0.2
         for service in self._upkeep:
             if isinstance(service, Rescuer):

@@ -16,7 +16,8 @@ NO_FAULTS = ("PAUSES=0", "DEATHS=0", "LOST_REPLIES=0")
 NO_OPERATORS = ("FAILURES=0", "RETRIES=0", "CANCELS=0")
 ONLY_THE_BROKER = ("PAUSES=0", "DEATHS=0")
 BUDGETS = {"PAUSES", "DEATHS", "LOST_REPLIES", "FAILURES", "RETRIES", "CANCELS"}
-BUDGETS |= {"LOSSES", "REPEATS", "RELAY_DEATHS", "PUT_BACKS"}
+BUDGETS |= {"LOSSES", "REPEATS", "RELAY_DEATHS", "PUT_BACKS", "SWALLOWS"}
+SILENT_PROGRAMS = ("SWALLOWS=1", "PUT_BACKS=0", *ONLY_THE_BROKER)
 
 HOLDS: list[tuple[str, str, Definitions]] = [
     ("batch.pml", "safe", ()),
@@ -29,6 +30,8 @@ HOLDS: list[tuple[str, str, Definitions]] = [
     ("outbox.pml", "safe", ("DEATHS=0",)),
     ("outbox.pml", "safe", ("PAUSES=0", "REPEATS=0")),
     ("outbox.pml", "ends", ONLY_THE_BROKER),
+    ("outbox.pml", "safe", SILENT_PROGRAMS),
+    ("outbox.pml", "ends_or_dies", SILENT_PROGRAMS),
 ]
 
 # Ids made from keys, and a cursor that is compared and moved with its chunk: each is enough without the other. So are
@@ -67,6 +70,7 @@ BROKEN: list[tuple[str, Definitions, str, str]] = [
     ("outbox.pml", ("MARK_WHAT_CHANGED", "NO_RECONCILE", "LOSSES=0", *ONLY_THE_BROKER), "ends", CYCLE),
     ("outbox.pml", ("MARK_FIRST", *ONLY_THE_BROKER), "only_lost_is_sent_again", STATE),
     ("outbox.pml", ("IGNORE_WAITING", *ONLY_THE_BROKER), "only_lost_is_sent_again", STATE),
+    ("outbox.pml", ("NO_GIVING_UP", "FAILURES=0", *SILENT_PROGRAMS), "ends_or_dies", CYCLE),
     ("outbox.pml", ("CLAIM_WITHOUT_ATTEMPT", *ONLY_THE_BROKER), "an_attempt_starts_once", STATE),
 ]
 
@@ -77,6 +81,7 @@ REACHED: list[tuple[str, str, Definitions]] = [
     ("batch.pml", "never_cancelled_midway", ()),
     ("outbox.pml", "never_lost", ()),
     ("outbox.pml", "never_late", ()),
+    ("outbox.pml", "never_given_up", SILENT_PROGRAMS),
 ]
 
 

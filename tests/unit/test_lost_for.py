@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from stagepost.config.rabbitmq import RabbitmqSettings
-from stagepost.store.sending import Channel
+from stagepost.store.channels import Channel
 from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.upkeep.reconciler import lost_for
 
@@ -61,8 +61,8 @@ def test_messages_are_lost_only_if_they_cannot_be_anywhere(
 def test_a_program_may_have_a_request_as_long_as_its_task_may_take(
     depth: Depth | None, silent: int, patience: int, lost: int | None
 ) -> None:
-    channel = Channel(silent * SECOND, silent * SECOND, 0)
+    channel = Channel(silent * SECOND, silent * SECOND, 0, patience * SECOND)
 
-    found = lost_for(depth, channel, SETTINGS, patience=timedelta(seconds=patience))
+    found = lost_for(depth, channel, SETTINGS)
 
     assert found == (None if lost is None else timedelta(seconds=lost))

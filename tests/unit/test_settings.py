@@ -109,6 +109,7 @@ BAD: list[tuple[str, str]] = [
     ("[rabbitmq.queue.mail]\nmax_length = 0", "rabbitmq.queue.mail.max_length is 0"),
     ("[rabbitmq]\nlost_after = 0", "rabbitmq.lost_after is 0.*more than 0 seconds"),
     ("[rabbitmq]\nquiet_time = nan", "rabbitmq.quiet_time is nan"),
+    ("[rabbitmq]\nmost_sends = 0", "rabbitmq.most_sends is 0: it must be 1 to 1,000,000"),
     ("[rabbitmq]\nconfirm_timeout = inf", "rabbitmq.confirm_timeout is inf"),
     ("[rabbitmq]\nprefix = 'my shop'", "rabbitmq.prefix is 'my shop': use 1 to 180 letters"),
     ("[rabbitmq]\nexchange = '#'", "rabbitmq.exchange is '#'"),

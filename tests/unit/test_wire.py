@@ -10,7 +10,8 @@ import pytest
 from pika import frame
 from pika.adapters.utils import io_services_utils
 
-from stagepost.transport.rabbitmq.wire import READ_BYTES, Properties, connection_type, pieces, read_more
+from stagepost.transport.rabbitmq.deliveries import Properties
+from stagepost.transport.rabbitmq.wire import READ_BYTES, connection_type, pieces, read_more
 
 PROPERTIES = pika.BasicProperties(
     content_type="application/json", message_id="7.1", correlation_id="c", delivery_mode=2, headers={"attempt": 1}
@@ -30,6 +31,10 @@ def test_the_driver_still_has_what_makes_it_quicker() -> None:
     base = pika.SelectConnection
     assert callable(base._output_marshaled_frames)
     assert callable(base._read_frame)
+    for name in ("_on_data_available", "_process_frame", "_trim_frame_buffer"):
+        assert callable(getattr(base, name))
+    names = pika.channel.Channel.__init__.__code__.co_names
+    assert {"_consumers", "_cancelled"} <= set(names)
     assert io_services_utils._AsyncTransportBase._MAX_RECV_BYTES < READ_BYTES
 
 
@@ -109,3 +114,86 @@ def test_a_driver_without_that_name_is_left_as_it_is() -> None:
     read_more(connection)
 
     assert not hasattr(connection._transport, "_MAX_RECV_BYTES")
+
+
+def delivery(number: int, *, channel: int = 3, body: bytes = b'{"a": 1}', consumer: str = "ctag1") -> bytes:
+    """A message as a broker sends it."""
+    method = pika.spec.Basic.Deliver(consumer, number, number % 2 == 0, "exchange", f"task.{number}")
+    head = frame.Header(channel, len(body), PROPERTIES).marshal()
+    return bytes(frame.Method(channel, method).marshal() + head + frame.Body(channel, body).marshal())
+
+
+class Listener:
+    """A channel with one consumer, which notes what it is given, and what the driver is left with."""
+
+    def __init__(self) -> None:
+        self._consumers = {"ctag1": self.receive}
+        self._cancelled: set[str] = set()
+        self.heard: list[tuple[int, bool, str, str, bytes]] = []
+        self.left: list[str] = []
+
+    def receive(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        facts = (method.delivery_tag, method.redelivered, method.routing_key, properties.message_id, body)
+        self.heard.append(facts)
+
+
+def listening(channel: Listener) -> Any:
+    connection = reading(b"")
+    connection._channels = {3: channel}
+    connection.bytes_received = 0
+    connection._process_frame = lambda value: channel.left.append(type(value).__name__)
+    return connection
+
+
+@pytest.mark.parametrize("piece", [1, 7, 50, 200, 10_000])
+def test_messages_are_the_same_however_they_are_cut(piece: int) -> None:
+    heartbeat = frame.Heartbeat().marshal()
+    stream = heartbeat + delivery(1) + delivery(2) + heartbeat + delivery(3, body=b"x" * 300)
+    whole, cut = Listener(), Listener()
+    listening(whole)._on_data_available(stream)
+    connection = listening(cut)
+    for first in range(0, len(stream), piece):
+        connection._on_data_available(stream[first : first + piece])
+
+    assert [(tag, again, key) for tag, again, key, _, _ in whole.heard] == [
+        (1, False, "task.1"),
+        (2, True, "task.2"),
+        (3, False, "task.3"),
+    ]
+    assert {(name, len(body)) for _, _, _, name, body in whole.heard} == {("7.1", 8), ("7.1", 300)}
+    assert whole.left == ["Heartbeat", "Heartbeat"]
+    assert connection.bytes_received == len(stream)
+    # A message that is cut is the driver's: what it is given frame by frame is left to it.
+    assert len(cut.heard) + cut.left.count("Method") == 3
+    assert cut.left.count("Heartbeat") == 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        delivery(1, body=b"")[:-8],
+        delivery(1, consumer="another"),
+        delivery(1, channel=4),
+        frame.Method(3, pika.spec.Basic.Cancel("ctag1")).marshal(),
+        delivery(1)[: len(frame.Method(3, pika.spec.Basic.Deliver("ctag1", 1, False, "exchange", "task.1")).marshal())]
+        + delivery(2, channel=4),
+    ],
+    ids=["without a body", "for a stranger", "of another channel", "no message", "another channel in between"],
+)
+def test_what_is_no_whole_message_for_a_consumer_is_left_to_the_driver(data: bytes) -> None:
+    channel = Listener()
+    connection = listening(channel)
+
+    connection._on_data_available(data)
+
+    assert channel.heard == []
+    assert connection.bytes_received == len(data)
+    assert channel.left[0] == "Method"
+
+
+def test_messages_for_a_consumer_that_was_cancelled_are_left_to_the_driver() -> None:
+    channel = Listener()
+    channel._cancelled.add("ctag1")
+    listening(channel)._on_data_available(delivery(1))
+
+    assert (channel.heard, channel.left) == ([], ["Method", "Header", "Body"])

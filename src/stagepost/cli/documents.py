@@ -9,8 +9,10 @@ import msgspec
 from stagepost.model.batch import Batch, Progress
 from stagepost.model.dead_letter import DeadMessage, to_text
 from stagepost.model.job import FailureRecord, Job, to_datetime
+from stagepost.model.pipeline import Run
 from stagepost.model.timeline import Moment
 from stagepost.store.queues import Queue
+from stagepost.store.run_views import RunView, StepView
 from stagepost.store.schedules import NEVER, Schedule
 from stagepost.store.workers import Worker
 
@@ -22,6 +24,8 @@ __all__ = [
     "job_document",
     "moment_document",
     "queue_document",
+    "run_document",
+    "run_view_document",
     "schedule_document",
     "value_of",
     "worker_document",
@@ -178,4 +182,45 @@ def worker_document(worker: Worker) -> dict[str, Any]:
         "seen_at": instant(worker.seen_at),
         "looked_at": instant(worker.looked_at),
         "silent_seconds": worker.silent_us / 1_000_000,
+    }
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """Describe a run of a pipeline, and how its steps stand."""
+    return {**_run_facts(run), "steps": {name: str(step.state) for name, step in run.steps.items()}}
+
+
+def run_view_document(view: RunView) -> dict[str, Any]:
+    """Describe a run of a pipeline with all that is known of its steps."""
+    return {**_run_facts(view), "steps": [_step_document(step) for step in view.steps]}
+
+
+def _run_facts(run: Run | RunView) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "pipeline": run.pipeline,
+        "key": run.key,
+        "state": str(run.state),
+        "starts": run.starts,
+        "error": run.error,
+        "cancelled_at": instant(run.cancelled_at),
+        "created_at": instant(run.created_at),
+        "ended_at": instant(run.ended_at),
+    }
+
+
+def _step_document(step: StepView) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "task": step.task_name,
+        "state": str(step.state),
+        "after": list(step.parents),
+        "is_list": step.is_list,
+        "on_failed": str(step.on_failed),
+        "items": step.items,
+        "starts": step.starts,
+        "jobs": {name: getattr(step.counts, name) for name in step.counts.__struct_fields__},
+        "error": step.error,
+        "started_at": instant(step.started_at),
+        "ended_at": instant(step.ended_at),
     }

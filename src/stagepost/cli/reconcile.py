@@ -75,7 +75,6 @@ async def _look(
             url=url,
             settings=invocation.settings.rabbitmq,
             queues=queues,
-            remote=invocation.app.registry.remote_queues if invocation.has_app else {},
             only_looks=only_looks,
         )
         findings = await reconciler.run_once()
@@ -86,8 +85,17 @@ async def _look(
 
 def _row(queue: str, look: Look, finding: Finding | None, settings: RabbitmqSettings) -> dict[str, Any]:
     ready = None if look.depth is None else look.depth.ready
-    why = finding.why if finding is not None else _why_not(look, settings)
+    why = _why(finding, settings) if finding is not None else _why_not(look, settings)
     return {"queue": queue, "ready": ready, "lost": 0 if finding is None else finding.lost, "why": why}
+
+
+def _why(finding: Finding, settings: RabbitmqSettings) -> str:
+    """Say why messages are lost, and that some are not sent again."""
+    if not finding.given_up:
+        return finding.why
+    return (
+        f"{finding.why}; {finding.given_up} never answered are dead letters now (most_sends is {settings.most_sends})"
+    )
 
 
 def _why_not(look: Look, settings: RabbitmqSettings) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
 from uuid import UUID
 
 import click
 
-from stagepost.cli.documents import instant
+from stagepost.cli.documents import run_document, run_view_document
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group
@@ -62,7 +61,7 @@ def list_all(
         if following is not None:
             output.remark(f"There may be more. Go on with --before {following}")
 
-    output.result({"runs": [_run_document(run) for run in found], "next_before": following}, show)
+    output.result({"runs": [run_document(run) for run in found], "next_before": following}, show)
 
 
 @runs.command("show")
@@ -89,7 +88,7 @@ def show_one(invocation: Invocation, *, identifier: str) -> None:
         output.heading("Steps")
         output.table(_step_rows(view))
 
-    output.result(_view_document(view), show)
+    output.result(run_view_document(view), show)
 
 
 @runs.command("watch")
@@ -108,7 +107,7 @@ def watch(invocation: Invocation, *, identifier: str, interval: float) -> None:
             view = store.run(look_at(identifier))
             if view != shown:
                 if output.as_json:
-                    output.document_line(_view_document(view))
+                    output.document_line(run_view_document(view))
                 else:
                     show(f"Run {view.id} of {view.pipeline} ({view.key}): {view.state}", [_step_rows(view)])
             shown = view
@@ -130,7 +129,7 @@ def retry_one(invocation: Invocation, *, identifier: str) -> None:
         RunState.COMPLETED: f"Run {run.id} has completed: there is nothing to retry.",
     }
     text = texts.get(run.state, f"Run {run.id} is {run.state} again: {run.error}")
-    invocation.output.result(_run_document(run), lambda: invocation.output.say(text))
+    invocation.output.result(run_document(run), lambda: invocation.output.say(text))
     if run.state not in SUCCESSES:
         sys.exit(ExitCode.FAILED)
 
@@ -148,7 +147,7 @@ def cancel_one(invocation: Invocation, *, identifier: str) -> None:
     text = f"Run {run.id} is {run.state}."
     if run.state is RunState.RUNNING:
         text = f"Run {run.id} is cancelled, and ends when the jobs that are running have stopped."
-    invocation.output.result(_run_document(run), lambda: invocation.output.say(text))
+    invocation.output.result(run_document(run), lambda: invocation.output.say(text))
 
 
 def _run_rows(found: list[Run], *, now: int) -> Section:
@@ -196,49 +195,3 @@ def _bar(step: StepView) -> str:
     done = step.counts.completed + step.counts.completed_with_errors + step.counts.waived
     share = done / step.items if step.items else 1.0
     return f"{'█' * round(share * BAR_CELLS):░<{BAR_CELLS}} {done:,}/{step.items:,}"
-
-
-def _run_document(run: Run) -> dict[str, Any]:
-    return {
-        "id": run.id,
-        "pipeline": run.pipeline,
-        "key": run.key,
-        "state": str(run.state),
-        "starts": run.starts,
-        "error": run.error,
-        "steps": {name: str(step.state) for name, step in run.steps.items()},
-        "cancelled_at": instant(run.cancelled_at),
-        "created_at": instant(run.created_at),
-        "ended_at": instant(run.ended_at),
-    }
-
-
-def _view_document(view: RunView) -> dict[str, Any]:
-    return {
-        "id": view.id,
-        "pipeline": view.pipeline,
-        "key": view.key,
-        "state": str(view.state),
-        "starts": view.starts,
-        "error": view.error,
-        "cancelled_at": instant(view.cancelled_at),
-        "created_at": instant(view.created_at),
-        "ended_at": instant(view.ended_at),
-        "steps": [
-            {
-                "name": step.name,
-                "task": step.task_name,
-                "state": str(step.state),
-                "after": list(step.parents),
-                "is_list": step.is_list,
-                "on_failed": str(step.on_failed),
-                "items": step.items,
-                "starts": step.starts,
-                "jobs": {name: getattr(step.counts, name) for name in step.counts.__struct_fields__},
-                "error": step.error,
-                "started_at": instant(step.started_at),
-                "ended_at": instant(step.ended_at),
-            }
-            for step in view.steps
-        ],
-    }

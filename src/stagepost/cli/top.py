@@ -16,7 +16,7 @@ from stagepost.cli.options import Command
 from stagepost.cli.queues import queue_rows
 from stagepost.cli.render import Section, duration_text, time_text
 from stagepost.cli.workers import worker_rows
-from stagepost.client.broker_view import MOST_COUNTED, BrokerView, look_at_broker
+from stagepost.client.broker_view import MOST_COUNTED, AskInBackground, BrokerView, look_at_broker
 from stagepost.clock import sleep
 from stagepost.model.lifecycle import JobState
 from stagepost.store.activity import ended_within
@@ -29,6 +29,8 @@ __all__ = ["Snapshot", "top"]
 
 WINDOW = timedelta(seconds=10)
 """Over how long rates are taken."""
+PATIENCE_SECONDS = 5.0
+"""How long the broker may take to answer; while one looks again and again, no longer than until the next look."""
 
 
 @click.command(cls=Command, short_help="Watch queues, workers and rates.")
@@ -43,9 +45,10 @@ def top(invocation: Invocation, *, once: bool, interval: float) -> None:
     store, output = invocation.store, invocation.output
     before: Snapshot | None = None
     known = invocation.app.registry.queues if invocation.has_app else ()
+    ask = AskInBackground(seconds=PATIENCE_SECONDS if once else min(interval, PATIENCE_SECONDS))
     with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
         while True:
-            now = Snapshot.take(store, before, look_at_broker(store, invocation.settings, known=known))
+            now = Snapshot.take(store, before, look_at_broker(store, invocation.settings, known=known, ask=ask))
             if output.as_json:
                 output.document_line(now.document())
             else:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 
 import msgspec
 
+from stagepost.clock import monotonic
 from stagepost.config import Settings
 from stagepost.config.urls import masked
-from stagepost.errors import TransportError
+from stagepost.errors import BrokerUnavailable, TransportError
 from stagepost.store.dead_messages import count_dead_messages
 from stagepost.store.queues import list_queues
 from stagepost.store.sending import backlog, sent_queues
 from stagepost.store.store import Store
 from stagepost.transport.rabbitmq.admin import Depth, depths
-from stagepost.transport.rabbitmq.topology import topology_of
+from stagepost.transport.rabbitmq.topology import QueuePlan, topology_of
 
-__all__ = ["MOST_COUNTED", "BrokerView", "QueueView", "carried_queues", "look_at_broker"]
+__all__ = ["MOST_COUNTED", "AskInBackground", "BrokerView", "QueueView", "carried_queues", "look_at_broker"]
+
+Ask = Callable[[str, list[QueuePlan]], dict[str, Depth | None]]
 
 MOST_COUNTED = 10_000
 """Unsent jobs of a queue are counted up to here."""
@@ -70,7 +75,41 @@ def carried_queues(settings: Settings, *, store: Store | None = None, known: Ite
     return settings.rabbitmq.carried(sorted(names))
 
 
-def look_at_broker(store: Store, settings: Settings, *, known: Iterable[str] = ()) -> BrokerView | None:
+class AskInBackground:
+    """Asks how queues stand in a thread, and does not wait long for a broker from which nothing comes at all."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self._seconds = seconds
+        self._answer: Future[dict[str, Depth | None]] | None = None
+        self._asked_at = 0.0
+
+    def __call__(self, url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
+        """Ask, unless an answer is still to come, and wait a moment for it."""
+        if self._answer is None:
+            self._answer, self._asked_at = Future(), monotonic()
+            threading.Thread(target=_answer, args=(self._answer, url, plans), name="stagepost-ask", daemon=True).start()
+        answer = self._answer
+        try:
+            return answer.result(self._seconds)
+        except TimeoutError:
+            silent = monotonic() - self._asked_at
+            reason = f"RabbitMQ at {masked(url)} cannot be used: it has not answered for {silent:.0f} s"
+            raise BrokerUnavailable(reason) from None
+        finally:
+            if answer.done():
+                self._answer = None
+
+
+def _answer(answer: Future[dict[str, Depth | None]], url: str, plans: list[QueuePlan]) -> None:
+    try:
+        answer.set_result(depths(url, plans))
+    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        answer.set_exception(error)
+
+
+def look_at_broker(
+    store: Store, settings: Settings, *, known: Iterable[str] = (), ask: Ask = depths
+) -> BrokerView | None:
     """Ask broker and database how things stand; None if no broker is used."""
     url, own = settings.transport, settings.rabbitmq
     if url is None:
@@ -80,7 +119,7 @@ def look_at_broker(store: Store, settings: Settings, *, known: Iterable[str] = (
     found: dict[str, Depth | None] = {}
     trouble = None
     try:
-        found = depths(url, [plan for plan in plans if plan.carries or plan.name == own.dead_letters])
+        found = ask(url, [plan for plan in plans if plan.carries or plan.name == own.dead_letters])
     except TransportError as error:
         trouble = str(error)
     dead = found.get(own.dead_letters)

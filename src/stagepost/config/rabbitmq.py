@@ -14,6 +14,7 @@ __all__ = ["QueueSettings", "RabbitmqSettings"]
 
 NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,180}")
 LONGEST_SECONDS = 365 * 24 * 3600
+MOST_SENDS = 1_000_000
 LIMITS = {"prefetch": (0, 65_535), "message_ttl": (0.001, LONGEST_SECONDS), "max_length": (1, 2**31 - 1)}
 """From and to which these make sense to a broker; a prefetch of 0 is none."""
 
@@ -58,6 +59,8 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How long a queue must be empty, and nothing taken from it, before a message that should be there is lost."""
     quiet_time: float = 600.0
     """The same for a queue whose length the broker does not tell."""
+    most_sends: int = 3
+    """How often a request is sent to a foreign program that does not answer before its job becomes a dead letter."""
     collect_dead_letters: bool = True
     """Take what comes into the queue of dead letters and list it with failed jobs; without it, that is for others."""
     queue: dict[str, QueueSettings] = {}
@@ -72,6 +75,8 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         _check_limits("rabbitmq", self)
         for queue, own in self.queue.items():
             _check_limits(f"rabbitmq.queue.{queue}", own)
+        if not 1 <= self.most_sends <= MOST_SENDS:
+            raise ConfigurationError(f"rabbitmq.most_sends is {self.most_sends}: it must be 1 to {MOST_SENDS:,}.")
         for field in ("confirm_timeout", "unroutable_timeout", "lost_after", "quiet_time"):
             if not 0 < getattr(self, field) <= LONGEST_SECONDS:
                 raise ConfigurationError(

@@ -21,15 +21,13 @@ from stagepost.store.statement import Rows, Statement, Steps, as_json, operation
 
 __all__ = [
     "Backlog",
-    "Channel",
+    "PutBack",
     "Sent",
     "Taken",
     "Unsent",
     "backlog",
-    "look_at",
     "lost_jobs",
     "mark_sent",
-    "note_active",
     "put_back",
     "put_back_lost",
     "read_clock",
@@ -41,7 +39,7 @@ __all__ = [
 ]
 
 ALWAYS = 2**62
-"""Later than any instant, longer than any duration."""
+"""Later than any instant."""
 UNKNOWN_TASK_DELAY = timedelta(seconds=5)
 """How long a job waits in the store when it came to a worker that does not know its task."""
 
@@ -192,12 +190,42 @@ def lost_jobs(queue_name: str, *, sent_before: int, most: int) -> Steps[list[str
     return [str(row[0]) for row in rows]
 
 
+class PutBack(msgspec.Struct, frozen=True):
+    """Jobs whose message is gone, by what became of them."""
+
+    again: list[str] = []
+    """Those that are sent again."""
+    given_up: list[str] = []
+    """Those that became dead letters: their message was sent often enough."""
+    batches: list[str | None] = []
+    """Those of the given up."""
+
+
 @operation
-def put_back_lost(queue_name: str, *, sent_before: int, most: int) -> Steps[list[str]]:
-    """Send jobs of a queue anew whose message was sent before an instant and has not been taken since."""
+def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | None = None) -> Steps[PutBack]:
+    """Send jobs of a queue anew whose message was sent before an instant and has not been taken since.
+
+    With `sends`, a foreign program has the message and is silent: each time counts as a crash, and a job that was sent
+    so often becomes a dead letter. It is the same attempt that is sent again: should an answer still come, it counts.
+    """
     lost = yield from lost_jobs(queue_name, sent_before=sent_before, most=most).start()
-    rows = yield from _put_back(sorted(lost), delay_us=0, sent_before=sent_before)
-    return [str(row[0]) for row in rows]
+    rows = yield from _put_back(sorted(lost), delay_us=0, sent_before=sent_before, crashes=0 if sends is None else 1)
+    spent = [row for row in rows if sends is not None and row[5] >= sends]
+    if spent:
+        yield from settle([_unanswered(str(row[0]), row[4], row[5]) for row in spent]).start()
+    given_up = [str(row[0]) for row in spent]
+    return PutBack(
+        again=[job_id for row in rows if (job_id := str(row[0])) not in given_up],
+        given_up=given_up,
+        batches=[row[2] and str(row[2]) for row in spent],
+    )
+
+
+def _unanswered(job_id: str, attempts: int, sends: int) -> Settlement:
+    state = next_state(JobState.QUEUED, Cause.EXHAUST)
+    times = "once" if sends == 1 else f"{sends} times"
+    error = f"its request was sent {times} and never answered: no program runs it, or one took it and kept silent"
+    return Settlement.of_state(job_id, attempts, None, state, error=error)
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
@@ -227,21 +255,6 @@ def sent_queues() -> Steps[list[str]]:
     return found
 
 
-class Channel(msgspec.Struct, frozen=True):
-    """What is known of a queue at the broker, as durations in microseconds; None is not known, or never."""
-
-    empty_for_us: int | None = None
-    idle_for_us: int | None = None
-    looked_for_us: int | None = None
-
-
-@operation
-def note_active(queue_name: str) -> Steps[None]:
-    """Note that somebody took a message from a queue, or answered one."""
-    yield Statement("add_channel", {"queue_name": queue_name})
-    yield Statement("note_active", {"queue_name": queue_name})
-
-
 @query
 def read_clock() -> Steps[int]:
     """Read the database's clock, in microseconds since 1970."""
@@ -249,25 +262,12 @@ def read_clock() -> Steps[int]:
     return int(now)
 
 
-@operation
-def look_at(queue_name: str, *, is_empty: bool, gap: timedelta | None = None) -> Steps[Channel]:
-    """Note whether a queue has messages that nobody took yet; returns since when it had none.
-
-    If the last look is longer ago than `gap`, that begins anew: there may have been some in between.
-    """
-    gap_us = ALWAYS if gap is None else microseconds(gap)
-    yield Statement("add_channel", {"queue_name": queue_name})
-    yield Statement("note_empty", {"queue_name": queue_name, "is_empty": int(is_empty), "gap_us": gap_us})
-    [row] = yield Statement("read_channel", {"queue_name": queue_name})
-    return Channel(*row)
-
-
-def _put_back(ids: Sequence[str], *, delay_us: int, sent_before: int = ALWAYS) -> Steps[Rows]:
+def _put_back(ids: Sequence[str], *, delay_us: int, sent_before: int = ALWAYS, crashes: int = 0) -> Steps[Rows]:
     if not ids:
         return []
-    facts = {"ids": as_json(ids), "delay_us": delay_us, "sent_before": sent_before}
+    facts = {"ids": as_json(ids), "delay_us": delay_us, "sent_before": sent_before, "crashes": crashes}
     rows = yield Statement("put_back_jobs", facts)
-    yield from record_moves((queue_name, batch_id, JobState.QUEUED, state) for _, queue_name, batch_id, state in rows)
+    yield from record_moves((row[1], row[2], JobState.QUEUED, row[3]) for row in rows)
     return rows
 
 

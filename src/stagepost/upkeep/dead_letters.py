@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,9 +11,9 @@ from stagepost.errors import StoreUnavailable
 from stagepost.model.dead_letter import Letter, Notice, Undelivered, sort_letter, stray
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.dead_messages import Known, add_dead_messages, give_up, known_jobs
-from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
+from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.leader import Leader
-from stagepost.upkeep.service import Service
+from stagepost.upkeep.taker import Taker
 
 __all__ = ["DeadLetterCollector"]
 
@@ -25,7 +24,7 @@ INTERVAL_SECONDS = 1.0
 NOTHING_KNOWN = Known(frozenset(), frozenset())
 
 
-class DeadLetterCollector(Service):
+class DeadLetterCollector(Taker):
     """Takes dead letters while this worker leads; what it has taken in it acknowledges, so dying costs nothing.
 
     A notice of a job that has ended says nothing new: the row is the record. A request that the broker gave up ends
@@ -42,76 +41,53 @@ class DeadLetterCollector(Service):
         prepare: Callable[[], None],
         on_ended: Callable[[Iterable[str | None]], None] = lambda _: None,
     ) -> None:
-        super().__init__(interval=INTERVAL_SECONDS)
+        super().__init__(
+            url,
+            {settings.dead_letters: MOST_AT_ONCE},
+            name="stagepost-dead-letters",
+            prepare=prepare,
+            most_at_once=MOST_AT_ONCE,
+            interval=INTERVAL_SECONDS,
+        )
         self.collected: Counter[str] = Counter()
         """How many of each kind."""
         self._store = store
         self._leader = leader
-        self._url = url
         self._settings = settings
-        self._prepare = prepare
         self.on_ended = on_ended
         """Told the batches of jobs that it ended."""
-        self._consumer: Consumer | None = None
-        self._undone: list[Delivery] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
         """Let go of the broker in the end."""
-        self._loop = asyncio.get_running_loop()
         try:
             await super().run()
         finally:
-            await self._let_go()
+            await self.close()
 
-    async def run_once(self) -> int:
-        """Take in what has arrived; returns how many messages."""
-        if not self._leader.is_leading:
-            await self._let_go()
-            return 0
-        if self._consumer is None:
-            self._consumer = self._connect()
-        self._undone += self._consumer.take(MOST_AT_ONCE - len(self._undone))
-        if not self._undone:
-            return 0
-        done = await self._take_in_all(self._undone)
-        self._undone = []
-        self._consumer.ack(done)
-        if self._consumer.has_more:
-            self.wake()
+    @property
+    def _may_take(self) -> bool:
+        return self._leader.is_leading
+
+    async def _take_in(self, deliveries: list[Delivery]) -> int:
+        """Store what can be; one that cannot be stays at the broker and holds up no other."""
+        done = await self._store_all(deliveries)
+        self._forget(deliveries)
+        self._done(done)
         return len(done)
 
-    def _connect(self) -> Consumer:
-        consumer = Consumer(
-            self._url,
-            {self._settings.dead_letters: MOST_AT_ONCE},
-            name="stagepost-dead-letters",
-            on_deliveries=self._arrived,
-            prepare=self._prepare,
-        )
-        consumer.start()
-        return consumer
-
-    async def _let_go(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        self._undone = []  # they go back to the broker
-        if consumer is not None:
-            await asyncio.get_running_loop().run_in_executor(None, consumer.stop)
-
-    async def _take_in_all(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Take in what can be; one that cannot be stored stays at the broker and holds up no other."""
+    async def _store_all(self, deliveries: list[Delivery]) -> list[Delivery]:
         try:
-            await self._take_in(deliveries)
+            await self._store_together(deliveries)
         except StoreUnavailable:
             raise
         except Exception:
             if len(deliveries) == 1:
                 log.exception("%s: a message could not be stored; it stays there", self._settings.dead_letters)
                 return []
-            return [done for one in deliveries for done in await self._take_in_all([one])]
+            return [done for one in deliveries for done in await self._store_all([one])]
         return deliveries
 
-    async def _take_in(self, deliveries: list[Delivery]) -> None:
+    async def _store_together(self, deliveries: list[Delivery]) -> None:
         letters = [_letter(delivery) for delivery in deliveries]
         about = [(letter, sort_letter(letter)) for letter in letters]
         given_up = await self._give_up([kind for _, kind in about if isinstance(kind, Undelivered)])
@@ -141,11 +117,6 @@ class DeadLetterCollector(Service):
             log.error("%s: %d jobs became dead letters: the broker gave their messages up", queue, numbers["ended"])
         if numbers["strays"]:
             log.error("%s: %d messages that are no job's; stagepost dead list shows them", queue, numbers["strays"])
-
-    def _arrived(self) -> None:
-        loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self.wake)
 
 
 def _has_row(about: Notice | Undelivered | None, known: Known) -> bool:

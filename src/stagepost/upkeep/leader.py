@@ -11,23 +11,28 @@ from stagepost.store.async_store import AsyncStore
 from stagepost.store.leaders import lead, resign
 from stagepost.upkeep.service import Service
 
-__all__ = ["TERM", "Leader"]
+__all__ = ["BROKER", "TERM", "Leader"]
 
 log = logging.getLogger(__name__)
 
-NAME = "upkeep"
+UPKEEP = "upkeep"
+BROKER = "broker"
+"""What is done with a broker has a leader of its own: not every worker need use one, as during a deployment."""
 TERM = timedelta(seconds=8)
 
 
 class Leader(Service):
     """Takes the lead when nobody has it and keeps it. What leaders do is safe to do twice; this only saves work."""
 
-    def __init__(self, store: AsyncStore, *, owner: str, clock: Clock, term: timedelta = TERM) -> None:
+    def __init__(
+        self, store: AsyncStore, *, owner: str, clock: Clock, term: timedelta = TERM, name: str = UPKEEP
+    ) -> None:
         super().__init__(interval=term.total_seconds() / 3)
         self._store = store
         self._owner = owner
+        self._name = name
         self._clock = clock
-        self._term = term
+        self.term = term
         self._leads_until = float("-inf")
         self.on_elected: Callable[[], None] = lambda: None
         """Called when this process takes the lead: what the leader before left undone should not wait any longer."""
@@ -41,13 +46,13 @@ class Leader(Service):
         """Take or renew the lead."""
         was_leading = self.is_leading
         asked_at = self._clock.monotonic()
-        leadership = await self._store.run(lead(NAME, owner=self._owner, term=self._term), patience_seconds=0)
+        leadership = await self._store.run(lead(self._name, owner=self._owner, term=self.term), patience_seconds=0)
         if leadership is None:
             self._leads_until = float("-inf")
         else:
-            self._leads_until = asked_at + self._term.total_seconds()
+            self._leads_until = asked_at + self.term.total_seconds()
             if not was_leading:
-                log.info("this worker does the upkeep now, term %d", leadership.term)
+                log.info("this worker leads %s now, term %d", self._name, leadership.term)
                 self.on_elected()
         return self.is_leading
 
@@ -55,4 +60,4 @@ class Leader(Service):
         """Let another process take the lead at once."""
         if self.is_leading:
             self._leads_until = float("-inf")
-            await self._store.run(resign(NAME, owner=self._owner), patience_seconds=0)
+            await self._store.run(resign(self._name, owner=self._owner), patience_seconds=0)

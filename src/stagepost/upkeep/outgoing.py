@@ -13,6 +13,7 @@ from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.store.async_store import AsyncStore
+from stagepost.store.channels import begin_carrying
 from stagepost.store.dead_messages import add_dead_messages
 from stagepost.store.history import DEAD
 from stagepost.store.outbox import Waiting, delete_messages, mark_announced, next_messages, unannounced
@@ -53,6 +54,7 @@ class Outgoing:
         self._settings = settings
         self._queues = queues  # grows when the relay learns of more
         self._clock = clock
+        self._carried_since: dict[str, int] = {}
         self._told_until: dict[tuple[str, JobState], int] = {}
         self._opened_at = self._noticed_at = self._looked_long_at = float("-inf")
         self.has_more = False
@@ -106,12 +108,11 @@ class Outgoing:
         return sum([await self._tell(queue, state, look_back) for queue in self._queues for state in DEAD])
 
     async def _tell(self, queue: str, state: JobState, look_back: timedelta) -> int:
-        told_until = self._told_until.get((queue, state), 0)
         found = await self._store.run(
             unannounced(
                 queue,
                 state,
-                since=max(0, told_until - microseconds(look_back)),
+                since=await self._since(queue, state, look_back),
                 routing_key=self._settings.dead_letters,
                 asked_by=self._settings.routing_key(queue),
                 most=MOST_AT_ONCE,
@@ -132,6 +133,12 @@ class Outgoing:
             self._told_until[queue, state] = found.finished_at[-1]
             self.has_more, self._noticed_at = True, float("-inf")
         return len(found.notices)
+
+    async def _since(self, queue: str, state: JobState, look_back: timedelta) -> int:
+        """Say from when on jobs are looked for: what failed before a broker carried their queue is old news."""
+        if queue not in self._carried_since:
+            self._carried_since[queue] = await self._store.run(begin_carrying(queue))
+        return max(self._carried_since[queue], self._told_until.get((queue, state), 0) - microseconds(look_back))
 
 
 def _unroutable(waiting: Waiting, exchange: str) -> DeadMessage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -12,11 +12,13 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import TransportError
 from stagepost.model.job import microseconds
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.sending import Channel, look_at, lost_jobs, put_back_lost, read_clock, sent_queues
+from stagepost.store.channels import Channel, declare_patience, forget_channels, look_at
+from stagepost.store.leaders import list_leaders
+from stagepost.store.sending import lost_jobs, put_back_lost, read_clock, sent_queues
 from stagepost.store.workers import list_workers
 from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import topology_of
-from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.service import Service
 from stagepost.upkeep.threads import in_thread
 
@@ -27,7 +29,9 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 5000
 SLOW_SECONDS = 10.0
 """How much longer than usual the time between looks may be, on a busy machine, before they say nothing of it."""
-NO_QUEUES: Mapping[str, timedelta] = {}
+FORGOTTEN = timedelta(hours=1)
+"""How long no broker is used before what was known of its queues is of no use any more."""
+NO_QUEUES: Mapping[str, timedelta | None] = {}
 UNCARRIED = "the broker does not carry its queue any more"
 
 
@@ -38,6 +42,8 @@ class Finding(msgspec.Struct, frozen=True):
     why: str
     lost: int
     """Jobs whose message is gone; they are sent again."""
+    given_up: int = 0
+    """Those that became dead letters instead: a foreign program was sent them often enough."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -57,7 +63,6 @@ def lost_for(
     settings: RabbitmqSettings,
     *,
     heard: int = 0,
-    patience: timedelta | None = None,
 ) -> timedelta | None:
     """Decide from when on messages of a queue are lost: those sent longer ago than this; None if none is for sure.
 
@@ -65,9 +70,11 @@ def lost_for(
     not lost must be with a consumer, and our workers claim what they have at once: it is lost if all consumers are
     workers that were `heard` from meanwhile. Where others consume, or the broker does not tell how many wait, only a
     long silence says that nobody works on it: as long as a program that runs remote tasks may have a request without
-    a word, which is `patience`, or the quiet time. Such a program may have gone, and its answer be here in our hands.
+    a word, which is the channel's `patience`, or the quiet time. Such a program may have gone, and its answer be here
+    in our hands.
     """
     soon, late = timedelta(seconds=settings.lost_after), timedelta(seconds=settings.quiet_time)
+    patience = channel.patience
     if depth is None:
         late = max(late, patience or late)
     elif depth.ready or channel.empty_for_us is None:
@@ -92,12 +99,14 @@ class Reconciler(Service):
         url: str,
         settings: RabbitmqSettings,
         queues: Sequence[str],
-        remote: Mapping[str, timedelta] = NO_QUEUES,
+        patience: Mapping[str, timedelta | None] = NO_QUEUES,
         on_found: Callable[[], None] = lambda: None,
         only_looks: bool = False,
     ) -> None:
+        """`patience` says of the queues that this process knows how long a foreign program may be silent, or None."""
         super().__init__(interval=max(0.2, min(5.0, settings.lost_after / 3)))
         self.resent = 0
+        self.given_up = 0
         self.passes = 0
         """How often the broker has said how its queues stand."""
         self._store = store
@@ -105,22 +114,27 @@ class Reconciler(Service):
         self._url = url
         self._settings = settings
         self._queues = queues
-        self._remote = dict(remote)
+        self._undeclared = dict(patience)
         self._on_found = on_found
         self._only_looks = only_looks
         self.looks: dict[str, Look] = {}
         """What the last pass saw of each queue."""
+        self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
+        """Told the batches of jobs that it gave up."""
 
     async def run_once(self) -> list[Finding]:
         """Look once; what was lost is to be sent again afterwards."""
+        if self._undeclared:
+            await self._store.run(declare_patience(self._undeclared))
+            self._undeclared = {}
         if not self._leader.is_leading:
             return []
         # Before the look: what is sent while we look, however long that takes, is not in question.
         began = await self._store.run(read_clock())
-        found = await self._depths()
+        found, answers = await self._depths()
         findings = []
         for queue, depth in found.items():
-            findings += await self._judge(queue, depth, began)
+            findings += await self._judge(queue, depth, began, answers=answers)
         if not self._only_looks:
             uncarried = await put_back_uncarried(self._store, self._settings.carries, began)
             findings += [Finding(queue, UNCARRIED, len(jobs)) for queue, jobs in uncarried.items()]
@@ -128,16 +142,19 @@ class Reconciler(Service):
             self._on_found()
         return findings
 
-    async def _judge(self, queue: str, depth: Depth | None, began: int) -> list[Finding]:
+    async def _judge(self, queue: str, depth: Depth | None, began: int, *, answers: int) -> list[Finding]:
         is_empty = depth is not None and depth.ready == 0
         gap = timedelta(seconds=self._settings.lost_after + SLOW_SECONDS)
-        channel = await self._store.run(look_at(queue, is_empty=is_empty, gap=gap))
+        channel = await self._store.run(look_at(queue, is_empty=is_empty, has_answers=answers > 0, gap=gap))
+        if depth is not None and channel.patience is not None:
+            depth = Depth(depth.ready + answers, depth.consumers)
         heard = 0 if depth is None or not depth.consumers else await self._heard(queue)
-        older = lost_for(depth, channel, self._settings, heard=heard, patience=self._remote.get(queue))
+        older = lost_for(depth, channel, self._settings, heard=heard)
         self.looks[queue] = Look(depth, channel, older, heard)
         if older is None:
             return []
-        return await self._send_again(queue, began - microseconds(older), _why(depth))
+        sends = None if channel.patience is None else self._settings.most_sends
+        return await self._send_again(queue, began - microseconds(older), _why(depth), sends)
 
     async def _heard(self, queue: str) -> int:
         """Count the workers of a queue whose loop has turned since messages could have come to them."""
@@ -145,48 +162,50 @@ class Reconciler(Service):
         workers = await self._store.run(list_workers())
         return sum(queue in worker.queues and worker.silent_us < latest for worker in workers)
 
-    async def _depths(self) -> dict[str, Depth | None]:
-        """Ask how queues stand; while answers wait for us, the queue of a remote task has not been emptied."""
+    async def _depths(self) -> tuple[dict[str, Depth | None], int]:
+        """Ask how queues stand, and how many answers to remote tasks wait for us."""
         plans = topology_of(self._settings, self._queues).queues
-        wanted = [plan for plan in plans if plan.carries or (self._remote and plan.name == self._settings.answers)]
+        wanted = [plan for plan in plans if plan.carries or plan.name == self._settings.answers]
         try:
             found = await in_thread(depths, self._url, wanted)
         except TransportError:
-            return {}  # said by those who need the broker; while it is away nothing can be known
+            return {}, 0  # said by those who need the broker; while it is away nothing can be known
         self.passes += 1
         answers = found.get(self._settings.answers)
-        standing = {}
-        for plan in plans:
-            if plan.carries:
-                depth = found[plan.name]
-                if depth is not None and answers is not None and plan.carries in self._remote:
-                    depth = Depth(depth.ready + answers.ready, depth.consumers)
-                standing[plan.carries] = depth
-        return standing
+        return {plan.carries: found[plan.name] for plan in plans if plan.carries}, answers.ready if answers else 0
 
-    async def _send_again(self, queue: str, sent_before: int, why: str) -> list[Finding]:
+    async def _send_again(self, queue: str, sent_before: int, why: str, sends: int | None) -> list[Finding]:
         if self._only_looks:
             lost = await self._store.run(lost_jobs(queue, sent_before=sent_before, most=MOST_AT_ONCE))
             return [Finding(queue, why, len(lost))] if lost else []
-        again = await self._store.run(put_back_lost(queue, sent_before=sent_before, most=MOST_AT_ONCE))
-        if not again:
+        found = await self._store.run(put_back_lost(queue, sent_before=sent_before, most=MOST_AT_ONCE, sends=sends))
+        again, given_up = len(found.again), len(found.given_up)
+        if not again + given_up:
             return []
-        self.resent += len(again)
-        log.warning("queue %s: %d jobs are sent again, their messages are lost: %s", queue, len(again), why)
-        if len(again) >= MOST_AT_ONCE:
+        self.resent += again
+        self.given_up += given_up
+        if again:
+            log.warning("queue %s: %d jobs are sent again, their messages are lost: %s", queue, again, why)
+        if given_up:
+            self.on_ended(found.batches)
+            log.error("queue %s: %d jobs became dead letters: sent %s times, never answered", queue, given_up, sends)
+        if again + given_up >= MOST_AT_ONCE:
             self.wake()
-        return [Finding(queue, why, len(again))]
+        return [Finding(queue, why, again, given_up)]
 
 
 class Uncarried(Service):
-    """Where no broker is used: puts back what was sent while one was, so that workers find it in the database."""
+    """Where no broker is used: puts back what was sent while one was, so that workers find it in the database.
+
+    While some worker does use one, as during a deployment, what is carried is that one's business.
+    """
 
     def __init__(
         self,
         store: AsyncStore,
         leader: Leader,
         *,
-        interval: float = 10.0,
+        interval: float = 5.0,
         on_found: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(interval=interval)
@@ -198,6 +217,9 @@ class Uncarried(Service):
         """Put back what there is; returns how many jobs."""
         if not self._leader.is_leading:
             return 0
+        if any(leadership.name == BROKER for leadership in await self._store.run(list_leaders())):
+            return 0
+        await self._store.run(forget_channels(silent=FORGOTTEN))
         now = await self._store.run(read_clock())
         found = await put_back_uncarried(self._store, lambda _queue: False, now)
         if found:
@@ -210,9 +232,9 @@ async def put_back_uncarried(store: AsyncStore, carries: Callable[[str], bool], 
     found: dict[str, list[str]] = {}
     for queue in await store.run(sent_queues()):
         while not carries(queue):
-            jobs = await store.run(put_back_lost(queue, sent_before=before, most=MOST_AT_ONCE))
-            found.setdefault(queue, []).extend(jobs)
-            if len(jobs) < MOST_AT_ONCE:
+            back = await store.run(put_back_lost(queue, sent_before=before, most=MOST_AT_ONCE))
+            found.setdefault(queue, []).extend(back.again)
+            if len(back.again) < MOST_AT_ONCE:
                 log.info("queue %s: %d jobs that were sent go back: %s", queue, len(found[queue]), UNCARRIED)
                 break
     return {queue: jobs for queue, jobs in found.items() if jobs}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -22,11 +20,11 @@ from stagepost.model.retry import shortened_error
 from stagepost.store.answers import Accepted, accept_answers
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import Fence
-from stagepost.store.sending import note_active
 from stagepost.store.statement import Operation
 from stagepost.task import Registry, Task
-from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
-from stagepost.upkeep.service import Service
+from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.upkeep.taker import Taker
+from stagepost.worker.activity import Activity
 from stagepost.worker.finisher import is_conflict, tell
 
 __all__ = ["Answers", "Counted", "outcome_of_answer"]
@@ -35,8 +33,6 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 500
 PREFETCH = 500
-ACTIVE_SECONDS = 1.0
-"""How often at most it is written down that a program is alive."""
 HELD_SECONDS = 5.0
 """How long an answer that only another app's workers understand is kept before it goes back to the broker."""
 LOOK_SECONDS = 1.0
@@ -65,7 +61,7 @@ class Counted(msgspec.Struct):
     """What cannot be read or stored."""
 
 
-class Answers(Service):
+class Answers(Taker):
     """Settles the jobs that answers name, in groups, and acknowledges an answer once that is committed.
 
     An answer that comes twice, late or for a job that has ended is acknowledged and counted: the row decides.
@@ -83,7 +79,14 @@ class Answers(Service):
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
         """`park` is told of messages that are no answers, and why; they are acknowledged when it returns."""
-        super().__init__(interval=LOOK_SECONDS)
+        super().__init__(
+            url,
+            {settings.answers: PREFETCH},
+            name="stagepost-answers",
+            prepare=prepare,
+            most_at_once=MOST_AT_ONCE,
+            interval=LOOK_SECONDS,
+        )
         self.counted = Counted()
         self.on_settled: Callable[[], None] = lambda: None
         """Called when jobs may have become due."""
@@ -96,49 +99,21 @@ class Answers(Service):
         self._patience = registry.remote_queues
         self._clock = clock
         self._park = park
-        self._undone: list[Delivery] = []
         self._held: list[tuple[float, Delivery]] = []
-        self._active_at: dict[str, float] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_told = False
-        self.consumer = Consumer(
-            url,
-            {settings.answers: PREFETCH},
-            name="stagepost-answers",
-            on_deliveries=self._arrived,
-            prepare=prepare,
-        )
+        self._activity = Activity(store, clock)
 
-    async def run(self) -> None:
-        """Take answers until told to stop; those that are not settled by then go back to the broker."""
-        self._loop = asyncio.get_running_loop()
-        self.consumer.start()
-        await super().run()
-        self.consumer.pause()
-
-    async def close(self) -> None:
-        """Let go of the broker."""
-        await asyncio.get_running_loop().run_in_executor(None, self.consumer.stop)
-
-    async def run_once(self) -> int:
-        """Settle what has been answered since the last pass; returns how many jobs."""
-        self._is_told = False
-        self._give_back()
-        self._undone += self.consumer.take(MOST_AT_ONCE - len(self._undone))
-        if not self._undone:
-            return 0
+    async def _take_in(self, deliveries: list[Delivery]) -> int:
+        """Settle what was answered; returns how many jobs."""
         settled = self.counted.settled
-        final, progress = await self._read()
+        final, progress = await self._read(deliveries)
         await self._accept(final, progress)
-        if self.consumer.has_more:
-            self.wake()
         return self.counted.settled - settled
 
-    async def _read(self) -> tuple[Named, list[tuple[Answer, Delivery]]]:
+    async def _read(self, deliveries: list[Delivery]) -> tuple[Named, list[tuple[Answer, Delivery]]]:
         """Sort what has arrived: answers by what they answer, reports on progress, and what is neither."""
         final: dict[Fence, list[tuple[Answer, Delivery]]] = {}
         progress = []
-        for delivery in list(self._undone):
+        for delivery in deliveries:
             try:
                 answer = decode_answer(delivery.body)
             except BadMessage as error:
@@ -226,14 +201,7 @@ class Answers(Service):
         if any(settled.change.limit_key for settled in accepted.settled):
             self.on_unlimited()
         for queue in {self._tasks[name].options.queue for name in accepted.seen & self._tasks.keys()}:
-            await self._note_active(queue)
-
-    def _done(self, deliveries: Iterable[Delivery]) -> None:
-        done = list(deliveries)
-        gone = {(delivery.line, delivery.tag) for delivery in done}
-        self._undone = [delivery for delivery in self._undone if (delivery.line, delivery.tag) not in gone]
-        if done:
-            self.consumer.ack(done)
+            await self._activity.note(queue, often=self._patience[queue].total_seconds() / 10)
 
     async def _refuse(self, deliveries: list[Delivery], reason: str) -> None:
         for delivery in deliveries:
@@ -244,32 +212,16 @@ class Answers(Service):
     def _hold(self, deliveries: list[Delivery]) -> None:
         """Keep answers for a while that only another app's workers understand, lest the broker brings them at once."""
         now = self._clock.monotonic()
-        gone = {(delivery.line, delivery.tag) for delivery in deliveries}
-        self._undone = [delivery for delivery in self._undone if (delivery.line, delivery.tag) not in gone]
+        self._forget(deliveries)
         self._held += [(now, delivery) for delivery in deliveries]
         self.counted.strange += len(deliveries)
 
-    def _give_back(self) -> None:
+    async def _prepare_pass(self) -> None:
         now = self._clock.monotonic()
         due = [delivery for since, delivery in self._held if now - since >= HELD_SECONDS]
         if due:
             self._held = [(since, delivery) for since, delivery in self._held if now - since < HELD_SECONDS]
             self.consumer.give_back(due)
-
-    def _arrived(self) -> None:
-        """Wake the loop, once for all that arrives before it looks."""
-        if not self._is_told and self._loop is not None:
-            self._is_told = True
-            with contextlib.suppress(RuntimeError):  # the loop has ended; the answers go back to the broker
-                self._loop.call_soon_threadsafe(self.wake)
-
-    async def _note_active(self, queue: str) -> None:
-        """Write down now and then that a program answers, for those who look for lost requests."""
-        now = self._clock.monotonic()
-        often = min(ACTIVE_SECONDS, self._patience[queue].total_seconds() / 10)
-        if now - self._active_at.get(queue, float("-inf")) >= often:
-            self._active_at[queue] = now
-            await self._store.run(note_active(queue))
 
 
 def outcome_of_answer(answer: Answer, job: LeasedJob, task: Task[..., Any]) -> Outcome:

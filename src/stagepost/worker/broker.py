@@ -13,7 +13,7 @@ from stagepost.transport.rabbitmq.admin import apply
 from stagepost.transport.rabbitmq.publisher import Publisher
 from stagepost.transport.rabbitmq.topology import topology_of
 from stagepost.upkeep.dead_letters import DeadLetterCollector
-from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.reconciler import Reconciler
 from stagepost.upkeep.relay import Relay
 from stagepost.upkeep.service import Service
@@ -49,11 +49,11 @@ class Broker:
         url: str,
         store: AsyncStore,
         flights: Flights,
-        leader: Leader,
         *,
         queues: Sequence[str],
         owner: str,
         lease: timedelta,
+        term: timedelta,
         start: Callable[[list[Flight]], None],
     ) -> None:
         settings = app.settings.rabbitmq
@@ -61,6 +61,7 @@ class Broker:
         self.queues = settings.carried(sorted(known))
         """All that are carried, whoever runs their jobs."""
         self._store = store
+        self.leader = leader = Leader(store, owner=owner, clock=app.clock, term=term, name=BROKER)
 
         def declare(queues: Sequence[str]) -> None:
             if settings.declare:
@@ -88,7 +89,7 @@ class Broker:
             url=url,
             settings=settings,
             queues=self.relay.queues,
-            remote=remote,
+            patience={queue: remote.get(queue) for queue in settings.carried(app.registry.queues)},
             on_found=self.relay.wake,
         )
         self.collector: DeadLetterCollector | None = None
@@ -134,7 +135,7 @@ class Broker:
     @property
     def upkeep(self) -> list[Service]:
         """What goes on until the last job is written."""
-        return [self.relay, self.reconciler, *([self.collector] if self.collector else ())]
+        return [self.leader, self.relay, self.reconciler, *([self.collector] if self.collector else ())]
 
     @property
     def answered(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
@@ -14,16 +12,16 @@ from stagepost.model.envelope import decode_envelope
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import Fence, release_strays
 from stagepost.store.queues import ALL_QUEUES, queue_settings
-from stagepost.store.sending import Taken, note_active, take_delivered
-from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
-from stagepost.upkeep.service import Service
+from stagepost.store.sending import Taken, take_delivered
+from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.upkeep.taker import Taker
+from stagepost.worker.activity import Activity
 from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.suspects import with_one_suspect
 
 __all__ = ["BadDelivery", "Receiver"]
 
 MOST_AT_ONCE = 500
-ACTIVE_SECONDS = 1.0
 SETTINGS_SECONDS = 1.0
 
 
@@ -31,7 +29,7 @@ BadDelivery = tuple[Delivery, str]
 """A message that cannot be read, and why."""
 
 
-class Receiver(Service):
+class Receiver(Taker):
     """Claims the jobs that messages name, and acknowledges a message once its attempt is settled or is nobody's.
 
     A message that comes twice, late or for a job that has ended is acknowledged and counted: the row decides.
@@ -54,7 +52,14 @@ class Receiver(Service):
         on_bad: Callable[[list[BadDelivery]], Awaitable[None]],
     ) -> None:
         """`on_bad` keeps messages that cannot be read; they are acknowledged when it returns."""
-        super().__init__(interval=SETTINGS_SECONDS)
+        super().__init__(
+            url,
+            {settings.routing_key(queue): settings.of(queue).prefetch or 0 for queue in queues},
+            name="stagepost-consume",
+            prepare=prepare,
+            most_at_once=MOST_AT_ONCE,
+            interval=SETTINGS_SECONDS,
+        )
         self.needless = 0
         """Messages that named nothing to run: duplicates, stale ones, strangers."""
         self.bad = 0
@@ -68,65 +73,34 @@ class Receiver(Service):
         self._start = start
         self._clock = clock
         self._on_bad = on_bad
-        self._undone: list[Delivery] = []
+        self._activity = Activity(store, clock)
         self._held: dict[Fence, list[Delivery]] = {}
-        self._active_at: dict[str, float] = {}
         self._limited: frozenset[str] = frozenset()
         self._settings_read_at = float("-inf")
         self._may_have_strays = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_told = False
-        self.consumer = Consumer(
-            url,
-            {settings.routing_key(queue): settings.of(queue).prefetch or 0 for queue in queues},
-            name="stagepost-consume",
-            on_deliveries=self._arrived,
-            prepare=prepare,
-        )
+        flights.on_removed = self._settled
 
-    async def run(self) -> None:
-        """Take messages until told to stop; those that are here and unclaimed go back to the broker."""
-        self._loop = asyncio.get_running_loop()
-        self._flights.on_removed = self._settled
-        self.consumer.start()
-        await super().run()
-        self.consumer.pause()
-        self.consumer.give_back(self._undone)
-        self._undone = []
-
-    async def close(self) -> None:
-        """Let go of the broker, once all that was taken is settled."""
-        await asyncio.get_running_loop().run_in_executor(None, self.consumer.stop)
-
-    async def run_once(self) -> int:
-        """Claim what messages have named since the last pass; returns how many jobs."""
-        self._is_told = False
+    async def _prepare_pass(self) -> None:
         if self._may_have_strays:
             async with self._flights.claiming:
                 held = [flight.fence for flight in self._flights.all()]
                 await self._store.run(release_strays(owner=self._owner, held=held))
             self._may_have_strays = False
         await self._read_settings()
-        self._undone += self.consumer.take(MOST_AT_ONCE - len(self._undone))
-        claimed = 0
-        for queue, deliveries in self._by_queue().items():
-            claimed += await self._take(queue, deliveries)
-        if self.consumer.has_more:
-            self.wake()
-        return claimed
 
-    def _by_queue(self) -> dict[str, list[Delivery]]:
+    async def _take_in(self, deliveries: list[Delivery]) -> int:
+        """Claim what messages name; returns how many jobs."""
         queues: dict[str, list[Delivery]] = {}
-        for delivery in self._undone:
+        for delivery in deliveries:
             queues.setdefault(self._names[delivery.queue], []).append(delivery)
-        return queues
+        return sum([await self._take(queue, named) for queue, named in queues.items()])
 
     async def _take(self, queue: str, deliveries: list[Delivery]) -> int:
         named, bad = _named(deliveries)
         if bad:
             await self._on_bad(bad)
         jobs, taken = await self._claim(queue, named) if named else ([], Taken([]))
-        self._undone = [delivery for delivery in self._undone if self._names[delivery.queue] != queue]
+        self._forget(deliveries)
         needless = len(deliveries) - len(bad) - len(taken.put_back) - len(taken.jobs)
         flights = [flight for flight in jobs if flight.fence in named]
         for flight in flights:
@@ -136,7 +110,7 @@ class Receiver(Service):
         self.consumer.ack([*(delivery for group in named.values() for delivery in group), *(item for item, _ in bad)])
         self.needless += max(0, needless)
         self.bad += len(bad)
-        await self._note_active(queue)
+        await self._activity.note(queue)
         return len(flights)
 
     async def _claim(self, queue: str, named: dict[Fence, list[Delivery]]) -> tuple[list[Flight], Taken]:
@@ -162,20 +136,6 @@ class Receiver(Service):
         done = [delivery for flight in flights for delivery in self._held.pop(flight.fence, ())]
         if done:
             self.consumer.ack(done)
-
-    def _arrived(self) -> None:
-        """Wake the loop, once for all that arrives before it looks."""
-        if not self._is_told and self._loop is not None:
-            self._is_told = True
-            with contextlib.suppress(RuntimeError):  # the loop has ended; the messages go back to the broker
-                self._loop.call_soon_threadsafe(self.wake)
-
-    async def _note_active(self, queue: str) -> None:
-        """Write down now and then that somebody takes messages, for those who look for lost ones."""
-        now = self._clock.monotonic()
-        if now - self._active_at.get(queue, float("-inf")) >= ACTIVE_SECONDS:
-            self._active_at[queue] = now
-            await self._store.run(note_active(queue))
 
     async def _read_settings(self) -> None:
         if self._clock.monotonic() - self._settings_read_at < SETTINGS_SECONDS:

@@ -114,16 +114,19 @@ class Worker:
                 settings.transport,
                 self.store,
                 self.flights,
-                self.leader,
                 queues=self.queues,
                 owner=self.owner,
                 lease=self.lease,
+                term=self.leader.term,
                 start=self.executor.start,
             )
         self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
         self.finisher.on_unlimited = self.promoter.wake
         self.concluder = Concluder(self.store, clock=clock, on_done=self._wake_claimer)
         self.finisher.on_ended = self.concluder.note
+        if self.broker is not None:
+            self.broker.leader.on_elected = self._wake_upkeep
+            self.broker.reconciler.on_ended = self.concluder.note
         if self.broker is not None and self.broker.collector is not None:
             self.broker.collector.on_ended = self.concluder.note
         if self.broker is not None and self.broker.answers is not None:
@@ -238,7 +241,8 @@ class Worker:
         for service in self._upkeep:
             service.stop()
         with contextlib.suppress(Exception):
-            await self.leader.resign()
+            for leader in self._leaders:
+                await leader.resign()
             await self.store.run(forget_worker(self.owner), patience_seconds=1)
         log.info("stopped: %d jobs settled, %d lost to other workers", self.finisher.settled, self.finisher.lost)
 
@@ -309,9 +313,13 @@ class Worker:
         if self.broker is not None:
             self.broker.relay.wake()
 
+    @property
+    def _leaders(self) -> list[Leader]:
+        return [self.leader, *([self.broker.leader] if self.broker else ())]
+
     def _wake_upkeep(self) -> None:
         for service in self._upkeep:
-            if service is not self.leader:
+            if service not in self._leaders:
                 service.wake()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -12,13 +13,18 @@ from urllib.parse import urlsplit, urlunsplit
 import pika
 import pytest
 
+from stagepost.client.broker_view import AskInBackground
+from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.errors import BrokerUnavailable
 from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.identity import new_id
 from stagepost.store.activity import actions_on
+from stagepost.store.channels import declare_patience
 from stagepost.store.dead_messages import add_dead_messages, dead_messages
 from stagepost.store.outbox import next_messages
 from stagepost.store.sending import mark_sent, sent_jobs
 from stagepost.transport.rabbitmq.address import parameters_of
+from stagepost.transport.rabbitmq.topology import topology_of
 from tests.acceptance.cli.command_line import CommandLine
 from tests.services.processes import free_port
 from tests.services.rabbitmq import RabbitmqServer
@@ -173,6 +179,22 @@ def test_reconciling_says_why_and_sends_again_only_what_is_lost(carried: Command
     assert "no job waits for a message that long" in text
 
 
+def test_reconciling_tells_of_requests_that_are_never_answered(carried: CommandLine) -> None:
+    """The queue has a program that is silent, as others have written down."""
+    carried.environment |= {"STAGEPOST_RABBITMQ_LOST_AFTER": "0.01", "STAGEPOST_RABBITMQ_MOST_SENDS": "1"}
+    carried.says("rabbitmq", "apply")
+    job_id = carried.enqueue("mail", '"ada"')
+    carried.store.run(mark_sent([(job_id, 1)]))
+    carried.store.run(declare_patience({"default": timedelta(milliseconds=10)}))
+
+    carried.json("reconcile")
+    [default, _] = carried.json("reconcile")["queues"]
+
+    assert default["lost"] == 0
+    assert "its queue is empty; 1 never answered are dead letters now (most_sends is 1)" in default["why"]
+    assert "sent once and never answered" in carried.json("jobs", "show", job_id)["error"]
+
+
 def sent(shop: CommandLine) -> list[str]:
     return [job.id for job in shop.store.run(sent_jobs("default", older=timedelta(0), most=9))]
 
@@ -213,6 +235,30 @@ def test_health_and_top_tell_that_the_broker_is_away_and_what_waits(shop: Comman
     assert "cannot be used" in top["broker"]["trouble"]
     assert "CANNOT BE USED" in text
     assert "secret-of-a-test" not in health.output + text + json.dumps(top)
+
+
+def test_top_does_not_wait_for_a_broker_from_which_nothing_comes(shop: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as black_hole:
+        shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(black_hole.getsockname()[1])}
+        top = shop.json("top", "--once")
+
+    assert "cannot be used: it has not answered for 5 s" in top["broker"]["trouble"]  # the driver waits for 10
+
+
+def test_an_answer_that_was_late_is_taken_at_the_next_look() -> None:
+    plans = list(topology_of(RabbitmqSettings(), ["mail"]).queues)
+    with socket.create_server(("127.0.0.1", 0)) as black_hole:
+        url = NOBODY_LISTENS.format(black_hole.getsockname()[1])
+        ask = AskInBackground(seconds=0.01)
+        for _ in range(2):
+            with pytest.raises(BrokerUnavailable, match="has not answered for 0 s"):
+                ask(url, plans)
+        asked = ask._answer
+        assert asked is not None, "nobody asks twice at once"
+    late = asked.exception(60)
+    with pytest.raises(BrokerUnavailable) as raised:
+        ask(url, plans)
+    assert raised.value is late
 
 
 def test_health_and_top_tell_what_the_broker_holds(carried: CommandLine, vhost: str, prefix: str) -> None:

@@ -1,7 +1,7 @@
 """The driver's connection with fewer and larger reads and writes, and without reading what nobody asks for.
 
-A system call per frame and the properties of messages are what it spends most on. A few of its private names are
-used against that. If they ever change, nothing breaks: it is only as slow as it was.
+A system call per frame, the properties of messages, and what it does for each of a message's three frames are what it
+spends most on. A few of its private names are used against that; `tests/unit/test_wire.py` demands that they are there.
 """
 
 from __future__ import annotations
@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from struct import Struct
 from typing import Any
 
 from stagepost.transport.rabbitmq.address import driver
+from stagepost.transport.rabbitmq.deliveries import first_header, take_deliveries
 
 __all__ = ["connection_type", "read_more"]
 
-READ_BYTES = 16 * 1024
-"""At once; it moves what is left by each frame that it takes out, so not more."""
+READ_BYTES = 64 * 1024
+"""At once."""
 WRITE_BYTES = 64 * 1024
-HEAD = Struct(">BHLHHQ")
-"""Of a frame with a message's properties: its type, channel and size, then class, weight and the size of the body."""
-FRAME_HEAD_BYTES, FRAME_END = 7, 0xCE
-CONTENT_HEADER, BASIC = 2, 60
 
 
 @cache
@@ -30,7 +26,7 @@ def connection_type() -> Any:
     """The type of all connections that a link keeps open."""
 
     class Wire(driver().SelectConnection):  # type: ignore[misc]
-        """A connection that can write many messages at once."""
+        """A connection that can write many messages at once, and takes those apart quickly that are whole."""
 
         _joined: list[bytes] | None = None
 
@@ -51,37 +47,20 @@ def connection_type() -> Any:
             else:
                 self._joined.extend(frames)
 
+        def _on_data_available(self, data: bytes) -> None:
+            self._frame_buffer += data
+            while self._frame_buffer:
+                take_deliveries(self)
+                length, frame = self._read_frame()
+                if not frame:
+                    return
+                self._trim_frame_buffer(length)
+                self._process_frame(frame)
+
         def _read_frame(self) -> tuple[int, Any]:
-            data = self._frame_buffer
-            if len(data) < HEAD.size or data[0] != CONTENT_HEADER:
-                return super()._read_frame()  # type: ignore[no-any-return]
-            _, channel, size, kind, _, body_size = HEAD.unpack_from(data)
-            end = FRAME_HEAD_BYTES + size
-            if kind != BASIC or len(data) <= end or data[end] != FRAME_END:
-                return super()._read_frame()  # type: ignore[no-any-return]
-            properties = Properties(data[HEAD.size : end])
-            return end + 1, driver().frame.Header(channel, body_size, properties)
+            return first_header(self._frame_buffer) or super()._read_frame()
 
     return Wire
-
-
-class Properties:
-    """A message's properties, read when somebody asks for one; what cannot be read has none."""
-
-    __slots__ = ("_encoded", "_read")
-
-    def __init__(self, encoded: bytes) -> None:
-        self._encoded = encoded
-        self._read: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        if self._read is None:
-            properties = driver().BasicProperties
-            try:
-                self._read = properties().decode(self._encoded)
-            except Exception:  # noqa: BLE001 - whatever strangers put there must not end the connection
-                self._read = properties()
-        return getattr(self._read, name)
 
 
 def read_more(connection: Any) -> None:

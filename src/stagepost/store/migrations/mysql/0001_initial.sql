@@ -280,12 +280,15 @@ create table stagepost_outbox (
     created_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
--- What is known of a queue at the broker: since when it is seen empty, and when something was last taken from it.
+-- What is known of a queue at the broker: since when it carries it and is seen empty, when something was last taken from
+-- it, and how long a foreign program that runs its tasks may be silent.
 create table stagepost_channel (
     queue_name varchar(191) primary key,
+    carried_since bigint not null,
     empty_since bigint,
     active_at bigint,
-    looked_at bigint
+    looked_at bigint,
+    patience_us bigint
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
 -- Messages that nobody can work with, taken from the broker's queue of dead letters; `reason` is `error` without its

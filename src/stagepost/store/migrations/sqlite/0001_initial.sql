@@ -290,12 +290,15 @@ create table stagepost_outbox (
     created_at integer not null
 );
 
--- What is known of a queue at the broker: since when it is seen empty, and when something was last taken from it.
+-- What is known of a queue at the broker: since when it carries it and is seen empty, when something was last taken from
+-- it, and how long a foreign program that runs its tasks may be silent.
 create table stagepost_channel (
     queue_name text primary key,
+    carried_since integer not null,
     empty_since integer,
     active_at integer,
-    looked_at integer
+    looked_at integer,
+    patience_us integer
 );
 
 -- Messages that nobody can work with, taken from the broker's queue of dead letters; `reason` is `error` without its

@@ -1,3 +1,3 @@
-insert into stagepost_channel (queue_name)
-values (:queue_name)
+insert into stagepost_channel (queue_name, carried_since)
+values (:queue_name, :now)
 on conflict do nothing

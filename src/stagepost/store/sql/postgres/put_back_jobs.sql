@@ -10,8 +10,9 @@ with picked as (
 update stagepost_job as job
 set state = case when :delay_us::bigint > 0 then 'scheduled' else job.state end,
     available_at = case when :delay_us::bigint > 0 then :now + :delay_us else job.available_at end,
+    crashes = job.crashes + :crashes,
     sent_at = null,
     updated_at = :now
 from picked
 where job.id = picked.id
-returning job.id, job.queue_name, job.batch_id, job.state
+returning job.id, job.queue_name, job.batch_id, job.state, job.attempts, job.crashes

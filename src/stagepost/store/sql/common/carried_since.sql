@@ -1,0 +1,3 @@
+select carried_since
+from stagepost_channel
+where queue_name = :queue_name

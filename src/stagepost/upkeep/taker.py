@@ -1,0 +1,100 @@
+"""The one shape of all who take messages from a broker: take, store in groups, and only then acknowledge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
+from stagepost.upkeep.service import Service
+
+__all__ = ["Taker"]
+
+
+class Taker(Service):
+    """Takes messages in groups; what could not be stored is tried again, and dying costs a message that comes twice."""
+
+    def __init__(
+        self,
+        url: str,
+        queues: Mapping[str, int],
+        *,
+        name: str,
+        prepare: Callable[[], None],
+        most_at_once: int,
+        interval: float,
+    ) -> None:
+        """`queues` are names at the broker with their prefetch; `prepare` makes what is missing there."""
+        super().__init__(interval=interval)
+        self._new_consumer = partial(Consumer, url, queues, name=name, on_deliveries=self._arrived, prepare=prepare)
+        self.consumer = self._new_consumer()
+        self._is_connected = False
+        self._most_at_once = most_at_once
+        self._undone: list[Delivery] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_told = False
+
+    @property
+    def _may_take(self) -> bool:
+        """Whether messages are this process's to take."""
+        return True
+
+    async def _prepare_pass(self) -> None:
+        """Do what comes before messages are taken."""
+
+    @abstractmethod
+    async def _take_in(self, deliveries: list[Delivery]) -> int:
+        """Store what messages say, and tell those apart that are done or forgotten; returns how much that was."""
+
+    async def run(self) -> None:
+        """Take messages until told to stop; those that are here and not stored go back to the broker."""
+        self._loop = asyncio.get_running_loop()
+        await super().run()
+        self.consumer.pause()
+        self.consumer.give_back(self._undone)
+        self._undone = []
+
+    async def close(self) -> None:
+        """Let go of the broker, which gets back what was not acknowledged."""
+        if self._is_connected:
+            consumer, self.consumer, self._is_connected = self.consumer, self._new_consumer(), False
+            self._undone = []
+            await asyncio.get_running_loop().run_in_executor(None, consumer.stop)
+
+    async def run_once(self) -> int:
+        """Take in what has arrived since the last pass; returns how much that was."""
+        self._is_told = False
+        if not self._may_take:
+            await self.close()
+            return 0
+        if not self._is_connected:
+            self._is_connected = True
+            self.consumer.start()
+        await self._prepare_pass()
+        self._undone += self.consumer.take(self._most_at_once - len(self._undone))
+        done = await self._take_in(list(self._undone)) if self._undone else 0
+        if self.consumer.has_more:
+            self.wake()
+        return done
+
+    def _done(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge messages: all that they say is stored."""
+        done = list(deliveries)
+        self._forget(done)
+        if done:
+            self.consumer.ack(done)
+
+    def _forget(self, deliveries: list[Delivery]) -> None:
+        """Leave messages out of the next pass, without a word to the broker."""
+        gone = {(delivery.line, delivery.tag) for delivery in deliveries}
+        self._undone = [delivery for delivery in self._undone if (delivery.line, delivery.tag) not in gone]
+
+    def _arrived(self) -> None:
+        """Wake the loop, once for all that arrives before it looks."""
+        if not self._is_told and self._loop is not None:
+            self._is_told = True
+            with contextlib.suppress(RuntimeError):  # the loop has ended; the messages go back to the broker
+                self._loop.call_soon_threadsafe(self.wake)

@@ -1,0 +1,27 @@
+"""Writes down now and then that somebody takes messages, for those who look for lost ones."""
+
+from __future__ import annotations
+
+from stagepost.clock import Clock
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.channels import note_active
+
+__all__ = ["Activity"]
+
+ACTIVE_SECONDS = 1.0
+
+
+class Activity:
+    """Notes signs of life in queues, each at most every second."""
+
+    def __init__(self, store: AsyncStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._noted_at: dict[str, float] = {}
+
+    async def note(self, queue: str, *, often: float = ACTIVE_SECONDS) -> None:
+        """Note one, unless the last was noted less than `often` seconds ago."""
+        now = self._clock.monotonic()
+        if now - self._noted_at.get(queue, float("-inf")) >= min(often, ACTIVE_SECONDS):
+            self._noted_at[queue] = now
+            await self._store.run(note_active(queue))

@@ -1,0 +1,86 @@
+"""What is known of queues at the broker, and kept where the next leader finds it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from stagepost.store.channels import (
+    Channel,
+    begin_carrying,
+    declare_patience,
+    forget_channels,
+    look_at,
+    note_active,
+)
+from tests.conformance.bench import Bench
+from tests.conformance.samples import QUEUE
+
+
+def test_a_queue_that_nobody_looked_at_is_not_known(store: Bench) -> None:
+    assert store.run(look_at(QUEUE, is_empty=False)) == Channel(None, None, 0)
+
+
+def test_it_is_kept_since_when_a_queue_is_empty(store: Bench) -> None:
+    store.run(look_at(QUEUE, is_empty=True))
+    store.clock.advance(4)
+    store.run(look_at("other", is_empty=False))
+    assert store.run(look_at(QUEUE, is_empty=True)).empty_for_us == 4_000_000
+    store.clock.advance(1)
+
+    assert store.run(look_at(QUEUE, is_empty=False)).empty_for_us is None
+    store.clock.advance(1)
+    assert store.run(look_at(QUEUE, is_empty=True)).empty_for_us == 0
+
+
+def test_it_is_kept_when_somebody_last_took_a_message(store: Bench) -> None:
+    store.run(note_active(QUEUE))
+    store.clock.advance(2)
+    store.run(note_active(QUEUE))
+    store.run(look_at(QUEUE, is_empty=True))
+    store.clock.advance(3)
+
+    assert store.run(look_at(QUEUE, is_empty=True)) == Channel(3_000_000, 3_000_000, 0)
+    assert store.run(look_at("other", is_empty=True)) == Channel(0, None, 0)
+
+
+def test_it_is_kept_how_long_a_program_may_be_silent(store: Bench) -> None:
+    store.run(declare_patience({QUEUE: timedelta(seconds=300), "other": None}))
+    assert store.run(look_at(QUEUE, is_empty=True)).patience == timedelta(seconds=300)
+    assert store.run(look_at("other", is_empty=True)).patience is None
+
+    store.run(declare_patience({QUEUE: timedelta(seconds=2)}))
+    assert store.run(look_at(QUEUE, is_empty=True)).patience == timedelta(seconds=2)
+    store.run(declare_patience({QUEUE: None}))
+    assert store.run(look_at(QUEUE, is_empty=True)).patience is None
+
+
+def test_a_programs_queue_is_not_empty_while_answers_wait(store: Bench) -> None:
+    store.run(declare_patience({QUEUE: timedelta(seconds=2)}))
+    for queue_name in (QUEUE, "ours"):
+        store.run(look_at(queue_name, is_empty=True))
+    store.clock.advance(1)
+
+    assert store.run(look_at(QUEUE, is_empty=True, has_answers=True)).empty_for_us is None
+    assert store.run(look_at("ours", is_empty=True, has_answers=True)).empty_for_us == 1_000_000
+
+
+def test_it_is_kept_since_when_a_queue_is_carried(store: Bench) -> None:
+    since = store.run(begin_carrying(QUEUE))
+    assert since == store.now
+    store.clock.advance(5)
+
+    assert store.run(begin_carrying(QUEUE)) == since
+    assert store.run(begin_carrying("other")) == since + 5_000_000
+
+
+def test_queues_that_nobody_looks_at_are_forgotten(store: Bench) -> None:
+    first = store.run(begin_carrying(QUEUE))
+    store.run(begin_carrying("other"))
+    store.clock.advance(10)
+    store.run(look_at(QUEUE, is_empty=True))
+    store.clock.advance(5)
+
+    store.run(forget_channels(silent=timedelta(seconds=10)))
+
+    assert store.run(begin_carrying(QUEUE)) == first
+    assert store.run(begin_carrying("other")) == store.now
