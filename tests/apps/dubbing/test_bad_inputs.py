@@ -53,6 +53,11 @@ def files_in(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir())
 
 
+def left_in(directory: Path) -> list[str]:
+    """Files and directories that should have gone."""
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
 def ids(cases: list[Case]) -> list[str]:
     return [case.name for case in cases]
 
@@ -105,7 +110,7 @@ def test_bad_videos_leave_nothing_but_themselves(uploads: Uploads) -> None:
 
     assert len(ids) == len(UPLOADS) >= 25
     assert files_in(uploads.directory / "home" / "objects") == sorted(f"videos/{task_id}/source.mp4" for task_id in ids)
-    assert (files_in(uploads.directory / "work"), files_in(uploads.directory / "temporary")) == ([], [])
+    assert (left_in(uploads.directory / "work"), left_in(uploads.directory / "temporary")) == ([], [])
     assert [child for child in psutil.Process().children(recursive=True) if "ffmpeg" in child.name()] == []
     steps = [job for job in uploads.jobs if job.task_name in STEPS]
     assert {(job.task_name, job.state, job.attempt) for job in steps} >= {("extract_audio", JobState.FAILED, 1)}
@@ -200,7 +205,7 @@ def test_what_no_engine_can_do_fails_its_step_once(
     assert statuses(dubbing, task.id) == [*((step, 1, "succeeded") for step in done), (unable.step, 1, "failed")]
     folders = {"asr": "audios videos", "translate": "asr audios videos", "tts": "asr audios videos"}[unable.step]
     assert {key.split("/")[0] for key in files_in(tmp_path / "home" / "objects")} == set(folders.split())
-    assert files_in(tmp_path / "work") == []
+    assert left_in(tmp_path / "work") == []
 
 
 class Forged(NamedTuple):
@@ -312,7 +317,7 @@ def test_forged_messages_fail_once_and_touch_no_task(
     after = (contents(tmp_path / "home" / "objects"), dubbing.attempts(own.id), dubbing.segments(own.id), control.calls)
     assert after == before
     assert (dubbing.task(own.id), dubbing.task(other.id)) == (own, other)
-    assert files_in(tmp_path / "work") == []
+    assert left_in(tmp_path / "work") == []
 
 
 EDITS = [
@@ -386,7 +391,7 @@ def test_an_object_that_was_deleted_fails_the_step_that_needs_it(
     )
     assert statuses(dubbing, task.id) == [*((name, 1, "succeeded") for name in before), (step, 1, "failed")]
     assert objects.list() == kept
-    assert files_in(tmp_path / "work") == []
+    assert left_in(tmp_path / "work") == []
 
 
 def test_what_failed_for_good_is_announced_at_the_broker(
@@ -418,4 +423,4 @@ def test_what_failed_for_good_is_announced_at_the_broker(
         assert letter["attempt"] == 1
     assert len({letter["original_message"]["task_id"] for letter in letters}) == len(letters)
     assert sorted(dubbing.services.objects.list()) == sorted(f"videos/{task_id}/source.mp4" for task_id in expected)
-    assert files_in(tmp_path / "work") == []
+    assert left_in(tmp_path / "work") == []
