@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import atexit
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+import psutil
+
 from stagepost_dubbing.media.ffmpeg import Ffmpeg, find_ffmpeg
 from stagepost_dubbing.media.talk import Speak, Talk, make_talk, speaker
 
-__all__ = ["ffmpeg", "session_folder", "talk", "voice"]
+__all__ = ["ffmpeg", "no_process_stays", "session_folder", "talk", "voice"]
 
 
 @lru_cache(maxsize=1)
@@ -38,3 +42,11 @@ def session_folder(name: str) -> Path:
 def talk(seconds: int = 10) -> Talk:
     """A talk that nobody may change; copy it first."""
     return make_talk(ffmpeg(), session_folder("talks") / f"talk{seconds}.mp4", seconds=seconds, speak=voice())
+
+
+@contextmanager
+def no_process_stays() -> Iterator[None]:
+    """What is started in the body has ended with it; servers of the session are none of its business."""
+    before = psutil.Process().children()
+    yield
+    assert [process for process in psutil.Process().children() if process not in before] == []

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from stagepost import Permanent, Retryable
@@ -17,7 +16,7 @@ from stagepost_dubbing.media.muxing import mux, video_checksum
 from stagepost_dubbing.media.probe import Limits, probe
 from stagepost_dubbing.media.sound import read_wav, wav_seconds
 from tests.apps.dubbing.bad_videos import BAD, GOOD, Case, sources
-from tests.apps.dubbing.talks import ffmpeg, talk
+from tests.apps.dubbing.talks import ffmpeg, no_process_stays, talk
 
 
 @pytest.fixture(autouse=True)
@@ -28,9 +27,9 @@ def nothing_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     sources()
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(temporary))
-    yield
+    with no_process_stays():
+        yield
     assert list(temporary.iterdir()) == []
-    assert psutil.Process().children() == []
 
 
 def names(cases: list[Case]) -> list[str]:
