@@ -60,10 +60,15 @@ def control(tmp_path: Path) -> Control:
 @pytest.fixture
 def environment(tmp_path: Path, control: Control) -> dict[str, str]:
     """Variables of a quick worker with stand-in engines; databases are for tests to add."""
-    work = tmp_path / "work"
+    return quick_variables(tmp_path, control)
+
+
+def quick_variables(directory: Path, control: Control) -> dict[str, str]:
+    """The same for fixtures that last longer."""
+    work = directory / "work"
     work.mkdir()
     return {
-        "DUBBING_HOME": str(tmp_path / "home"),
+        "DUBBING_HOME": str(directory / "home"),
         "DUBBING_WORK_DIRECTORY": str(work),
         "DUBBING_RECOGNISER": f"{HERE}:StandInRecogniser",
         "DUBBING_TRANSLATOR": f"{HERE}:StandInTranslator",

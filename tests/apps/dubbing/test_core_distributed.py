@@ -51,6 +51,16 @@ class Ear:
             self._connection.process_data_events(0.05)
         raise AssertionError(f"nothing was published to {routing_key}, only to {sorted(found)}")
 
+    def all_of(self, routing_key: str, number: int) -> list[Any]:
+        """The bodies of all messages with this routing key, once there are so many; others are passed over."""
+        found: list[Any] = []
+        for _ in range(PATIENCE_SECONDS * 20):
+            found += [body for key, body in self.heard() if key == routing_key]
+            if len(found) >= number:
+                return found
+            self._connection.process_data_events(0.05)
+        raise AssertionError(f"{len(found)} of {number} messages were published to {routing_key}")
+
     def waiting(self) -> dict[str, int]:
         """How many messages each queue has."""
         return {name: self._channel.queue_declare(f"task.{name}", passive=True).method.message_count for name in QUEUES}

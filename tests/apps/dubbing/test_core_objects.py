@@ -65,6 +65,17 @@ def test_large_files_go_in_parts(store: Objects, tmp_path: Path, monkeypatch: py
     assert store.fetch(KEY, tmp_path / "back").read_bytes() == file.read_bytes()
 
 
+def test_an_object_is_lent_without_a_copy_where_that_is_possible(store: Objects, tmp_path: Path) -> None:
+    store.create(KEY, b"one")
+
+    lent = store.lend(KEY, tmp_path / "copy")
+
+    assert lent.read_bytes() == b"one"
+    assert (tmp_path / "copy").exists() == (not store.url.startswith("file:"))
+    with pytest.raises(Permanent, match="is missing"):
+        store.lend(f"asr/{TASK}/other", tmp_path / "other")
+
+
 def test_an_object_that_is_not_there_is_a_clear_error(store: Objects, tmp_path: Path) -> None:
     with pytest.raises(Permanent, match=f"object {KEY} is missing"):
         store.read(KEY)
@@ -82,7 +93,13 @@ def test_an_object_that_is_not_there_is_a_clear_error(store: Objects, tmp_path: 
 )  # fmt: skip
 def test_foreign_keys_are_refused(key: str, tmp_path: Path) -> None:
     store = Objects((tmp_path / "store").as_uri())
-    for act in (store.has, store.read, lambda key: store.create(key, b"x"), lambda key: store.replace(key, b"x")):
+    for act in (
+        store.has,
+        store.read,
+        lambda key: store.lend(key, tmp_path),
+        lambda key: store.create(key, b"x"),
+        lambda key: store.replace(key, b"x"),
+    ):
         with pytest.raises(Permanent):
             act(key)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +17,7 @@ import msgspec
 from stagepost import App, RunError, RunState, Settings, StagepostError, WaitTimeout
 from stagepost_dubbing import keys
 from stagepost_dubbing.engines.languages import tidy_language
+from stagepost_dubbing.media.ffmpeg import whole_file
 from stagepost_dubbing.pipeline import CARRIED, DubPipeline
 from stagepost_dubbing.progress import StepProgress, progress_of
 from stagepost_dubbing.services import Services
@@ -29,6 +31,9 @@ from stagepost_dubbing.tables.tasks import DubOptions, Task
 __all__ = ["Dubbing", "DubbingError", "TaskView"]
 
 NAMESPACE = UUID("6f1f3a52-5d0c-4d0e-9a53-6a3a3b0f8a11")
+LONGEST_TEXT = 5_000
+"""In characters: what one segment may be made to say takes minutes by then."""
+LOWEST_DB = -100.0
 LOOK_SECONDS = 0.2
 """How often a task is looked at while somebody waits for it."""
 
@@ -83,12 +88,15 @@ class Dubbing:
         """
         options = options or DubOptions()
         source, to = tidy_language(source), tidy_language(to)
+        if source == to:
+            raise DubbingError(f"{_name(video)} is in {source!r}, and asked for in {to!r}: there is nothing to dub.")
+        _check_options(options)
         digest = _digest(video)
         chosen = msgspec.json.encode(options, order="sorted").decode()
         made_of = msgspec.json.encode([digest, source, to, chosen]).decode()
         task_id = str(uuid5(NAMESPACE, made_of)) if id is None else keys.checked_id(id)
         task = Task(
-            task_id, "queued", None, source, to, video.name[:255], digest, keys.video_key(task_id),
+            task_id, "queued", None, source, to, _name(video), digest, keys.video_key(task_id),
             keys.output_key(task_id), chosen, 1, 0, None, None, 0, 0, None,
         )  # fmt: skip
         known = self._find(task_id)
@@ -138,7 +146,7 @@ class Dubbing:
             on_look(view)
             if view.task.has_ended:
                 return view.task
-            if timeout is not None and time.perf_counter() - begun > timeout:
+            if timeout is not None and not time.perf_counter() - begun <= timeout:  # nor if it is no number
                 raise WaitTimeout(f"task {task_id} did not end within {timeout:g} s; it is {view.task.status}.")
             time.sleep(LOOK_SECONDS)
 
@@ -147,11 +155,18 @@ class Dubbing:
         task = self.task(task_id)
         if key is None and task.status != "done":
             raise DubbingError(f"task {task.id} is {task.status}: there is no dubbed video yet.")
-        return self.services.objects.fetch(key or task.output_video_key, file)
+        try:
+            with whole_file(file) as part:
+                self.services.objects.fetch(key or task.output_video_key, part)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise DubbingError(f"{_name(file)} cannot be written: {reason}. Name another file.") from error
+        return file
 
     def edit(self, task_id: str, idx: int, text: str) -> Task:
         """Give a segment another translation; only that one is spoken anew, and the video is put together again."""
         task_id = keys.checked_id(task_id)
+        _check_text("text", text, longest=LONGEST_TEXT)
         with self._changing(task_id) as (tx, task):
             known = segments.count(tx, task_id).total
             if idx not in range(known):
@@ -260,12 +275,35 @@ def _same(known: Task, wanted: Task) -> Task:
     return known
 
 
+def _check_options(options: DubOptions) -> None:
+    _check_text("speaker", options.speaker, longest=100)
+    if options.duck_db is not None and not LOWEST_DB <= options.duck_db <= 0:
+        raise DubbingError(f"the original cannot be {options.duck_db:g} dB under the voice: give {LOWEST_DB:g} to 0.")
+
+
+def _check_text(what: str, text: str, *, longest: int) -> None:
+    """Refuse what no database keeps or no voice says."""
+    if len(text) > longest:
+        raise DubbingError(f"the {what} has {len(text):,} characters: {longest:,} is the most. Shorten it.")
+    for character in text:
+        if unicodedata.category(character) in {"Cc", "Cs"} and character not in "\n\t":
+            raise DubbingError(f"the {what} holds {character!r}, which is no text. Take it out.")
+
+
+def _name(video: Path) -> str:
+    """What a video is called, as text: names of files can be any bytes."""
+    return video.name.encode(errors="replace").decode()[:255]
+
+
 def _digest(video: Path) -> str:
     try:
+        if video.exists() and not (video.is_file() or video.is_dir()):
+            raise DubbingError(f"{_name(video)} is not a file: it could be waited for without end. Name a video file.")
         with video.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DubbingError(f"{video} cannot be read: {error.strerror}. Name a video file.") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DubbingError(f"{_name(video)} cannot be read: {reason}. Name a video file.") from error
 
 
 def _platform_settings(settings: DubbingSettings, environment: Mapping[str, str]) -> Settings:

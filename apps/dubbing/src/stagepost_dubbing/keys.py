@@ -13,6 +13,7 @@ __all__ = [
     "audio_key",
     "checked_id",
     "checked_key",
+    "checked_own",
     "dub_key",
     "output_key",
     "speech_key",
@@ -79,6 +80,15 @@ def checked_key(key: str) -> str:
             f"of at most {LONGEST_KEY} characters."
         )
     checked_id(key.split("/")[1])
+    return key
+
+
+def checked_own(key: str, folder: str, task_id: str) -> str:
+    """Refuse a key that is not in the folder of this task: a message for one task leaves all others alone."""
+    if checked_key(key).split("/")[:2] != [folder, checked_id(task_id)]:
+        raise Permanent(
+            f"object key {key[:100]!r} is refused: in a message for this task it begins {folder}/{task_id}/."
+        )
     return key
 
 

@@ -51,6 +51,8 @@ class Objects:
     def __init__(self, url: str) -> None:
         self.url = url
         self._store: Any = _store_at(url)
+        parts = urlsplit(url)
+        self._directory = Path(unquote(parts.path)) if parts.scheme == "file" else None
 
     def has(self, key: str) -> bool:
         """Whether there is such an object."""
@@ -66,13 +68,22 @@ class Objects:
         with _explained("read", key):
             return bytes(obstore.get(self._store, checked_key(key)).bytes())
 
+    def lend(self, key: str, copy: Path) -> Path:
+        """Give a file to read an object from, never to write to: its own in a directory, elsewhere a copy."""
+        if self._directory is not None:
+            own = self._directory / checked_key(key)
+            if own.is_file() and str(own).isprintable():  # ffmpeg is given no other names
+                return own
+        return self.fetch(key, copy)
+
     def fetch(self, key: str, file: Path) -> Path:
         """Write an object of any size to a file."""
         with _explained("read", key):
             found = obstore.get(self._store, checked_key(key))
-            with file.open("wb") as target:
-                for chunk in found.stream(min_chunk_size=CHUNK):
-                    target.write(chunk)
+        # Opened outside: what is wrong with the file is not wrong with the object.
+        with file.open("wb") as target, _explained("read", key):
+            for chunk in found.stream(min_chunk_size=CHUNK):
+                target.write(chunk)
         return file
 
     def create(self, key: str, content: bytes | Path) -> bool:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from stagepost_dubbing.cli.render import json_option, progress_bars, segment_table, show, task_line, view_lines
+from stagepost_dubbing.cli.render import MOST, json_option, progress_bars, segment_table, show, task_line, view_lines
 from stagepost_dubbing.dubbing import Dubbing
 
 __all__ = ["list_", "segments", "status", "watch"]
@@ -39,7 +39,7 @@ def watch(*, task_id: str, timeout: float | None, is_json: bool) -> None:
 
 @click.command("list", short_help="List tasks.")
 @click.option("--status", type=click.Choice(["queued", "running", "done", "failed", "cancelled"]), help="Only those.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
 @json_option
 def list_(*, status: str | None, limit: int, is_json: bool) -> None:
     """List the newest tasks."""

@@ -37,7 +37,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except StagepostError as error:
-            click.echo(f"stagepost-dubbing: {error}", err=True)
+            click.echo(f"stagepost-dubbing: {error}".encode(errors="replace").decode(), err=True)
             sys.exit(_code(error))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stagepost_dubbing.cli.render import json_option, show, task_line
+from stagepost_dubbing.cli.render import MOST, json_option, show, task_line
 from stagepost_dubbing.dubbing import Dubbing
 
 __all__ = ["cancel", "edit", "retry", "save", "tts_requeue"]
@@ -48,7 +48,7 @@ def cancel(*, task_id: str, is_json: bool) -> None:
 
 
 @click.command("tts-requeue", short_help="Try segments again that could not be spoken.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many segments.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=100, show_default=True, help="At most so many segments.")
 @json_option
 def tts_requeue(*, limit: int, is_json: bool) -> None:
     """Send task.tts again for failed tasks with segments that nobody spoke; also done by a schedule."""

@@ -17,7 +17,20 @@ from stagepost_dubbing.settings import STEPS
 from stagepost_dubbing.tables.segments import Segment
 from stagepost_dubbing.tables.tasks import Task
 
-__all__ = ["as_json", "json_option", "printable", "progress_bars", "segment_table", "show", "task_line", "view_lines"]
+__all__ = [
+    "MOST",
+    "as_json",
+    "json_option",
+    "printable",
+    "progress_bars",
+    "segment_table",
+    "show",
+    "task_line",
+    "view_lines",
+]
+
+MOST = 1_000_000
+"""Of whatever a command may be asked for at once; any database can count so far."""
 
 
 def json_option(function: Any) -> Any:

@@ -9,7 +9,7 @@ import msgspec
 
 from stagepost import JobContext, Permanent
 from stagepost_dubbing.engines.interfaces import Utterance
-from stagepost_dubbing.keys import checked_key, task_of
+from stagepost_dubbing.keys import checked_own, task_of
 from stagepost_dubbing.objects import ObjectDiffers
 from stagepost_dubbing.services import Services
 from stagepost_dubbing.steps.frame import Attempt, Finished, Step
@@ -44,7 +44,8 @@ class Asr:
     def handle(self, job: JobContext, audio_key: str, language: str, output_key: str) -> Heard:
         """Recognise it once: who comes after a crash takes what is stored, because boundaries could differ."""
         task_id = task_of(audio_key)
-        checked_key(output_key)
+        checked_own(audio_key, "audios", task_id)
+        checked_own(output_key, "asr", task_id)
 
         def work(attempt: Attempt) -> Finished[Heard]:
             transcript = self._transcript(attempt, audio_key, language, output_key)
@@ -62,7 +63,7 @@ class Asr:
     def _transcript(self, attempt: Attempt, audio_key: str, language: str, output_key: str) -> Transcript:
         objects = self._services.objects
         if not objects.has(output_key):
-            audio = objects.fetch(audio_key, attempt.directory / "source.wav")
+            audio = objects.lend(audio_key, attempt.directory / "source.wav")
             said = self._services.recogniser.recognise(audio, language=language, while_running=attempt.report)
             attempt.check()
             made = Transcript(language, [utterance for utterance in said if utterance.text.strip()])

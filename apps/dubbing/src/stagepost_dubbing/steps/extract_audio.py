@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagepost import JobContext
-from stagepost_dubbing.keys import checked_key, task_of
+from stagepost_dubbing.keys import checked_own, task_of
 from stagepost_dubbing.media.extracting import extract_audio
 from stagepost_dubbing.services import Services
 from stagepost_dubbing.steps.frame import Attempt, Finished, Step
@@ -21,10 +21,12 @@ class ExtractAudio:
 
     def handle(self, job: JobContext, source_video_key: str, output_audio_key: str) -> str:
         """Extract it, and give its key."""
-        checked_key(output_audio_key)
+        task_id = task_of(source_video_key)
+        checked_own(source_video_key, "videos", task_id)
+        checked_own(output_audio_key, "audios", task_id)
 
         def work(attempt: Attempt) -> Finished[str]:
-            video = self._services.objects.fetch(source_video_key, attempt.directory / "source.mp4")
+            video = self._services.objects.lend(source_video_key, attempt.directory / "source.mp4")
             audio = attempt.directory / "source.wav"
             facts = extract_audio(
                 self._services.ffmpeg, video, audio, seconds=attempt.seconds_left, while_running=attempt.check
@@ -33,4 +35,4 @@ class ExtractAudio:
             duration_ms = round(facts.duration * 1000)
             return Finished(output_audio_key, lambda tx: tasks.note_duration(tx, attempt.task.id, duration_ms))
 
-        return self._step.run(job, task_of(source_video_key), work, skipped=lambda _tx: output_audio_key)
+        return self._step.run(job, task_id, work, skipped=lambda _tx: output_audio_key)

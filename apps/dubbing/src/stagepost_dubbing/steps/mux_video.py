@@ -9,7 +9,7 @@ import msgspec
 
 from stagepost import JobContext, Permanent
 from stagepost_dubbing.engines.interfaces import Utterance
-from stagepost_dubbing.keys import checked_id, checked_key, subtitles_key
+from stagepost_dubbing.keys import checked_id, checked_own, subtitles_key
 from stagepost_dubbing.media.extracting import extract_audio
 from stagepost_dubbing.media.mixing import mix
 from stagepost_dubbing.media.muxing import mux
@@ -43,13 +43,13 @@ class MuxVideo:
     ) -> str:
         """Build track, subtitles and video, and give the video's key."""
         task_id = checked_id(task_id)
-        for key in (source_video_key, tts_audio_key, output_video_key):
-            checked_key(key)
+        for folder, key in (("videos", source_video_key), ("tts", tts_audio_key), ("outputs", output_video_key)):
+            checked_own(key, folder, task_id)
 
         def work(attempt: Attempt) -> Finished[str]:
             with self._services.database.reading() as tx:
                 found = segments.list_all(tx, task_id)
-            video = self._services.objects.fetch(source_video_key, attempt.directory / "source.mp4")
+            video = self._services.objects.lend(source_video_key, attempt.directory / "source.mp4")
             track = self._track(attempt, video, found, tts_audio_key)
             self._store_subtitles(attempt, found)
             output = attempt.directory / "final.mp4"

@@ -34,6 +34,7 @@ class Translate:
         task_id = checked_id(task_id)
         if not segment_ids:
             raise Permanent(f"task {task_id}: a translate message without segment_ids.")
+        self._check_known(task_id, segment_ids)
 
         def work(attempt: Attempt) -> Finished[int]:
             while left := self._untranslated(task_id, segment_ids):
@@ -42,6 +43,14 @@ class Translate:
             return Finished(len(segment_ids))
 
         return self._step.run(job, task_id, work, skipped=lambda _tx: len(segment_ids), part=segment_ids[0])
+
+    def _check_known(self, task_id: str, segment_ids: Sequence[str]) -> None:
+        """Refuse a message about segments that the task does not have, before it leaves a trace on the task."""
+        with self._services.database.reading() as tx:
+            total = segments.count(tx, task_id).total
+        unknown = [name for name in segment_ids if segments.index_of(name) >= total]
+        if total and unknown:
+            raise Permanent(f"task {task_id} has no segment {unknown[0]}: there are {total}, numbered from seg-0.")
 
     def _untranslated(self, task_id: str, segment_ids: Sequence[str]) -> list[Segment]:
         with self._services.database.reading() as tx:

@@ -26,7 +26,10 @@ LOOK_SECONDS = 0.5
 """How often an attempt looks whether it should stop, while segments are being spoken."""
 
 LONGEST_PAUSE_SECONDS = 60.0
-"""A service that asks for more fails its segment."""
+"""Between two tries of a segment, whatever a service or a message asks for."""
+
+MOST_AT_ONCE = 64
+"""Segments of one task, whatever its message asks for."""
 
 Compensate = Callable[[Connection, str, int, str], None]
 """Asks for a segment to be looked after, in a transaction: task, index, error."""
@@ -70,7 +73,7 @@ class Tts:
             errors: dict[int, Exception] = {}
             after = -1
             speaking = Speaking(self._services, attempt, speaker_id, max_retries, retry_delay_sec)
-            with ThreadPoolExecutor(max(1, max_concurrency), thread_name_prefix="tts") as pool:
+            with ThreadPoolExecutor(min(max(1, max_concurrency), MOST_AT_ONCE), thread_name_prefix="tts") as pool:
                 try:
                     while batch := self._next_batch(task_id, after, batch_size):
                         after = batch[-1].idx
@@ -161,7 +164,7 @@ class Speaking:
         """How long to wait before the next try: as the setting says, or longer if the service asks for it."""
         asked = error.after if isinstance(error, Retryable) else None
         seconds = 0.0 if asked is None else asked.total_seconds()
-        return max(self._retry_delay, min(seconds, LONGEST_PAUSE_SECONDS))
+        return min(max(self._retry_delay, seconds), LONGEST_PAUSE_SECONDS)
 
     def _spoken(self, segment: Segment, language: str, key: str) -> str:
         """Speak a segment and store its sound; gives with what it was made, as JSON."""
