@@ -59,7 +59,7 @@ def run_killer(mutant: Mutant, folder: Path, servers: dict[str, str]) -> subproc
     return subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, **servers, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, **servers, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=180,
