@@ -112,9 +112,13 @@ def test_who_waits_for_an_answer_can_be_interrupted(raw: Any, blocking_store: Be
         wait_until(lambda: blocking_store.rows(waiting, pid=pid) == [(1,)], "a statement that waits", seconds=60)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        session.execute("select pg_sleep(600)", ())
-    thread.join()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # programs in the background may ignore it
+    try:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.execute("select pg_sleep(600)", ())
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     blocking_store.rows("select pg_terminate_backend(:pid)", pid=pid)
