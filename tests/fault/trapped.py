@@ -134,7 +134,8 @@ class TrappedRaw:
     """A driver's connection as handlers get it; it passes for one, because Stagepost goes by the class's name."""
 
     def __new__(cls, connection: Connection, _around: Around) -> Any:
-        driver = type(connection.raw)
+        # Its own class, not one that we made of it.
+        driver = next(kind for kind in type(connection.raw).__mro__ if not kind.__module__.startswith("stagepost"))
         return object.__new__(type(driver.__name__, (cls,), {"__module__": driver.__module__}))
 
     def __init__(self, connection: Connection, around: Around) -> None:
