@@ -265,12 +265,19 @@ class Worker:
         """Return once nothing was due, after that nothing could be claimed, and all the while nothing ran."""
         while not self._stop_event.is_set():
             ended = self._ended
-            if not len(self.flights) and not self.concluder.pending and await self._promotes_nothing():
-                await self._look_twice()
-                has_sent_all = self.broker is None or await self.broker.is_idle()
-                if not len(self.flights) and has_sent_all and self._ended == ended:
-                    return
+            # Twice with a broker: an answer that is stored after what is due was looked for may make a job due, and is
+            # counted a moment later.
+            is_at_rest = await self._is_at_rest() and (self.broker is None or await self._is_at_rest())
+            if is_at_rest and self._ended == ended:
+                return
             await asyncio.sleep(IDLE_SECONDS)
+
+    async def _is_at_rest(self) -> bool:
+        if len(self.flights) or self.concluder.pending or not await self._promotes_nothing():
+            return False
+        await self._look_twice()
+        has_sent_all = self.broker is None or await self.broker.is_idle()
+        return not len(self.flights) and has_sent_all
 
     @property
     def _ended(self) -> int:
