@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -95,13 +96,15 @@ def _ledger_lines(ledger: Ledger) -> list[str]:
 
 
 def _what_next(folder: Path, task_id: str) -> list[str]:
+    name = "stagepost-dubbing"
+    program = name if shutil.which(name) else str(Path(sys.executable).with_name(name))
     return [
         "To look around:",
         "",
         f"  export DUBBING_HOME={folder}",
-        f"  stagepost-dubbing status {task_id}",
-        f"  stagepost-dubbing edit {task_id} 0 --text 'Bom dia!'   and then: stagepost-dubbing worker --until-idle",
-        "  stagepost-dubbing dub YOUR.mp4 --to pt",
+        f"  {program} status {task_id}",
+        f"  {program} edit {task_id} 0 --text 'Bom dia!'   and then: {program} worker --until-idle",
+        f"  {program} dub YOUR.mp4 --to pt",
     ]
 
 
