@@ -65,18 +65,3 @@ def _voice() -> Any:
     from hibari import Hibari
 
     return Hibari()
-
-
-def word_errors(said: str, heard: str) -> float:
-    """Return the part of words that must be inserted, removed or replaced."""
-    truth, guess = _words(said), _words(heard)
-    row = list(range(len(guess) + 1))
-    for at, word in enumerate(truth, 1):
-        diagonal, row[0] = row[0], at
-        for column, other in enumerate(guess, 1):
-            diagonal, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, diagonal + (word != other))
-    return row[-1] / len(truth)
-
-
-def _words(text: str) -> list[str]:
-    return "".join(sign if sign.isalnum() or sign == "'" else " " for sign in text.lower()).split()

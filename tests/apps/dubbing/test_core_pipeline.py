@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
-from stagepost import Permanent
+from stagepost import LeaseLost, Permanent
 from stagepost_dubbing import Dubbing, DubbingError, DubOptions, Task
 from stagepost_dubbing.cli.dub import work_until_ended
 from stagepost_dubbing.settings import STEPS
+from stagepost_dubbing.steps.frame import Attempt
 from tests.apps.dubbing.conftest import MakeDubbing
 from tests.apps.dubbing.stand_ins import SENTENCES, Control
 
@@ -126,6 +129,33 @@ def test_an_id_belongs_to_one_video(dubbing: Dubbing, small_video: Path, tmp_pat
         dubbing.submit(small_video, to="es", id=task_id)
     with pytest.raises(Permanent, match="UUIDs"):
         dubbing.submit(small_video, to="pt", id="../../etc")
+
+
+class OldJob:
+    """A job whose worker was paused, and has not heard yet that it was taken over."""
+
+    id, attempt = "01a1e343-c024-7000-8000-000000000000", 1
+
+    def raise_if_cancelled(self) -> None:
+        pass
+
+
+def test_an_attempt_that_was_paused_does_not_overwrite_a_newer_video(
+    dubbing: Dubbing, small_video: Path, tmp_path: Path
+) -> None:
+    task = dubbed(dubbing, small_video)
+    for text in ("ZULU nine", "ZULU ten"):
+        dubbing.edit(task.id, 2, text)
+        assert work(dubbing, task.id).status == "done"
+    video = dubbing.services.objects.read(task.output_video_key)
+    second = next(row for row in dubbing.attempts(task.id) if (row.step, row.attempt) == ("mux_video", 2))
+    job: Any = OldJob()
+    paused = Attempt(dubbing.services, job, task, msgspec.structs.replace(second, status="running"), tmp_path, 60)
+
+    with pytest.raises(LeaseLost):
+        paused.store(task.output_video_key, b"the video of before")
+
+    assert dubbing.services.objects.read(task.output_video_key) == video
 
 
 def test_an_edited_segment_alone_is_spoken_anew(dubbing: Dubbing, small_video: Path, control: Control) -> None:

@@ -14,7 +14,8 @@ from stagepost import ConfigurationError, Permanent
 from stagepost_dubbing.engines.choose import choose_recogniser
 from stagepost_dubbing.engines.interfaces import Recogniser, Utterance
 from stagepost_dubbing.engines.recordings import wav_of
-from tests.apps.dubbing.spoken import RATE, Talk, talk, word_errors
+from tests.apps.dubbing.checks import word_error_rate
+from tests.apps.dubbing.spoken import RATE, Talk, talk
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def save(path: Path, samples: np.ndarray[tuple[int], np.dtype[np.int16]]) -> Pat
 
 
 def test_at_most_a_tenth_of_the_words_is_wrong(heard: Sequence[Utterance], given_talk: Talk) -> None:
-    errors = word_errors(" ".join(given_talk.sentences), " ".join(utterance.text for utterance in heard))
+    errors = word_error_rate(" ".join(given_talk.sentences), " ".join(utterance.text for utterance in heard))
     assert errors <= 0.10
 
 

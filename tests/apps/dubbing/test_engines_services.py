@@ -15,8 +15,9 @@ from stagepost_dubbing.engines.errors import Refused, TimedOut, Unavailable
 from stagepost_dubbing.engines.interfaces import Recogniser, Speech, Voice
 from stagepost_dubbing.engines.recordings import wav_of
 from tests.apps.dubbing import servers
+from tests.apps.dubbing.checks import word_error_rate
 from tests.apps.dubbing.servers import Answer, Asked, Fault, Server, completion, instead, status
-from tests.apps.dubbing.spoken import SENTENCES, talk, word_errors
+from tests.apps.dubbing.spoken import SENTENCES, talk
 
 KEY = "sk-very-secret-key"
 
@@ -55,7 +56,7 @@ def speak(voice: Voice, text: str = "Bom dia.", *, seconds: float | None = None)
 def test_a_service_recognises_a_talk(recognition: Server, recording: Path) -> None:
     heard = recogniser_at(recognition).recognise(recording, language="en", while_running=lambda _: None)
 
-    assert word_errors(" ".join(SENTENCES[:2]), " ".join(said.text for said in heard)) <= 0.10
+    assert word_error_rate(" ".join(SENTENCES[:2]), " ".join(said.text for said in heard)) <= 0.10
     assert recognition.asked[-1].path == "/transcribe?language=en"
     assert recognition.asked[-1].body == recording.read_bytes()
 

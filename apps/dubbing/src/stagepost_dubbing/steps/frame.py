@@ -72,8 +72,13 @@ class Attempt:
         self.check()
         if self.row.attempt == 1:
             self.services.objects.create(key, content)
-        else:
-            self.services.objects.replace(key, content)
+            return
+        # One that was paused for long must not put an old video in the place of a new one.
+        with self.services.database.reading() as tx:
+            last = steps.latest(tx, self.task.id, self.row.step, self.row.part)
+        if last is None or (last.attempt, last.status) != (self.row.attempt, "running"):
+            raise LeaseLost(self.job.id, self.job.attempt)
+        self.services.objects.replace(key, content)
 
 
 @dataclass(frozen=True)
