@@ -3,9 +3,9 @@
     python -m benchmarks.dubbing [--rounds R] [--videos N] [--parts talk own many]
 
 `talk`: a talk of 60 s, bare and through the platform, by a process that has just started (cold) and by the same one
-again (warm). `own`: the same with recorded answers instead of engines, which leaves the CPU time of what is around
-them. `many`: talks of 10 s at once, by one process that takes one step at a time, one that takes several, and two;
-and bare, one after the other.
+again and again (warm, the median). `own`: the same with recorded answers instead of engines, which leaves the CPU time
+of what is around them. `many`: talks of 10 s at once, by one process that takes one step at a time, one that takes
+several, and two; and bare, one after the other.
 Prints each sample and the medians; ends with an error if a video was not done.
 """
 
@@ -33,7 +33,7 @@ from stagepost_dubbing.media.talk import make_talk, speaker
 
 TALK_SECONDS, SHORT_SECONDS = 60, 10
 REPEATS = 5
-"""How many talks are dubbed with recorded answers: one alone takes less CPU time than the clock can tell."""
+"""How often a process dubs a talk that it has dubbed before: one alone differs too much from the next."""
 LIMIT = 600.0
 TARGETS = {
     "warm, seconds / bare": 1.15,
@@ -41,6 +41,13 @@ TARGETS = {
     "own CPU / all CPU": 0.03,
     "own seconds, on top of all / all": 1.15,
 }
+
+WAYS: dict[str, tuple[int, list[str]]] = {
+    "1 process, 1 step at once": (1, ["--concurrency", "1"]),
+    "1 process": (1, []),
+    "2 processes": (2, []),
+}
+"""Processes, and their options, of each way to dub many at once."""
 
 Sample = dict[str, float]
 
@@ -118,7 +125,9 @@ def measure_talk(directory: Path, video: Path) -> dict[str, Sample]:
     """Take one sample of everything about one talk."""
     samples = {}
     for name, way in (("bare", bare), ("platform", platform)):
-        samples[f"cold {name}"], samples[f"warm {name}"] = way(directory / f"{name}-{uuid4()}", video, 2)
+        cold, *warm = way(directory / f"{name}-{uuid4()}", video, 1 + REPEATS)
+        samples[f"cold {name}"] = cold
+        samples[f"warm {name}"] = {fact: median(one[fact] for one in warm) for fact in cold}
     return samples
 
 
@@ -140,8 +149,7 @@ def measure_many(directory: Path, video: Path, videos: int) -> dict[str, Sample]
     taken = bare(directory / f"bare-{uuid4()}", video, videos)
     facts = ("seconds", "cpu_seconds")
     samples = {"bare, one after the other": {fact: sum(one[fact] for one in taken) for fact in facts}}
-    ways = {"1 process, 1 step at once": (1, ["--concurrency", "1"]), "1 process": (1, []), "2 processes": (2, [])}
-    for name, (processes, options) in ways.items():
+    for name, (processes, options) in WAYS.items():
         place = Place(directory / str(uuid4()))
         ids = [place.submit(video) for _ in range(videos)]
         began_at, memory = time.time(), list[int]()
@@ -180,7 +188,7 @@ def ratios(samples: Mapping[str, Sample]) -> dict[str, float]:
         with_platform, without, everything = (samples[name]["seconds"] for name in names)
         found["own seconds, on top of all / all"] = (everything + with_platform - without) / everything
     if "2 processes" in samples:
-        for name in ("1 process, 1 step at once", "1 process", "2 processes"):
+        for name in WAYS:
             seconds = samples[name]["seconds"]
             found[f"{name}, seconds / bare"] = seconds / samples["bare, one after the other"]["seconds"]
             found[f"{name}, cores in use"] = samples[name]["cpu_seconds"] / seconds

@@ -22,8 +22,8 @@ from stagepost_dubbing.media.extracting import extract_audio
 from stagepost_dubbing.media.ffmpeg import find_ffmpeg
 from stagepost_dubbing.media.mixing import mix
 from stagepost_dubbing.media.muxing import mux
-from stagepost_dubbing.media.sound import Sound
 from stagepost_dubbing.media.timeline import Slot, place
+from stagepost_dubbing.sound import Sound
 
 SECONDS = 600.0
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 
 import click
 
-from docs.source import fields_of, methods_of, table
+from docs.source import fields_of, methods_of, notes_of, table
 from docs.tables import TABLES, check_against_migrations
 from stagepost import errors
 from stagepost.cli.errors import ExitCode
@@ -24,6 +25,7 @@ from stagepost.client.tasks import Request
 from stagepost.config import Settings
 from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
 from stagepost.config.settings import PREFIX
+from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.lifecycle import FINAL, TRANSITIONS, WHEN_LIMITED, Cause, JobState
 from stagepost.model.payload import Limits
 from stagepost.model.rate import RateLimit
@@ -83,6 +85,21 @@ def _options(cls: type) -> Callable[[], str]:
     def make() -> str:
         rows = [(f"`{field.name}`", field.default, field.note) for field in fields_of(cls)]
         return table(("option", "default", "meaning"), rows)
+
+    return make
+
+
+def _fields(cls: type) -> Callable[[], str]:
+    def make() -> str:
+        return table(("field", "meaning"), [(f"`{field.name}`", field.note) for field in fields_of(cls)])
+
+    return make
+
+
+def _members(cls: type[StrEnum]) -> Callable[[], str]:
+    def make() -> str:
+        notes = notes_of(cls)
+        return table((cls.__name__, "meaning"), [(f"`{member}`", notes[member.name]) for member in cls])
 
     return make
 
@@ -227,7 +244,9 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "retry-policy": _options(RetryPolicy),
     "rate-limit": _options(RateLimit),
     "limits": _options(Limits),
-    "app": _methods(App, leave_out="store open_store async_store users_store hints"),
+    "alert": _fields(Alert),
+    "alert-kinds": _members(AlertKind),
+    "app": _methods(App, leave_out="store open_store async_store users_store hints alert_job"),
     "task-methods": _methods(AppTask),
     "request-methods": _methods(Request),
     "job-handle": _methods(JobHandle),

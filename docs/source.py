@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Field", "Method", "cell", "fields_of", "log_messages", "methods_of", "table"]
+__all__ = ["Field", "Method", "cell", "fields_of", "log_messages", "methods_of", "notes_of", "table"]
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Method(msgspec.Struct, frozen=True):
 
 def fields_of(cls: type) -> list[Field]:
     """List the fields of a dataclass or struct; each needs a note."""
-    notes = _notes_of(cls)
+    notes = notes_of(cls)
     found = [Field(name, default, notes.get(name, "")) for name, default in _defaults_of(cls)]
     without = [field.name for field in found if not field.note]
     if without:
@@ -76,13 +76,17 @@ def log_messages(source: str) -> Iterator[str]:
                 pass
 
 
-def _notes_of(cls: type) -> dict[str, str]:
+def notes_of(cls: type) -> dict[str, str]:
+    """Read what is written below fields of a class, or members of an enumeration."""
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     lines = definition.body if isinstance(definition, ast.ClassDef) else []
     notes = {}
     for this, following in itertools.pairwise(lines):
         match this, following:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(note))):
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(note))),
+            ):
                 notes[name] = inspect.cleandoc(note)
             case _:
                 pass

@@ -39,16 +39,18 @@ JOB = {
     "payload": "Arguments: a JSON object by parameter name.",
     "context": "JSON: trace, correlation, user and parent ids; the schedule and due time of a scheduled job.",
     "created_at": "When it was enqueued.",
-    "started_at": "When its last attempt started.",
+    "started_at": "When its last attempt began. A job that crashed twice waits for its turn without one.",
 }
 
 TABLES: dict[str, Table] = {
     "stagepost_job": Table(
-        "Live jobs. Narrow and busy: read single rows and short pages, and do not count them here.",
+        "Live jobs. Narrow and busy: read single rows and short pages, and do not count them here. On MySQL and "
+        "MariaDB it has two columns more, `limit_state` and `room`, which the database fills for cheap claims.",
         JOB
         | {
             "lease_until": "When the lease of a running attempt ends.",
             "locked_by": "The owner of the running attempt: the id of a worker.",
+            "progress": "JSON of what the attempt under way reported last; empty if it reported nothing.",
             "has_children": "1 once its handler has submitted children for which it must wait.",
             "cancel_requested_at": "When somebody asked the running attempt to stop.",
             "sent_at": "When the broker took the message for its next attempt; empty before, and once it is claimed.",
@@ -245,6 +247,7 @@ TABLES: dict[str, Table] = {
             "empty_since": "Since when every look found it empty.",
             "active_at": "When somebody last took a message from it.",
             "looked_at": "When somebody last looked.",
+            "resent_at": "When jobs of the queue were last sent again because their messages seemed to be lost.",
             "patience_us": "How long a foreign program that runs its tasks may be silent; null if workers run them.",
         },
     ),

@@ -51,7 +51,7 @@ async def main() -> None:
     """Start the application, send it a request, wait for what the job gives."""
     async with lifespan():
         job = await post_order("tea")
-        print(await job.result_async(timeout=10))
+        print(await job.result_async(timeout=60))
 
 
 asyncio.run(main())

@@ -36,7 +36,7 @@ async def main() -> None:
         print(f"{schedule.name}: {schedule.rule}")
     worker = Worker(app)
     running = asyncio.create_task(worker.run())
-    await asyncio.wait_for(ticked.wait(), timeout=10)
+    await asyncio.wait_for(ticked.wait(), timeout=60)
     worker.stop()
     await running
     print("ticked")

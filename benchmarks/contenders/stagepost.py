@@ -99,7 +99,7 @@ class Stagepost(Contender):
         return {
             "worker": f"stagepost worker --concurrency {_slots()}, prefetch adapts by itself",
             **(HANDLED_BY.get(VARIANT) or (carried if VARIANT else {})),
-            "bulk": "app.enqueue_many, 10,000 jobs a call",
+            "bulk": "task.enqueue_many, 10,000 jobs a call",
             "promise": "at least once, fenced; effects in the job's transaction once; ended jobs kept",
         }
 
@@ -122,11 +122,11 @@ class Stagepost(Contender):
 
     def enqueue_many(self, numbers: Sequence[int]) -> None:
         """Ask in one transaction."""
-        app.enqueue_many([noop.job(number, PADDING) for number in numbers])
+        noop.enqueue_many([(number, PADDING) for number in numbers])
 
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Ask in one transaction."""
-        app.enqueue_many([nap.job(number, PADDING) for number in numbers])
+        nap.enqueue_many([(number, PADDING) for number in numbers])
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One worker, or several under its own supervisor."""

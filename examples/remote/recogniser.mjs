@@ -9,15 +9,20 @@ import amqp from "amqplib";
 
 const PREFETCH = 50; // how many requests are here at once
 const DELIVERIES_ALLOWED = 10;
+const MINUTES = 3; // of long audio
 const [url, exchange, requestQueue, resultRoutingKey] = process.argv.slice(2);
 let stopping = false;
 let wake = () => {};
 
 // The work itself: replace this by your own. What it throws is a failure that may pass, unless it is marked.
-async function recognise({ audio_key }, attempt) {
+async function recognise({ audio_key }, attempt, report) {
   if (typeof audio_key !== "string") throw permanent("audio_key is missing");
   if (audio_key.startsWith("broken/")) throw permanent("this is no audio");
   if (audio_key.startsWith("flaky/") && attempt === 1) throw new Error("the model is busy");
+  for (let minute = 1; audio_key.startsWith("long/") && minute <= MINUTES; minute++) {
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    report({ minute, of: MINUTES });
+  }
   return { text: `words of ${audio_key}`, letters: audio_key.length };
 }
 
@@ -25,12 +30,13 @@ function permanent(message) {
   return Object.assign(new Error(message), { permanent: true });
 }
 
-async function answerTo(request, deliveries) {
+async function answerTo(request, deliveries, say) {
   const { task_id, attempt, payload } = request;
   const named = { task_id, attempt }; // the same as in the request
   try {
     if (deliveries >= DELIVERIES_ALLOWED) throw permanent("the recogniser died of it several times");
-    return { ...named, status: "completed", result: await recognise(payload, attempt) };
+    const report = (progress) => say({ ...named, status: "progress", progress });
+    return { ...named, status: "completed", result: await recognise(payload, attempt, report) };
   } catch (error) {
     return { ...named, status: "failed", error: error.message, retryable: !error.permanent };
   }
@@ -47,12 +53,12 @@ async function handle(channel, message, isBroken) {
     channel.reject(message, false); // without requeue: it goes to the queue of dead letters
     return;
   }
-  const answer = await answerTo(request, message.properties.headers?.["x-delivery-count"] ?? 0);
-  const options = { contentType: "application/json", persistent: true, mandatory: true };
-  await new Promise((resolve, reject) => {
-    const done = (error) => (error ? reject(error) : resolve());
+  const say = (answer, done) => {
+    const options = { contentType: "application/json", persistent: true, mandatory: true };
     channel.publish(exchange, resultRoutingKey, Buffer.from(JSON.stringify(answer)), options, done);
-  });
+  };
+  const answer = await answerTo(request, message.properties.headers?.["x-delivery-count"] ?? 0, say);
+  await new Promise((resolve, reject) => say(answer, (error) => (error ? reject(error) : resolve())));
   if (isBroken()) throw new Error("the answer did not arrive"); // what comes back is confirmed all the same
   channel.ack(message);
 }

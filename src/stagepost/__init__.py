@@ -48,6 +48,7 @@ from stagepost.errors import (
     UnknownTask,
     WaitTimeout,
 )
+from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.batch import Batch, BatchState, Counts, Cursor, Item, OnFailed, Progress, StoredItem
 from stagepost.model.children import OnChildFailed
 from stagepost.model.context import TraceContext, traced
@@ -64,6 +65,8 @@ from stagepost.task import JobOptions
 from stagepost.worker import Worker
 
 __all__ = [
+    "Alert",
+    "AlertKind",
     "App",
     "AppTask",
     "AsyncAppTask",

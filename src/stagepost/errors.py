@@ -111,10 +111,11 @@ class PayloadError(StagepostError):
 class PayloadTooLarge(PayloadError):
     """The encoded value is over the limit."""
 
-    def __init__(self, what: str, size: int, limit: int) -> None:
+    def __init__(self, what: str, size: int, limit: int, *, can_be_raised: bool = True) -> None:
+        remedy = ", or raise `max_payload_bytes`" if can_be_raised else ""
         super().__init__(
             f"{what}: {size:,} bytes of JSON, the limit is {limit:,}. "
-            f"Store large values elsewhere and pass a key, or raise `max_payload_bytes`."
+            f"Store large values elsewhere and pass a key{remedy}."
         )
         self.size, self.limit = size, limit
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from stagepost.errors import ConfigurationError, TaskError, UnknownTask
 from stagepost.model.children import OnChildFailed
 from stagepost.model.context import TraceContext, current_trace
-from stagepost.model.identity import new_id
+from stagepost.model.identity import NO_ID, new_id
 from stagepost.model.job import DEFAULT_QUEUE, NewJob, OnConflict, microseconds
+from stagepost.model.json_values import name_of, trouble_with
 from stagepost.model.payload import Limits, Signature
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.model.schedule import CatchUp
+from stagepost.model.series import Arguments, JobSeries, as_call
 
 __all__ = [
     "NO_OPTIONS",
@@ -67,6 +71,8 @@ class TaskOptions:
     """How many attempts may start per second, over all workers; tasks that name the same one share it."""
     limits: Limits = field(default_factory=Limits)
     """How large arguments and results may be."""
+    progress: Any = Any
+    """The type of what its handler, or its program, reports as progress; anything that JSON can hold unless given."""
     on_child_failed: OnChildFailed | Literal["finish", "fail"] = OnChildFailed.FINISH
     """What children that did not complete make of its job: `finish`, with errors, or `fail`."""
     remote: bool = False
@@ -84,6 +90,11 @@ class TaskOptions:
         if self.on_child_failed not in tuple(OnChildFailed):
             raise ConfigurationError(
                 f"on_child_failed is {self.on_child_failed!r}. Known are: {', '.join(OnChildFailed)}."
+            )
+        if (trouble := trouble_with(self.progress)) is not None:
+            raise ConfigurationError(
+                f"progress is {name_of(self.progress)}, which cannot come from JSON: {trouble}. "
+                f"Give a type such as a dataclass of what is reported."
             )
         if self.remote:
             self._check_remote()
@@ -178,10 +189,26 @@ class Task(Generic[P, R]):
         self, job: JobOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, job_id: str | None = None
     ) -> NewJob:
         """Make a job of checked arguments, the task's options and the job's own; `job_id` replaces a new one."""
+        payload = self.signature.encode(args, kwargs, limits=self.options.limits)
+        return self._job(job, job_id, payload, self._limit_key(args, kwargs))
+
+    def build_many(self, job: JobOptions, arguments: Sequence[Arguments]) -> Sequence[NewJob] | JobSeries:
+        """Make a job of each, with the same options; arguments of a series are checked and encoded later."""
+        if job.id is not None:
+            raise ConfigurationError(f"task {self.name}: id={job.id!r} can be that of one job only. Leave it out.")
+        options = self.options
+        encode = partial(self.signature.encode, limits=options.limits)
+        shared_key = self._limit_key((), {}) if options.limit_by is None else None
+        series = JobSeries(self._job(job, NO_ID, "", shared_key), arguments, encode)
+        if options.limit_by is None:
+            return series if job.unique_key is None else list(series)
+        keyed = ((one, self._limit_key(*as_call(given))) for one, given in zip(series, arguments, strict=True))
+        return [msgspec.structs.replace(one, limit_key=key) for one, key in keyed]
+
+    def _job(self, job: JobOptions, job_id: str | None, payload: str, limit_key: str | None) -> NewJob:
         options = self.options
         if options.remote and job is not NO_OPTIONS:
             self._check_remote(job)
-        payload = self.signature.encode(args, kwargs, limits=options.limits)
         trace = (job.trace or current_trace.get()).encode()
         if job is NO_OPTIONS and options.max_running is None:  # nearly every job, and there may be very many
             return NewJob(
@@ -205,7 +232,7 @@ class Task(Generic[P, R]):
             unique_key=job.unique_key,
             unique_for_us=None if job.unique_for is None else microseconds(job.unique_for),
             on_conflict=OnConflict(job.on_conflict),
-            limit_key=self._limit_key(args, kwargs),
+            limit_key=limit_key,
             limit=options.max_running,
             context=trace,
         )
@@ -313,11 +340,11 @@ def default_name(function: Callable[..., Any]) -> str:
 
 def with_changes(options: JobOptions, changes: Mapping[str, Any]) -> JobOptions:
     """Change some options; an unknown one is a clear error."""
+    fields = JobOptions.__dataclass_fields__
     try:
         return replace(options, **changes)
     except TypeError:
-        known = ", ".join(JobOptions.__dataclass_fields__)
-        unknown = ", ".join(sorted(set(changes) - set(JobOptions.__dataclass_fields__)))
+        known, unknown = ", ".join(fields), ", ".join(sorted(set(changes) - set(fields)))
         raise ConfigurationError(f"unknown job option {unknown}. Known are: {known}.") from None
 
 

@@ -21,12 +21,13 @@ from stagepost.transport.rabbitmq.admin import apply, depths
 from stagepost.transport.rabbitmq.topology import topology_of
 from tests.acceptance.conftest import quick_settings
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 def carried(database_url: str, broker_url: str, **options: Any) -> App:
-    """Make an app with names of its own at the broker."""
-    rabbitmq = RabbitmqSettings(**{"prefix": f"t{new_id()[-12:]}", "prefetch": 10, "lost_after": 2.0, **options})
+    """Make an app with names of its own at the broker; on a slow machine, too, nothing is taken for lost."""
+    patient = {"lost_after": 120.0, "confirm_timeout": 120.0}
+    rabbitmq = RabbitmqSettings(**{"prefix": f"t{new_id()[-12:]}", "prefetch": 10, **patient, **options})
     settings = msgspec.structs.replace(quick_settings(database_url), transport=broker_url, rabbitmq=rabbitmq)
     return App(settings=settings)
 
@@ -51,7 +52,7 @@ class Broker:
         assert app.settings.transport is not None
         self.url, self.settings = app.settings.transport, app.settings.rabbitmq
         self.exchange = self.settings.exchange_name
-        self.topology = topology_of(self.settings, app.registry.queues)
+        self.topology = topology_of(self.settings, self.settings.carried(app.registry.queues))
         apply(self.url, self.topology)
         self._connection = pika.BlockingConnection(parameters_of(self.url))
         self.channel = self._connection.channel()
@@ -62,8 +63,15 @@ class Broker:
     def publish(self, routing_key: str, body: bytes, **properties: Any) -> None:
         self.channel.basic_publish(self.exchange, routing_key, body, pika.BasicProperties(**properties))
 
+    def make_anew(self, queue: str) -> None:
+        """Delete a queue and make it again before anybody hears of it."""
+        [plan] = [plan for plan in self.topology.queues if plan.name == queue]
+        self.channel.queue_delete(queue)
+        self.channel.queue_declare(queue, durable=True, arguments=dict(plan.arguments))
+        self.channel.queue_bind(queue, self.exchange, routing_key=queue)
+
     def heard(self, routing_key: str) -> list[Heard]:
-        """All that was published to a routing key so far."""
+        """All that was published to a routing key so far; the broker may bring it here after it reached its queue."""
         while (got := self.channel.basic_get(self.ear, auto_ack=True))[0] is not None:
             method, properties, body = got
             self._heard.append(Heard(method.routing_key, body, properties))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from stagepost import App, Settings
+from stagepost.worker.lease_keeper import LeaseKeeper
 from tests.conformance.bench import DatabaseOnBench
 from tests.services.rabbitmq import RabbitmqServer
 
 
-def quick_settings(url: str, *, lease: float = 6.0) -> Settings:
-    """Settings of a worker that looks for work all the time."""
+def quick_settings(url: str, *, lease: float = 120.0) -> Settings:
+    """Settings of a worker that looks for work all the time, and loses none to a machine that stalls."""
     return Settings(database_url=url, poll_shortest=0.01, poll_longest=0.05, concurrency=4, lease=lease)
 
 
@@ -37,6 +39,18 @@ def app(database: DatabaseOnBench) -> Iterator[App]:
     app = App(settings=quick_settings(database.url))
     yield app
     app.close()
+
+
+@pytest.fixture
+def quick_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers renew leases all the time, and so notice soon what was cancelled; a lease lasts as long as ever."""
+    make = LeaseKeeper.__init__
+
+    def make_quick(keeper: LeaseKeeper, *arguments: Any, **options: Any) -> None:
+        make(keeper, *arguments, **options)
+        keeper._interval = 0.1
+
+    monkeypatch.setattr(LeaseKeeper, "__init__", make_quick)
 
 
 @pytest.fixture(scope="session")

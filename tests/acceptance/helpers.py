@@ -10,7 +10,7 @@ from stagepost import App, RetryPolicy, Worker
 
 AT_ONCE = RetryPolicy(max_attempts=3, first_delay=timedelta(0), minimum_delay=timedelta(0), jitter=0)
 """Three attempts without waiting in between."""
-LIMIT = 30.0
+LIMIT = 120.0
 """Seconds after which a test that hangs is broken off."""
 
 

@@ -6,6 +6,9 @@ import os
 import signal
 import time
 from datetime import timedelta
+from pathlib import Path
+
+import msgspec
 
 from stagepost import App, JobContext, Permanent
 from stagepost.model.context import current_trace
@@ -53,3 +56,20 @@ def pay(job: JobContext) -> str:
         write(tx, f"paid for {current_trace.get().user_id}")
         job.complete(tx, "receipt")
     return "not this one"
+
+
+class Told(msgspec.Struct):
+    """What `tell` reports."""
+
+    step: int
+    number: int
+
+
+@app.task(pool="process", progress=Told)
+def tell(job: JobContext, number: int, gate: str) -> int:
+    """Reports far more often than anybody looks, and waits at a gate."""
+    for step in range(10_000):
+        job.report(Told(step, number))
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    return number

@@ -16,11 +16,13 @@ import pika.spec
 
 from stagepost import App, AppTask, Worker
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.store.sending import sent_jobs
 from stagepost.transport.rabbitmq.address import parameters_of
+from stagepost.transport.rabbitmq.topology import topology_of
 from stagepost.worker.answers import Counted
 from tests.acceptance.helpers import AT_ONCE
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 class Words(TypedDict):
@@ -30,7 +32,10 @@ class Words(TypedDict):
     letters: int
 
 
-def add_recognise(app: App, *, timeout: timedelta | None = None) -> AppTask[[str], Words]:
+Recognise = AppTask[[str], Words]
+
+
+def add_recognise(app: App, *, timeout: timedelta | None = None) -> Recognise:
     @app.task(name="recognise", queue="recogniser", remote=True, retry=AT_ONCE, timeout=timeout)
     def recognise(audio_key: str) -> Words:
         raise AssertionError("never run here")
@@ -59,6 +64,11 @@ def working(app: App) -> Iterator[Worker]:
         loops[0].call_soon_threadsafe(worker.stop)
         thread.join(SECONDS)
         assert not thread.is_alive()
+
+
+def is_sent(app: App, number: int) -> bool:
+    """Whether so many requests are marked as sent, which may be after somebody took them."""
+    return len(app.store.run(sent_jobs("recogniser", older=timedelta(0), most=1000))) == number
 
 
 def counted(worker: Worker) -> Counted:
@@ -132,6 +142,11 @@ class Stranger:
         """Acknowledge a request and never answer it."""
         self._channel.basic_ack(self._tags.pop(request["task_id"]))
 
+    def report(self, request: dict[str, Any]) -> None:
+        """Say that a request is being worked on."""
+        named = {"task_id": request["task_id"], "attempt": request["attempt"]}
+        self.say({**named, "status": "progress", "progress": 0.5})
+
     def say(self, message: object) -> None:
         """Publish anything as an answer."""
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
@@ -142,6 +157,14 @@ class Stranger:
             pika.BasicProperties(delivery_mode=2),
             mandatory=True,
         )
+
+    def make_answers_anew(self) -> None:
+        """Delete the queue of answers and make it again before anybody hears of it."""
+        name = self._settings.answers
+        [plan] = [plan for plan in topology_of(self._settings, ["recogniser"]).queues if plan.name == name]
+        self._channel.queue_delete(name)
+        self._channel.queue_declare(name, durable=True, arguments=dict(plan.arguments))
+        self._channel.queue_bind(name, self._settings.exchange_name, routing_key=name)
 
     def purge(self) -> None:
         """Lose all requests that wait."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from stagepost import App
 from tests.acceptance.pages import ROOT, Block, blocks_of
 
-SECONDS = 20.0
+SECONDS = 120.0
 """How long a command that only looks may take to see what it should."""
 LOOKING = re.compile(r"^(stagepost \w+ (list|show)|stagepost (health|top)|cat|ls)\b")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -219,6 +219,7 @@ def test_ids_travel_from_parent_to_child(app: App) -> None:
     assert TraceContext.decode(child.context) == TraceContext(correlation_id="order-7", parent_id=job.id)
 
 
+@pytest.mark.usefixtures("quick_renewals")
 def test_families_nest_and_cancelling_takes_the_whole_tree(app: App) -> None:
     started: list[str] = []
     stopped: list[str] = []

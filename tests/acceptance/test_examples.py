@@ -30,7 +30,7 @@ def test_an_example_prints_what_its_docstring_says(path: Path, tmp_path: Path) -
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

@@ -22,7 +22,6 @@ from stagepost import (
     Snooze,
     Worker,
 )
-from tests.acceptance.conftest import quick_settings
 from tests.acceptance.helpers import AT_ONCE, LIMIT, notes, work, write
 from tests.conformance.bench import Colour, connect_async
 
@@ -336,6 +335,7 @@ def test_a_handler_that_lost_its_lease_writes_nothing(app: App) -> None:
     assert worker.finisher.settled + worker.finisher.lost == 1
 
 
+@pytest.mark.usefixtures("quick_renewals")
 async def test_cancelling_stops_an_async_handler(app: App) -> None:
     started = asyncio.Event()
 
@@ -345,7 +345,7 @@ async def test_cancelling_stops_an_async_handler(app: App) -> None:
         await asyncio.Event().wait()
 
     job = hang.enqueue()
-    worker = asyncio.create_task(quick_to_notice(app).run(until_idle=True))
+    worker = asyncio.create_task(Worker(app).run(until_idle=True))
     async with asyncio.timeout(LIMIT):
         await started.wait()
         assert await app.async_client.cancel(job.id) is JobState.RUNNING
@@ -355,6 +355,7 @@ async def test_cancelling_stops_an_async_handler(app: App) -> None:
         await job.result_async(timeout=0)
 
 
+@pytest.mark.usefixtures("quick_renewals")
 async def test_cancelling_tells_a_handler_in_a_thread(app: App) -> None:
     loop, started, waiting = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
@@ -366,7 +367,7 @@ async def test_cancelling_tells_a_handler_in_a_thread(app: App) -> None:
         job.raise_if_cancelled()
 
     job = hang.enqueue()
-    worker = asyncio.create_task(quick_to_notice(app).run(until_idle=True))
+    worker = asyncio.create_task(Worker(app).run(until_idle=True))
     async with asyncio.timeout(LIMIT):
         await started.wait()
         await app.async_client.cancel(job.id)
@@ -374,9 +375,3 @@ async def test_cancelling_tells_a_handler_in_a_thread(app: App) -> None:
 
     with pytest.raises(JobFailed, match="ended cancelled: cancelled on request"):
         await job.result_async(timeout=0)
-
-
-def quick_to_notice(app: App) -> Worker:
-    """A worker that renews leases, and so notices what was cancelled, every 0.4 s."""
-    app.settings = quick_settings(app.settings.database_url, lease=1.2)
-    return Worker(app)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from datetime import timedelta
 
-from stagepost import App
+from stagepost import App, RetryPolicy
 from tests.acceptance.helpers import work, work_async
 
 
@@ -38,7 +39,7 @@ class Crowd:
 
 
 async def test_a_task_runs_no_more_jobs_at_once_than_it_allows_over_two_workers(app: App) -> None:
-    crowd = Crowd()
+    crowd, is_crowded = Crowd(), asyncio.Event()
 
     @app.task(max_running=2)
     async def scarce(number: int) -> None:
@@ -46,7 +47,11 @@ async def test_a_task_runs_no_more_jobs_at_once_than_it_allows_over_two_workers(
 
     @app.task
     async def plenty(number: int) -> None:
-        await crowd.visit("plenty")
+        crowd.enter("plenty")
+        if crowd.most["plenty"] > 2:
+            is_crowded.set()
+        await is_crowded.wait()
+        crowd.leave("plenty")
 
     app.enqueue_many([task.job(number) for number in range(12) for task in (scarce, plenty)])
 
@@ -75,7 +80,7 @@ def test_a_limit_by_key_counts_each_key_apart(app: App) -> None:
 def test_a_failed_job_leaves_its_place_to_the_next(app: App) -> None:
     ran: list[int] = []
 
-    @app.task(max_running=1)
+    @app.task(max_running=1, retry=RetryPolicy(first_delay=timedelta(hours=1), longest_delay=timedelta(hours=1)))
     def fragile(number: int) -> None:
         ran.append(number)
         raise OSError("down")

@@ -15,7 +15,7 @@ from stagepost import App, JobContext, Permanent, RunError, WaitTimeout, Worker,
 from stagepost.client.pipelines import Pipeline
 from stagepost.model.pipeline import RunState, StepState
 from stagepost.testing import manual
-from tests.acceptance.helpers import notes, work, work_async, write
+from tests.acceptance.helpers import LIMIT, notes, work, work_async, write
 
 
 @dataclass
@@ -92,7 +92,7 @@ def test_the_same_in_async_code(app: App) -> None:
     async def main() -> None:
         run = await dub.pipeline.start_async("video:7", video="v", language="fr")
         await work_async(app)
-        assert await run.wait_async(timeout=5) is RunState.COMPLETED
+        assert await run.wait_async(timeout=LIMIT) is RunState.COMPLETED
         assert await run.result_async("extract_audio") == "v.wav"
         view = await run.graph_async()
         assert [step.state for step in view.steps] == [StepState.COMPLETED] * 5
@@ -101,7 +101,7 @@ def test_the_same_in_async_code(app: App) -> None:
         assert [one.id for one in await dub.pipeline.runs_async()] == [found.id]
         other = await dub.pipeline.start_async(video="w")
         await other.cancel_async()
-        assert await other.wait_async(timeout=5) is RunState.CANCELLED
+        assert await other.wait_async(timeout=LIMIT) is RunState.CANCELLED
         assert await other.retry_async() is RunState.RUNNING
 
     asyncio.run(main())
@@ -152,6 +152,7 @@ def test_a_failed_run_is_retried_from_where_it_failed(app: App) -> None:
     assert run.result("mux_video") == "v+0.0.mp3+0.5.mp3+1.0.mp3"
 
 
+@pytest.mark.usefixtures("quick_renewals")
 def test_a_run_is_cancelled_with_the_jobs_that_run_and_wait(app: App) -> None:
     running, ran = threading.Event(), []
 
@@ -174,9 +175,9 @@ def test_a_run_is_cancelled_with_the_jobs_that_run_and_wait(app: App) -> None:
     async def main() -> None:
         worker = Worker(app)
         working = asyncio.create_task(worker.run())
-        await asyncio.to_thread(running.wait, 10)
+        assert await asyncio.to_thread(running.wait, LIMIT)
         await run.cancel_async()
-        assert await run.wait_async(timeout=20) is RunState.CANCELLED
+        assert await run.wait_async(timeout=LIMIT) is RunState.CANCELLED
         worker.stop()
         await working
 
@@ -245,12 +246,15 @@ def test_a_run_waits_for_a_worker_that_knows_its_tasks(app: App) -> None:
 
 
 def test_steps_keep_to_their_task_s_limit(app: App) -> None:
-    inside, most = Counter[str](), Counter[str]()
+    inside, most, two_run = Counter[str](), Counter[str](), asyncio.Event()
 
     @app.task(max_running=2)
     async def count(x: int) -> int:
         inside["all"] += 1
         most["all"] = max(most["all"], inside["all"])
+        if inside["all"] == 2:
+            two_run.set()
+        await two_run.wait()
         await asyncio.sleep(0.01)
         inside["all"] -= 1
         return x

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from stagepost import App, JobFailed, JobState, Worker, traced
+from stagepost.worker.children import Child, ChildPool
 from tests.acceptance import process_tasks
 from tests.acceptance.conftest import quick_settings
 from tests.acceptance.helpers import LIMIT, notes, work
@@ -80,8 +82,35 @@ def test_a_process_ends_its_job_in_its_own_transaction(app: App) -> None:
     assert notes(app) == ["paid for ada"]
 
 
-async def test_cancelling_kills_the_process(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "settings", quick_settings(app.settings.database_url, lease=1.2))
+async def test_an_attempt_that_is_over_before_its_process_is_there_never_begins(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine may be so busy that starting a process takes longer than the timeout."""
+    is_over, take = threading.Event(), ChildPool._take
+
+    def take_late(pool: ChildPool) -> Child:
+        assert is_over.wait(LIMIT)
+        return take(pool)
+
+    monkeypatch.setattr(ChildPool, "_take", take_late)
+    job = process_tasks.hang.using(max_attempts=1).enqueue()
+    worker = Worker(app)
+    threads, running = worker.executor.threads, asyncio.create_task(worker.run())
+
+    async with asyncio.timeout(LIMIT):
+        while not threads.stuck:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.01)
+        is_over.set()
+        while threads.stuck:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        worker.stop()
+        await running
+
+    assert app.client.job(job.id).state is JobState.DEAD_LETTER
+
+
+@pytest.mark.usefixtures("quick_renewals")
+async def test_cancelling_kills_the_process(app: App) -> None:
     job = process_tasks.sleep.enqueue()
     worker = asyncio.create_task(Worker(app).run(until_idle=True))
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from stagepost import App, JobContext, Permanent, RetryPolicy
 from stagepost.model.lifecycle import JobState
 from stagepost.store.dead_messages import dead_messages
-from tests.acceptance.broker import carried, listening, until, working
+from stagepost.worker import doubts
+from tests.acceptance.broker import Broker, Heard, carried, listening, until, working
 from tests.acceptance.helpers import notes, write
 from tests.conformance.bench import DatabaseOnBench
 
@@ -31,6 +33,12 @@ def app(database: DatabaseOnBench, broker_url: str) -> Iterator[App]:
     app.close()
 
 
+def heard_at_least(number: int, broker: Broker, app: App) -> list[Heard] | None:
+    """The requests that were published, once they are so many."""
+    found = broker.heard(app.settings.rabbitmq.routing_key("default"))
+    return found if len(found) >= number else None
+
+
 async def test_happy_path_from_submission_to_acknowledgement(app: App) -> None:
     @app.task(name="greet")
     def greet(name: str) -> str:
@@ -40,7 +48,8 @@ async def test_happy_path_from_submission_to_acknowledgement(app: App) -> None:
         job = greet.enqueue("Ada")
         async with working(app) as worker:
             assert await job.result_async(timeout=60) == "hello Ada"
-            [request] = await until(lambda: broker.heard(f"{app.settings.rabbitmq.prefix}.default"))
+            [request] = await until(partial(heard_at_least, 1, broker, app))
+            await until(lambda: worker.broker.relay.sent)  # type: ignore[union-attr]
         assert broker.is_empty()
 
     body, properties = request.json, request.properties
@@ -65,7 +74,7 @@ async def test_a_failed_attempt_waits_in_the_database_and_is_sent_when_it_is_due
         job = flaky.enqueue()
         async with working(app):
             assert await job.result_async(timeout=60) == 3
-        requests = broker.heard(f"{app.settings.rabbitmq.prefix}.default")
+            requests = await until(partial(heard_at_least, 3, broker, app))
         assert broker.is_empty()
 
     assert [request.json["attempt"] for request in requests] == [1, 2, 3]
@@ -110,9 +119,9 @@ async def test_a_permanent_error_goes_straight_to_the_dead_letter_queue_and_can_
             is_mended = True
             app.client.retry(job.id)
             assert await job.result_async(timeout=60) == "mended"
-        attempts = [one.json["attempt"] for one in broker.heard(f"{app.settings.rabbitmq.prefix}.default")]
+            requests = await until(partial(heard_at_least, 2, broker, app))
 
-    assert attempts == [1, 2]
+    assert [one.json["attempt"] for one in requests] == [1, 2]
 
 
 async def test_a_message_that_comes_five_times_has_one_effect(app: App) -> None:
@@ -139,9 +148,15 @@ async def test_a_message_that_comes_five_times_has_one_effect(app: App) -> None:
 
 
 async def test_many_jobs_are_shared_by_workers_and_each_runs_once(app: App) -> None:
+    inside, both_run = 0, asyncio.Event()
+
     @app.task
     async def note(number: int) -> None:
-        await asyncio.sleep(0.005)
+        nonlocal inside
+        inside += 1
+        if inside > app.settings.concurrency:  # more than one worker runs at once
+            both_run.set()
+        await both_run.wait()
         with app.transaction() as tx:
             write(tx, f"{number:03}")
 
@@ -174,4 +189,28 @@ async def test_a_parent_ends_when_its_children_have_come_through_the_broker(app:
         job = parent.enqueue()
         async with working(app):
             await until(lambda: app.client.job(job.id).state is JobState.COMPLETED_WITH_ERRORS)
-        assert len(broker.heard(f"{app.settings.rabbitmq.prefix}.default")) == 4
+            requests = await until(partial(heard_at_least, 4, broker, app))
+    assert len(requests) == 4
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_jobs_start_though_the_broker_gives_their_messages_to_nobody(
+    database: DatabaseOnBench, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quorum queue that is deleted and made anew at once mostly counts its old consumers, which get nothing."""
+    monkeypatch.setattr(doubts, "LOOK_SECONDS", 0.5)
+    database.empty()
+    app = carried(database.url, broker_url, lost_after=2.0)
+
+    @app.task
+    def greet(name: str) -> str:
+        return f"hello {name}"
+
+    with listening(app) as broker:
+        async with working(app):
+            assert await greet.enqueue("Ada").result_async(timeout=60) == "hello Ada"
+            await until(broker.is_empty)
+            broker.make_anew(f"{app.settings.rabbitmq.prefix}.default")
+            assert await greet.enqueue("Grace").result_async(timeout=60) == "hello Grace"
+            await until(broker.is_empty)
+    app.close()

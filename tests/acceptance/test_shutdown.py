@@ -22,17 +22,20 @@ async def running(app: App, **options: float) -> AsyncIterator[Worker]:
 
 
 async def test_a_worker_that_is_stopped_finishes_what_it_runs_and_starts_nothing_more(app: App) -> None:
-    started, may_end = asyncio.Event(), asyncio.Event()
+    numbers: list[int] = []
+    both_run, may_end = asyncio.Event(), asyncio.Event()
 
     @app.task
     async def slow(number: int) -> int:
-        started.set()
+        numbers.append(number)
+        if len(numbers) == 2:
+            both_run.set()
         await may_end.wait()
         return number
 
     first, second, waiting = (slow.enqueue(number) for number in range(3))
-    async with running(app) as worker:
-        await started.wait()
+    async with running(app, shutdown_timeout=10 * LIMIT) as worker:
+        await both_run.wait()
         worker.stop()
         may_end.set()
 

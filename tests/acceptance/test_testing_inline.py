@@ -55,6 +55,24 @@ def test_inline_a_plain_task_runs_in_the_calling_thread_before_enqueue_returns(a
     here.assert_enqueued(double, 21, count=1)
 
 
+def test_inline_many_jobs_run_one_after_the_other_if_all_have_good_arguments(app: App, here: Inline) -> None:
+    seen: list[int] = []
+
+    @app.task
+    def double(number: int) -> int:
+        seen.append(number)
+        return 2 * number
+
+    handles = double.enqueue_many([(1,), {"number": 2}])
+    with pytest.raises(PayloadError, match=r"arguments\[1\]"):
+        double.enqueue_many([(3,), ("four",)])
+    others = asyncio.run(double.enqueue_many_async([(5,)]))
+
+    assert seen == [1, 2, 5]
+    assert [handle.result() for handle in [*handles, *others]] == [2, 4, 10]
+    here.assert_enqueued(double, 2, count=1)
+
+
 def test_inline_an_exception_comes_out_of_enqueue_and_is_recorded_on_the_job(app: App, here: Inline) -> None:
     @app.task
     def fail() -> None:

@@ -202,6 +202,18 @@ def test_a_rate_limit_waits_for_the_tests_clock_and_not_for_real_time(app: App, 
     assert jobs.drain(until=MINUTE).completed == 2
 
 
+def test_many_jobs_of_one_task_are_kept_and_drained(app: App, jobs: Manual) -> None:
+    @app.task
+    def note(number: int) -> int:
+        return number
+
+    handles = note.enqueue_many([(number,) for number in range(150)])
+
+    assert len(jobs.assert_enqueued(note, count=150)) == 150
+    assert jobs.drain().completed == 150
+    assert [handle.result() for handle in handles] == list(range(150))
+
+
 def test_a_job_in_a_queue_of_its_own_is_drained_unless_queues_are_named(app: App, jobs: Manual) -> None:
     @app.task
     def note() -> None: ...

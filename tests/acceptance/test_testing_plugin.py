@@ -107,7 +107,7 @@ def run_pytest(folder: Path, **files: str) -> subprocess.CompletedProcess[str]:
     for name, text in files.items():
         (folder / f"{name}.py").write_text(dedent(text))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_an_application_names_its_app_once_and_uses_the_fixtures(tmp_path: Path) -> None:
@@ -167,4 +167,4 @@ def test_the_plugin_itself_imports_no_driver_and_none_of_its_own_machinery() -> 
         added = {name for name in set(sys.modules) - before if name.startswith("stagepost")}
         assert added == {"stagepost.testing", "stagepost.testing.plugin"}, added
     """
-    subprocess.run([sys.executable, "-c", dedent(program)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", dedent(program)], check=True, timeout=120)

@@ -25,6 +25,28 @@ from stagepost.store.transaction import run_in_async
 
 T = TypeVar("T")
 
+PATIENCE_SECONDS = 120.0
+"""Longer than any machine stands still: what is tried again or broken off was in a deadlock, or waits for ever."""
+PATIENT = {
+    "sqlite": f"pragma busy_timeout = {PATIENCE_SECONDS * 1000:.0f}",
+    "postgres": f"set session lock_timeout = '{PATIENCE_SECONDS:.0f}s'",
+    "mysql": f"set session innodb_lock_wait_timeout = {PATIENCE_SECONDS:.0f}",
+}
+
+
+def patient_store(url: str, **options: Any) -> Store:
+    """A store that waits for locks and answers as long as it takes."""
+    store = Store.at(url, call_seconds=PATIENCE_SECONDS, patience_seconds=PATIENCE_SECONDS, **options)
+    connect = store.database.connect
+
+    def connect_patiently() -> Connection:
+        connection = connect()
+        connection.execute(PATIENT[store.dialect.name], {})
+        return connection
+
+    store.database.connect = connect_patiently  # type: ignore[method-assign]
+    return store
+
 
 class Colour(StrEnum):
     """Whether operations run on blocking connections of our own, or on asynchronous ones of a caller's."""
@@ -40,10 +62,10 @@ class DatabaseOnBench:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.store = Store.at(url)
+        self.store = patient_store(url)
         migrate(self.store)
         self.loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._tables = _tables(self.store.dialect)
+        self._filled = filled_tables(self.store.dialect)
         self.retries = 0
         """How often an operation of a race had to be run again."""
         self._racers: list[Store] = []
@@ -58,13 +80,13 @@ class DatabaseOnBench:
     def empty(self) -> None:
         """Delete all rows, which is much faster than a new database."""
         with self.store.transaction() as connection:
-            for table in self._tables:
+            for (table,) in connection.execute(self._filled, {}):
                 connection.execute(f"delete from {table}", {})
 
     def racers(self, number: int) -> list[Store]:
         """Stores with one open connection each, kept for the next race."""
         missing = number - len(self._racers)
-        self._racers += [Store.at(self.url, pool_size=1, pause=self._count_retry) for _ in range(missing)]
+        self._racers += [patient_store(self.url, pool_size=1, pause=self._count_retry) for _ in range(missing)]
         for store in self._racers[:number]:
             store.clock = self.store.clock
             with store.transaction() as connection:
@@ -163,12 +185,26 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
     barrier = threading.Barrier(len(calls))
 
     def go(call: Callable[[], T]) -> T:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=60)
         return call()
 
     with ThreadPoolExecutor(len(calls)) as threads:
         futures = [threads.submit(go, call) for call in calls]
-        return [future.result(timeout=60) for future in futures]
+        return [future.result(timeout=240) for future in futures]
+
+
+WAITING = {
+    "postgres": "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+    "mysql": "select count(*) from information_schema.innodb_trx as trx "
+    "join information_schema.processlist as process on process.id = trx.trx_mysql_thread_id "
+    "where trx.trx_state = 'LOCK WAIT' and process.db = database()",
+}
+
+
+def is_kept_waiting(store: Bench) -> bool:
+    """Whether somebody waits for a lock; in this database, for other runs have theirs on the same server."""
+    [(waiting,)] = store.rows(WAITING[store.dialect.name])
+    return int(waiting) > 0
 
 
 def mysql_options(url: str) -> dict[str, Any]:
@@ -228,6 +264,12 @@ def _call(store: Store, operation: Operation[T]) -> Callable[[], T]:
     return lambda: store.run(operation)
 
 
-def _tables(dialect: Dialect) -> list[str]:
+def filled_tables(dialect: Dialect) -> str:
+    """A statement that names those of our tables that have rows, which are few after most tests."""
+    return " union all ".join(f"select '{table}' where exists (select 1 from {table})" for table in tables_of(dialect))
+
+
+def tables_of(dialect: Dialect) -> list[str]:
+    """The names of our tables."""
     sql = "\n".join(migration.sql for migration in migrations_of(dialect))
     return re.findall(r"^create table (?:if not exists )?(stagepost_\w+)", sql, flags=re.MULTILINE)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from stagepost.store.async_store import AsyncStore
+from stagepost.upkeep.leader import Leader
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.callers import Kind
 from tests.conformance.counts import counted, kept
@@ -79,6 +82,22 @@ def blocking_store(database: DatabaseOnBench) -> Iterator[Bench]:
     store = Bench(database, Colour.SYNC)
     yield store
     check(store)
+
+
+@pytest.fixture
+def own_store(blocking_store: Bench) -> Iterator[AsyncStore]:
+    """What loops of upkeep run on."""
+    store = AsyncStore(blocking_store.database.store)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def leader(own_store: AsyncStore, blocking_store: Bench) -> Leader:
+    """One that leads."""
+    leader = Leader(own_store, owner="worker-a", clock=blocking_store.clock)
+    assert asyncio.run(leader.run_once())
+    return leader
 
 
 def check(store: Bench) -> None:

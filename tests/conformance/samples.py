@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
-from stagepost.model.outcome import Outcome
+from stagepost.model.outcome import SUSPECT_CRASHES, Outcome
+from stagepost.model.series import JobSeries
 from stagepost.store import jobs, leases
 from stagepost.store.leases import Fence
 from stagepost.store.settlement import Settlement
+from stagepost.store.statement import as_json
 from tests.conformance.bench import Bench
 
 LEASE = timedelta(seconds=30)
@@ -32,14 +38,25 @@ def new_job(**changes: Any) -> NewJob:
     return NewJob(**(facts | changes))
 
 
+def new_series(number: int) -> JobSeries:
+    """A request for many jobs of one task, in a queue of their own."""
+    pattern = new_job(queue_name="letters", priority=3, max_attempts=6)
+    letters = [("Ada", copies) for copies in range(number)]
+    return JobSeries(pattern, letters, lambda args, _: as_json(dict(zip(("to", "copies"), args, strict=True))))
+
+
 def enqueue(store: Bench, **changes: Any) -> str:
     """Store a sample job and return its id."""
     return store.run(jobs.enqueue(new_job(**changes))).id
 
 
 def claim(store: Bench, *, slots: int = 1, owner: str = "worker-a") -> list[LeasedJob]:
-    """Lease jobs of the sample task."""
-    return store.run(leases.claim(QUEUE, owner=owner, task_names=[TASK], slots=slots, lease=LEASE))
+    """Lease jobs of the sample task, all of which begin."""
+    leased = store.run(leases.claim(QUEUE, owner=owner, task_names=[TASK], slots=slots, lease=LEASE))
+    for job in leased:
+        if job.crashes >= SUSPECT_CRASHES:
+            store.run(leases.begin(job))
+    return leased
 
 
 def running(store: Bench, *, owner: str = "worker-a", **changes: Any) -> LeasedJob:
@@ -72,3 +89,14 @@ def lose_lease(store: Bench) -> None:
     """Let the leases of all running jobs end, and take the jobs back."""
     store.clock.advance(LEASE + timedelta(seconds=1))
     store.run(leases.rescue_expired(grace=timedelta(0)))
+
+
+@contextmanager
+def held_by_another(store: Bench, job_id: str) -> Iterator[None]:
+    """Let somebody else hold a job's row for the body; the test is skipped where nobody can."""
+    if not store.database.store.dialect.has_row_locks:
+        pytest.skip("one writer at a time: nobody else can hold a row")
+    [other] = store.database.racers(1)
+    with other.transaction() as connection:
+        connection.execute(f"update stagepost_job set priority = 8 where id = '{job_id}'", {})
+        yield

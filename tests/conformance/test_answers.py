@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import pytest
@@ -12,14 +12,14 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
 from stagepost.store import jobs, leases
-from stagepost.store.answers import Accepted, accept_answers
+from stagepost.store.answers import NO_REPORTS, Accepted, accept_answers
 from stagepost.store.channels import look_at, note_active
 from stagepost.store.leases import Fence
 from stagepost.store.queues import pause
-from stagepost.store.sending import mark_sent, sent_jobs, unsent
+from stagepost.store.sending import mark_sent, put_back, sent_jobs, unsent
 from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
-from tests.conformance.samples import QUEUE, TASK, claim, enqueue, running
+from tests.conformance.samples import QUEUE, TASK, claim, enqueue, held_by_another, running
 
 DONE = Completed('{"words":3}')
 BUSY = Failed("busy", timedelta(seconds=8))
@@ -30,9 +30,19 @@ def accepting(
     outcome: Outcome = DONE,
     *,
     task_names: Sequence[str] = (TASK,),
-    in_progress: Sequence[str] = (),
+    in_progress: Mapping[Fence, bytes] = NO_REPORTS,
 ) -> Operation[Accepted]:
-    return accept_answers(answers, task_names=task_names, decide=lambda _job: outcome, in_progress=in_progress)
+    return accept_answers(
+        answers,
+        task_names=task_names,
+        decide=lambda _job: outcome,
+        in_progress=in_progress,
+        read=lambda task_name, report: report.decode() if task_name == TASK else None,
+    )
+
+
+def progress(store: Bench, job_id: str) -> str | None:
+    return store.run(jobs.get(job_id)).progress
 
 
 def settled(accepted: Accepted) -> list[str]:
@@ -165,14 +175,91 @@ def test_an_answer_is_taken_while_its_queue_is_paused(store: Bench) -> None:
     assert settled(store.run(accepting([(job_id, 1)]))) == [job_id]
 
 
-def test_progress_shows_whose_program_is_alive_and_changes_nothing(store: Bench) -> None:
-    job_id = enqueue(store)
-    store.run(mark_sent([(job_id, 1)]))
+def test_progress_shows_whose_program_is_alive_and_is_stored(store: Bench) -> None:
+    sent, unsent_yet, silent = (enqueue(store) for _ in range(3))
+    store.run(mark_sent([(sent, 1), (silent, 1)]))
 
-    accepted = store.run(accepting([], in_progress=[job_id, new_id()]))
+    accepted = store.run(accepting([], in_progress={(sent, 1): b"0.4", (unsent_yet, 1): b'"x"', (new_id(), 1): b"1"}))
 
     assert accepted == Accepted([], seen=frozenset({TASK}))
-    assert [job.id for job in store.run(sent_jobs(QUEUE, older=timedelta(0), most=9))] == [job_id]
+    assert [progress(store, job_id) for job_id in (sent, unsent_yet, silent)] == ["0.4", '"x"', None]
+    assert len(store.run(sent_jobs(QUEUE, older=timedelta(0), most=9))) == 2
+
+
+def test_progress_comes_with_answers_to_other_requests(store: Bench) -> None:
+    answered, slow = enqueue(store), enqueue(store)
+
+    accepted = store.run(accepting([(answered, 1)], in_progress={(slow, 1): b"7", (answered, 1): b"9"}))
+
+    assert settled(accepted) == [answered]
+    assert [progress(store, job_id) for job_id in (answered, slow)] == [None, "7"]
+
+
+def test_progress_of_another_attempt_is_not_stored(store: Bench) -> None:
+    job_id = enqueue(store)
+    store.run(accepting([], in_progress={(job_id, 1): b"0.9"}))
+    store.run(accepting([(job_id, 1)], BUSY))
+    assert progress(store, job_id) is None  # it ended with the attempt
+    store.run(accepting([], in_progress={(job_id, 2): b"1"}))
+    assert progress(store, job_id) is None  # it waits for its time
+    store.clock.advance(8)
+    store.run(leases.promote_due())
+
+    store.run(accepting([], in_progress={(job_id, 1): b"0.99", (job_id, 3): b"0"}))
+    assert progress(store, job_id) is None
+
+    store.run(accepting([], in_progress={(job_id, 2): b"0.1"}))
+    assert progress(store, job_id) == "0.1"
+
+
+def test_progress_of_jobs_that_our_workers_run_is_none_of_a_foreign_programs_business(store: Bench) -> None:
+    ours, stranger = running(store), enqueue(store, task_name="unknown_here")
+
+    store.run(accepting([], in_progress={(ours.id, 1): b"1", (ours.id, 2): b"2", (stranger, 1): b"3"}))
+
+    assert [progress(store, job_id) for job_id in (ours.id, stranger)] == [None, None]
+
+
+def test_progress_waits_for_no_row_that_is_locked(blocking_store: Bench) -> None:
+    store = blocking_store
+    locked, free = enqueue(store), enqueue(store)
+    with held_by_another(store, locked):
+        accepted = store.run(accepting([], in_progress={(locked, 1): b"1", (free, 1): b"2"}))
+
+    assert accepted == Accepted([], seen=frozenset({TASK}), passed_over=frozenset({(locked, 1)}))
+    assert [progress(store, job_id) for job_id in (locked, free)] == [None, "2"]
+
+
+def test_progress_is_not_stored_of_an_attempt_that_ends_meanwhile(blocking_store: Bench) -> None:
+    store = blocking_store
+    if not store.database.store.dialect.has_row_locks:
+        pytest.skip("one writer at a time: nothing can end meanwhile")
+    job_id = enqueue(store)
+    [other] = store.database.racers(1)
+
+    def overtaken(_task_name: str, report: bytes) -> str:
+        other.run(accepting([(job_id, 1)], Failed("busy", timedelta(0))))
+        other.run(leases.promote_due())
+        return report.decode()
+
+    store.run(
+        accept_answers(
+            [], task_names=[TASK], decide=lambda _job: DONE, in_progress={(job_id, 1): b"0.9"}, read=overtaken
+        )
+    )
+
+    job = store.run(jobs.get(job_id))
+    assert (job.state, job.attempt, job.progress) == (JobState.QUEUED, 1, None)
+
+
+def test_a_request_that_is_sent_again_has_no_progress(store: Bench) -> None:
+    job_id = enqueue(store)
+    store.run(mark_sent([(job_id, 1)]))
+    store.run(accepting([], in_progress={(job_id, 1): b"0.9"}))
+
+    store.run(put_back([job_id]))
+
+    assert progress(store, job_id) is None
 
 
 def test_an_outcome_that_cannot_be_decided_changes_nothing(store: Bench) -> None:

@@ -11,9 +11,10 @@ from stagepost.model.job import Enqueued, Job, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs
+from stagepost.store.statement import query
 from tests.conformance.bench import Bench
 from tests.conformance.counts import counted, kept
-from tests.conformance.samples import claim, new_job, settle
+from tests.conformance.samples import claim, finish, new_job, settle
 
 MANY = jobs.LOAD_FROM * 2
 ODD_TEXTS = (
@@ -40,7 +41,7 @@ def of_all_kinds() -> list[NewJob]:
                 max_attempts=number + 1,
                 delay_us=0 if number % 7 else 5_000_000,
                 available_at=None if number % 11 else 4_000_000_000_000_000,
-                limit_key=None if number % 13 else "printer",
+                limit_key=None if number % 13 else f"printer {text}",
                 limit=None if number % 13 else 2,
                 unique_key=None if number % 17 else f"key-{number}",
             )
@@ -165,3 +166,15 @@ def test_two_requests_for_the_same_jobs_at_once_make_each_once(blocking_store: B
         states = {job.state for job in stored(blocking_store, asked)}
         assert states == {JobState.QUEUED}
     assert kept(blocking_store) == counted(blocking_store)
+
+
+@pytest.mark.parametrize("others", [3, jobs.FEW_BETWEEN + 1], ids=["few others between", "many others between"])
+def test_those_that_are_there_are_found_among_others(store: Bench, others: int) -> None:
+    ids = sorted(new_id() for _ in range(MANY + others))
+    mine, between = ids[:1] + ids[others + 1 :], ids[1 : others + 1]
+    for there in (mine[0], mine[-1]):
+        store.run(jobs.enqueue(new_job(id=there)))
+    finish(store, Completed())
+    store.run(jobs.enqueue_many([new_job(id=job_id) for job_id in between]))
+
+    assert store.run(query(jobs.known_of)(mine)) == {mine[0], mine[-1]}

@@ -179,6 +179,22 @@ def test_no_driver_is_imported_to_recognise_a_connection() -> None:
     assert not imported & {package for package, _ in SYNC_ADAPTERS | ASYNC_ADAPTERS if package != "sqlite3"}
 
 
+@pytest.mark.parametrize("mode", ["STRICT_ALL_TABLES", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES"])
+def test_mysql_is_sent_every_value_as_it_is(mariadb: Bench, mode: str) -> None:
+    every = "".join(map(chr, range(256))) + "\u2028 🚚"
+    texts = ["", "\\", "'", '"', "\\'", "'\\", "';--", "%s %(a)s :now", every, *(text * 2 for text in every)]
+    with mariadb.transaction() as connection:
+        connection.execute(f"set session sql_mode = '{mode}'", ())
+        try:
+            got = connection.execute("select " + ", ".join(["%s"] * len(texts)), tuple(texts))
+            values = connection.execute("select %s, %s, %s, %s", (None, -1, 2**63, True))
+        finally:
+            connection.execute("set session sql_mode = 'STRICT_ALL_TABLES'", ())
+
+    assert got == [tuple(texts)]
+    assert values == [(None, -1, 2**63, 1)]
+
+
 @pytest.mark.parametrize(
     "setting",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,8 @@ from stagepost.model.job import Enqueued, Job, NewJob, OnConflict, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs, leases
+from stagepost.store.settlement import Settlement
+from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, finish, new_job, settle
 
@@ -55,6 +58,7 @@ def test_every_column_of_a_new_job_is_what_was_asked(store: Bench) -> None:
         finished_at=None,
         result=None,
         error=None,
+        progress=None,
     )
     assert store.rows("select limit_slots from stagepost_job") == [(3,)]
 
@@ -114,6 +118,24 @@ def test_a_repeated_request_does_not_run_a_job_again_that_has_ended(store: Bench
     assert again == Enqueued(job.id, is_new=True)
     assert store.rows("select count(*) from stagepost_job") == [(0,)]
     assert store.run(jobs.get(job.id)).state is JobState.COMPLETED
+
+
+@pytest.mark.parametrize("number", [1, 3, 150])
+def test_a_request_that_is_repeated_while_its_job_ends_does_not_make_it_anew(store: Bench, number: int) -> None:
+    if not store.dialect.has_row_locks:
+        pytest.skip("one writer at a time: nobody repeats a request meanwhile")
+    asked = [new_job() for _ in range(number)]
+    request: Operation[Any] = jobs.enqueue(asked[0]) if number == 1 else jobs.enqueue_many(asked)
+    store.run(request)
+    [job] = claim(store)
+    [other] = store.database.racers(1)
+    with other.transaction() as connection:
+        other.drive(leases.settle([Settlement.of(job, Completed())]), connection)
+
+        store.run(request.repeated())
+
+    assert store.run(jobs.get(job.id)).state is JobState.COMPLETED
+    assert store.rows("select count(*) from stagepost_job") == [(number - 1,)]
 
 
 def test_a_repeated_request_that_was_never_stored_is_stored(store: Bench) -> None:

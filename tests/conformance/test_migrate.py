@@ -150,7 +150,7 @@ def test_an_operation_in_a_callers_transaction_without_tables_says_what_to_do(em
 
 
 def test_a_migrator_does_not_wait_for_ever(mariadb_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(migrate.LOCKS, "mysql", "select get_lock('stagepost_migrate', 0)")
+    monkeypatch.setitem(migrate.LOCKS, "mysql", migrate.LOCKS["mysql"].replace("60", "0"))
     first, second = Store.at(mariadb_database), Store.at(mariadb_database)
 
     with first.transaction() as connection:
@@ -169,8 +169,11 @@ def test_the_tables_know_exactly_the_states_of_the_lifecycle(dialect: Dialect) -
     sql = "\n".join(migration.sql for migration in migrations_of(dialect))
 
     live, final = (
-        re.search(rf"create table {table} \(.*?check \(state in \(([^)]*)\)\)", sql, flags=re.DOTALL)
-        for table in ("stagepost_job", "stagepost_job_history")
+        re.search(rf"create (?:{owner}) .*?check \((?:state|value) in \(([^)]*)\)\)", sql, flags=re.DOTALL)
+        for owner in (
+            "table stagepost_job|domain stagepost_live_state",
+            "table stagepost_job_history|domain stagepost_ended_state",
+        )
     )
 
     assert live is not None
@@ -190,7 +193,12 @@ def test_a_state_of_the_other_table_is_refused(empty: Store) -> None:
 
 @every_dialect
 def test_every_dialect_has_the_same_tables_and_columns(dialect: Dialect) -> None:
-    assert tables_of(dialect) == tables_of(SQLITE)
+    tables = tables_of(dialect)
+    if dialect.name == "mysql":  # two that the database fills, for the sake of claims
+        tables["stagepost_job"].remove("limit_state")
+        tables["stagepost_job"].remove("room")
+
+    assert tables == tables_of(SQLITE)
 
 
 def tables_of(dialect: Dialect) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from stagepost.store import jobs
 from stagepost.store.statement import Statement, as_json
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.conftest import DATABASES
-from tests.conformance.plans import SORTS, analyze, goes_through, kept_plan_of, plan_of
+from tests.conformance.plans import SORTS, analyze, copy_to_history, goes_through, kept_plan_of, left_alone, plan_of
 from tests.conformance.samples import new_job
 
 ROWS = 20_000
@@ -28,22 +28,20 @@ def store(request: pytest.FixtureRequest, database_on_bench: Callable[[str], Dat
     database = database_on_bench(request.param)
     database.empty()
     store = Bench(database, Colour.SYNC)
+    with left_alone(store):
+        _fill(store)
+        analyze(store)
+        yield store
+    database.empty()
+    analyze(store)
+
+
+def _fill(store: Bench) -> None:
     for start in range(0, ROWS, 5000):
         store.run(jobs.enqueue_many([_job(store, number) for number in range(start, start + 5000)]))
     _put_aside(store, "retrying", every=50, number=1)
     _put_aside(store, "running", every=10, number=2)
-    columns = (
-        "id, queue_name, task_name, {state}, priority, available_at, attempts, failures, crashes, max_attempts, "
-        "payload, created_at, {finished}"
-    )
-    store.rows(
-        f"insert into stagepost_job_history ({columns.format(state='state', finished='finished_at')}) "
-        f"select {columns.format(state=repr('completed'), finished='updated_at')} from stagepost_job"
-    )
-    analyze(store, "stagepost_job", "stagepost_job_history")
-    yield store
-    database.empty()
-    analyze(store, "stagepost_job", "stagepost_job_history")
+    copy_to_history(store)
 
 
 def _job(store: Bench, number: int) -> NewJob:
@@ -64,7 +62,8 @@ def _job(store: Bench, number: int) -> NewJob:
 def _put_aside(store: Bench, state: str, *, every: int, number: int) -> None:
     """Give every so-manieth job another state."""
     store.rows(
-        "update stagepost_job set state = :state, attempts = 1, locked_by = :owner, lease_until = available_at "
+        "update stagepost_job set state = :state, attempts = 1, locked_by = :owner, "
+        f"lease_until = {'available_at' if state == 'running' else 'null'} "
         "where state = 'queued' and unique_key is null and limit_key is null "
         f"and (:now - available_at) % {every} = :number",
         state=state,
@@ -95,6 +94,7 @@ HOT = [
                 "task_names": '["send_letter"]',
                 "slots": 10,
                 "lease_us": 30_000_000,
+                "suspect_crashes": 2,
             },
         ),
         "stagepost_job_claim",
@@ -104,7 +104,7 @@ HOT = [
     (Statement("renew_leases", {"leases": LEASES, "owner": "worker-a", "lease_us": 30_000_000}), "primary key"),
     (Statement("promote_due_jobs", {"most": 100}), "stagepost_job_due"),
     (Statement("lock_expired_leases", {"grace_us": 0, "most": 100}), "stagepost_job_lease"),
-    (Statement("lock_owned_jobs", {"owner": "worker-a"}), "stagepost_job_(lease|due)"),
+    (Statement("lock_owned_jobs", {"owner": "worker-a"}), "stagepost_job_lease"),
     (Statement("next_due"), "stagepost_job_due"),
     (Statement("limit_usage", {"limit_key": "printer-4"}), "stagepost_job_limit"),
     (Statement("blocked_jobs", {"limit_key": "printer-4", "most": 100}), "stagepost_job_limit"),
@@ -130,7 +130,7 @@ BATCH = {"batch_id": IDS[0], "first_id": id_range(IDS[0])[0], "last_id": id_rang
 PAGE_OF_BATCH = {**BATCH, "after": BATCH["first_id"], "most": 100}
 HOT += [
     (Statement("known_jobs", {"ids": as_json(IDS)}), "primary key"),
-    (Statement("has_jobs_between", {"first_id": IDS[0], "last_id": IDS[-1]}), "primary key"),
+    (Statement("jobs_between", {"first_id": IDS[0], "last_id": IDS[-1], "most": 500}), "primary key"),
     (Statement("lock_live_items", PAGE_OF_BATCH), "primary key"),
     (Statement("stop_running_items", BATCH), "primary key|stagepost_job_lease"),
     (Statement("failed_items", PAGE_OF_BATCH), "primary key|stagepost_job_history_ended"),

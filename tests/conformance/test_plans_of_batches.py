@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from stagepost.model.identity import new_id
+from stagepost.store import jobs
 from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.conftest import DATABASES
-from tests.conformance.plans import analyze, plan_of
+from tests.conformance.plans import analyze, copy_to_history, left_alone, plan_of
+from tests.conformance.samples import new_job
 
 ROWS = 4_000
-TABLES = ("stagepost_batch", "stagepost_gate", "stagepost_run")
 RUN_ID, BATCH_ID = new_id(), new_id()
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -51,19 +52,22 @@ KEYS = {
 
 @pytest.fixture(scope="module", params=DATABASES)
 def store(request: pytest.FixtureRequest, database_on_bench: Callable[[str], DatabaseOnBench]) -> Iterator[Bench]:
-    """Thousands of batches and runs that have ended, and a few that have not."""
+    """Thousands of batches and runs that have ended, and a few that have not; as many jobs, which are of none."""
     database = database_on_bench(request.param)
     database.empty()
     store = Bench(database, Colour.SYNC)
-    for first in range(0, ROWS, 500):
-        numbers = range(first, first + 500)
-        fill(store, "stagepost_batch", [_batch(number) for number in numbers])
-        fill(store, "stagepost_run", [_run(number) for number in numbers])
-        fill(store, "stagepost_gate", [_gate(number) for number in numbers])
-    analyze(store, *TABLES)
-    yield store
+    with left_alone(store):
+        for first in range(0, ROWS, 500):
+            numbers = range(first, first + 500)
+            fill(store, "stagepost_batch", [_batch(number) for number in numbers])
+            fill(store, "stagepost_run", [_run(number) for number in numbers])
+            fill(store, "stagepost_gate", [_gate(number) for number in numbers])
+        store.run(jobs.enqueue_many([new_job() for _ in range(ROWS)]))
+        copy_to_history(store)
+        analyze(store)
+        yield store
     database.empty()
-    analyze(store, *TABLES)
+    analyze(store)
 
 
 def fill(store: Bench, table: str, rows: list[dict[str, Any]]) -> None:

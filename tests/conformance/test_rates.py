@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from stagepost.model.rate import RateLimit
-from stagepost.store.rates import take_tokens
+from stagepost.store.rates import prune_rates, take_tokens
 from tests.conformance.bench import Bench
 
 PROVIDER = RateLimit("speech", rate=10, burst=5)
@@ -41,3 +43,25 @@ def test_those_who_ask_at_once_share_what_there_is(blocking_store: Bench) -> Non
 
     # Its burst, then two for each of the nine times that 0.2 s passed.
     assert granted == 5 + 9 * 2
+
+
+def test_buckets_that_are_full_for_long_are_pruned_part_by_part(store: Bench) -> None:
+    slow = RateLimit("b", rate=1 / 86_400)
+    for limit in (RateLimit("a", rate=1), slow, RateLimit("c", rate=1)):
+        store.run(take_tokens(limit, 1))
+    store.clock.advance(timedelta(hours=2))
+
+    cursor = store.run(prune_rates(most=2))
+    assert cursor == "b"
+    assert store.run(prune_rates(after=cursor, most=2)) == "c"
+    assert store.run(prune_rates(after="c", most=2)) is None
+    assert store.rows("select name from stagepost_rate") == [("b",)]
+    assert store.run(take_tokens(slow, 1)).granted == 0
+
+
+def test_a_bucket_that_is_pruned_while_it_is_asked_is_made_anew(blocking_store: Bench) -> None:
+    for _ in range(10):
+        blocking_store.run(take_tokens(PROVIDER, 5))
+        blocking_store.clock.advance(timedelta(hours=2))
+        *_, granted = blocking_store.race(prune_rates(), prune_rates(), take_tokens(PROVIDER, 5))
+        assert granted.granted == 5  # type: ignore[union-attr]

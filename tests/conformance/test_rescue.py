@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+from msgspec.structs import replace
+
+from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs, leases
 from stagepost.store.leases import Rescued
 from tests.conformance.bench import Bench
-from tests.conformance.samples import LEASE, claim, enqueue, new_job, running, settle
+from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, new_job, running, settle
+from tests.conformance.sending import send, taking
 
 GRACE = timedelta(seconds=15)
 MOMENT = timedelta(microseconds=1)
@@ -58,6 +63,40 @@ def test_a_job_that_crashes_three_workers_is_buried(store: Bench) -> None:
         "worker-c",
     )
     assert [failure.kind for failure in store.run(jobs.failures_of(job_id))] == ["crashed"] * 3
+
+
+def suspects(store: Bench, *, by_message: bool) -> list[LeasedJob]:
+    """Lease two jobs that crashed twice, and one that crashed once."""
+    messages = [(enqueue(store, priority=priority), 1) for priority in (3, 2, 1)]
+    store.edit("update stagepost_job set crashes = case priority when 1 then 1 else 2 end")
+    if by_message:
+        assert send(store) == messages
+        return sorted(store.run(taking(messages)).jobs, key=lambda job: -job.priority)
+    return store.run(leases.claim(QUEUE, owner="worker-a", task_names=[TASK], slots=3, lease=LEASE))
+
+
+@pytest.mark.parametrize("by_message", [False, True], ids=["claimed", "delivered"])
+def test_a_job_whose_next_crash_is_its_last_is_charged_with_it_only_if_it_has_begun(
+    store: Bench, by_message: bool
+) -> None:
+    begun, waiting, other = suspects(store, by_message=by_message)
+    store.run(leases.begin(begun))
+    assert [store.run(jobs.get(job.id)).started_at for job in (begun, waiting, other)] == [store.now, None, store.now]
+    store.clock.advance(LEASE + GRACE + MOMENT)
+
+    rescued = rescue(store)
+
+    assert (rescued.buried, set(rescued.queued)) == ((begun.id,), {waiting.id, other.id})
+    assert [store.run(jobs.get(job.id)).crashes for job in (begun, waiting, other)] == [3, 2, 2]
+    assert store.run(jobs.failures_of(waiting.id)) == []
+
+
+def test_only_its_owner_says_that_an_attempt_has_begun(store: Bench) -> None:
+    job, _, _ = suspects(store, by_message=False)
+    store.run(leases.begin(replace(job, owner="worker-b")))
+    store.run(leases.begin(replace(job, attempt=2)))
+
+    assert store.run(jobs.get(job.id)).started_at is None
 
 
 def test_a_job_that_was_asked_to_stop_is_cancelled_when_its_worker_is_gone(store: Bench) -> None:

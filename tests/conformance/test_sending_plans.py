@@ -11,7 +11,7 @@ from stagepost.store import jobs
 from stagepost.store.statement import Statement, as_json
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.conftest import DATABASES
-from tests.conformance.plans import SORTS, analyze, goes_through, kept_plan_of, plan_of
+from tests.conformance.plans import SORTS, analyze, goes_through, kept_plan_of, left_alone, plan_of
 from tests.conformance.samples import new_job
 
 SENT = 100_000
@@ -30,6 +30,15 @@ def store(request: pytest.FixtureRequest, database_on_bench: Callable[[str], Dat
     database = database_on_bench(request.param)
     database.empty()
     store = Bench(database, Colour.SYNC)
+    with left_alone(store):
+        _fill(store)
+        analyze(store)
+        yield store
+    database.empty()
+    analyze(store)
+
+
+def _fill(store: Bench) -> None:
     store.run(
         jobs.enqueue_many(
             [
@@ -49,12 +58,8 @@ def store(request: pytest.FixtureRequest, database_on_bench: Callable[[str], Dat
             f"insert into stagepost_job (id, {COPIED}, sent_at) "
             f"select {NEW_ID[store.dialect.name]}, {copied}, {sent_at} from samples, copies"
         )
-    analyze(store, "stagepost_job")
-    yield store
     for table in ("samples", "copies"):
         store.rows(f"drop table {table}")
-    database.empty()
-    analyze(store, "stagepost_job")
 
 
 FENCES = as_json([{"id": job_id, "attempt": 1} for job_id in IDS])
@@ -64,6 +69,7 @@ TAKING = {
     "owner": "worker-a",
     "task_names": '["send_letter"]',
     "lease_us": 30_000_000,
+    "suspect_crashes": 2,
     "slots": len(IDS),
 }
 CLAIMING = {
@@ -72,6 +78,7 @@ CLAIMING = {
     "task_names": '["send_letter"]',
     "slots": 10,
     "lease_us": 30_000_000,
+    "suspect_crashes": 2,
 }
 HOT = [
     (Statement("unsent_jobs", {"queue_name": "mail", "most": 1000}), "stagepost_job_claim"),

@@ -72,6 +72,7 @@ def test_every_column_of_an_ended_job_is_kept(store: Bench) -> None:
         finished_at=store.now,
         result='{"pages":3}',
         error=None,
+        progress=None,
     )
     assert store.rows("select count(*) from stagepost_job") == [(0,)]
     assert store.rows("select limit_slots from stagepost_job_history") == [(2,)]

@@ -15,7 +15,7 @@ from stagepost.store import jobs, leases
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
-from tests.conformance.plans import analyze, plan_of
+from tests.conformance.plans import analyze, left_alone, plan_of
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, new_job
 
 LOCKS = re.compile(r"^(update|delete)\b|^for update$|^lock in share mode\b", re.MULTILINE)
@@ -27,16 +27,18 @@ def test_rows_named_by_a_statement_are_found_without_locking_others(
 ) -> None:
     store = Bench(database_on_bench("mariadb"), Colour.SYNC)
     store.database.empty()
-    store.run(jobs.enqueue_many([new_job() for _ in range(3)]))
-    analyze(store, "stagepost_job", "stagepost_job_history", "stagepost_failure")
     sources = {path.name.removesuffix(".sql"): path.read_text() for path in _files()}
     named = {name: text for name, text in sources.items() if "json_table" in text and LOCKS.search(text)}
 
     whole = {}
-    for name, text in named.items():
-        plan = plan_of(store, Statement(name, {parameter: _value(parameter) for parameter in PARAMETER.findall(text)}))
-        if tables := plan.read_whole & {"job", "ended", "failure", "worker"}:
-            whole[name] = (tables, plan.text)
+    with left_alone(store):
+        store.run(jobs.enqueue_many([new_job() for _ in range(3)]))
+        analyze(store)
+        for name, text in named.items():
+            given = {parameter: _value(parameter) for parameter in PARAMETER.findall(text)}
+            plan = plan_of(store, Statement(name, given))
+            if read := plan.read_whole & {"job", "ended", "failure", "worker"}:
+                whole[name] = (read, plan.text)
 
     assert len(named) > 10
     assert whole == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,21 +18,6 @@ from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.recounter import Recounter
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, enqueue, finish
-
-
-@pytest.fixture
-def own_store(blocking_store: Bench) -> Iterator[AsyncStore]:
-    store = AsyncStore(blocking_store.database.store)
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def leader(own_store: AsyncStore, blocking_store: Bench) -> Leader:
-    """One that leads."""
-    leader = Leader(own_store, owner="worker-a", clock=blocking_store.clock)
-    assert asyncio.run(leader.run_once())
-    return leader
 
 
 def move_rows(store: Bench) -> int:

@@ -33,6 +33,12 @@ from tests.fault.worker_main import QUEUES, TASKS
 T = TypeVar("T")
 
 LEASE = 1.0
+LASTING_LEASE = 60.0
+"""For workers that must not lose a lease, however little a busy machine lets them run."""
+STEADY_LEASE = 21.0
+"""The shortest that outlives ten seconds without a processor, at any moment between two renewals."""
+WAIT_SECONDS = 120.0
+"""A deadline, not an expectation."""
 SETTINGS = {
     "lease": LEASE,
     "concurrency": 8,
@@ -130,7 +136,7 @@ class Arena:
         wanted = None if ids is None else set(ids)
         return [note for note in self.sink.notes(what) if wanted is None or note.job_id in wanted]
 
-    def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = WAIT_SECONDS) -> None:
         """Wait for real processes, which give no signal to wait on."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -138,51 +144,80 @@ class Arena:
                 raise AssertionError(f"waited {seconds:g} s in vain for {what}; seed {self.seed}{self._report()}")
             time.sleep(0.02)
 
-    def wait_for_end(self, ids: Iterable[str] | None = None, *, seconds: float = 60.0) -> None:
+    def wait_for_end(self, ids: Iterable[str] | None = None, *, seconds: float = WAIT_SECONDS) -> None:
         """Wait until jobs have ended: those given, or all."""
         chosen = list(self.jobs() if ids is None else ids)
         self.wait(lambda: self.have_ended(chosen), "jobs to end", seconds=seconds)
 
     def pause(self, worker: WorkerProcess) -> None:
         """Pause a worker, but not where it holds SQLite's only lock: then nobody else could do anything."""
-        worker.pause()
         if self.backend.name != "sqlite":
+            worker.pause()
             return
         path = self.url.partition(":///")[2]
-        with contextlib.closing(sqlite3.connect(path, timeout=0.01, isolation_level=None)) as probe:
-            for _ in range(100):
-                with contextlib.suppress(sqlite3.OperationalError):
-                    probe.execute("begin immediate")
-                    probe.execute("rollback")
-                    return
-                worker.resume()
-                worker.pause()
-        raise AssertionError("the worker was in a transaction a hundred times")
+        with contextlib.closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as holder:
+            holder.execute("begin immediate")  # while we have the lock, the worker has not
+            worker.pause()
+            holder.execute("rollback")
 
-    def supervise(self, number: int, condition: Callable[[], bool], *, seconds: float = 60.0, **options: Any) -> int:
-        """Keep so many workers alive until the condition holds; returns how many died."""
-        workers = [self.start_worker(**options) for _ in range(number)]
+    def end_leases(self, ids: Iterable[str] | None = None) -> None:
+        """Let leases that nobody renews end now, those given or all, as if their time had passed."""
+        for job_id in self.jobs() if ids is None else ids:
+            self.backend.rows(
+                "update stagepost_job set lease_until = :now where id = :id and state = 'running'", id=job_id
+            )
+
+    def wait_for_renewal(self, ids: Iterable[str]) -> None:
+        """Wait until the leases of running jobs were renewed, in the same attempt."""
+        before = {job_id: self._lease_of(job_id) for job_id in ids}
+
+        def are_renewed() -> bool:
+            now = {job_id: self._lease_of(job_id) for job_id in before}
+            return all(
+                now[job_id][0] == attempt and now[job_id][1] > until for job_id, (attempt, until) in before.items()
+            )
+
+        self.wait(are_renewed, "leases to be renewed")
+
+    def _lease_of(self, job_id: str) -> tuple[int, int]:
+        """The number of a running attempt, and until when it has its lease; none of a job that does not run."""
+        rows = self.backend.rows(
+            "select attempts, lease_until from stagepost_job where id = :id and state = 'running'", id=job_id
+        )
+        return rows[0] if rows else (0, 0)
+
+    def supervise(self, condition: Callable[[], bool], *, seconds: float = 2 * WAIT_SECONDS, **options: Any) -> int:
+        """Keep one worker alive until the condition holds, free at once what a dead one had; returns how many died."""
+        worker = self.start_worker(**options)
         deaths = 0
         deadline = time.monotonic() + seconds
         while not condition():
-            dead = [worker for worker in workers if worker.status is not None]
-            deaths += len(dead)
-            workers = [worker for worker in workers if worker not in dead]
-            workers += [self.start_worker(**options) for _ in dead]
+            if worker.status is not None:
+                deaths += 1
+                self.end_leases()
+                worker = self.start_worker(**options)
             if time.monotonic() > deadline:
                 raise AssertionError(f"{deaths} deaths in {seconds:g} s; seed {self.seed}{self._report()}")
             time.sleep(0.02)
         return deaths
+
+    def crashes(self) -> int:
+        """How many attempts kills have cost, as far as it is noticed."""
+        [(crashes,)] = self.backend.rows(
+            "select sum(crashes) from (select crashes from stagepost_job union all "
+            "select crashes from stagepost_job_history) as job"
+        )
+        return int(crashes or 0)
 
     def have_ended(self, ids: Iterable[str]) -> bool:
         """Whether all of them have."""
         return all(job.state in FINAL for job in self.jobs(ids).values())
 
     @contextlib.contextmanager
-    def sampling(self, *, seconds: float = 0.5) -> Iterator[None]:
+    def sampling(self, *, seconds: float = 0.5) -> Iterator[Sampler]:
         """Sample the database in the body, every so often, for the oracle."""
         with Sampler(self.backend, seconds=seconds) as sampler:
-            yield
+            yield sampler
         self.samples += sampler.samples
 
     def verify(self, **changes: Any) -> Evidence:

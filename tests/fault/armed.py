@@ -32,7 +32,7 @@ class Fault:
         with self._changed:
             return self._fired
 
-    def wait(self, *, times: int = 1, seconds: float = 10.0) -> None:
+    def wait(self, *, times: int = 1, seconds: float = 120.0) -> None:
         """Block until it has fired so often."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._fired >= times, seconds):

@@ -22,7 +22,7 @@ async def async_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
 
 @asynccontextmanager
 async def _sqlite_transaction(url: str) -> AsyncIterator[tuple[Any, str]]:
-    async with aiosqlite.connect(url.partition(":///")[2], timeout=20) as connection:
+    async with aiosqlite.connect(url.partition(":///")[2], timeout=60) as connection:
         await connection.execute("begin immediate")
         yield connection, "?"
         await connection.commit()

@@ -93,7 +93,7 @@ def connect(url: str) -> Any:
     match urlsplit(url).scheme:
         case "sqlite":
             path = url.partition(":///")[2]
-            return sqlite3.connect(path, timeout=20, isolation_level=None, check_same_thread=False)
+            return sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
         case "postgresql":
             return psycopg.connect(url, autocommit=True)
         case _:

@@ -20,7 +20,7 @@ from tests.fault.nursery import WorkerProcess
 PASSING_THREADS = re.compile(r"stagepost-deadlines|asyncio_|pytest|fault-proxy")
 """Threads that end by themselves after a while."""
 SQLITE_FILE = re.compile(r"\.db(-wal|-shm|-journal)?$")
-SETTLE_SECONDS = 30.0
+SETTLE_SECONDS = 60.0
 MORE_MEMORY = 24 * 2**20
 MORE_FILES, MORE_THREADS = 12, 4
 """Pools that grow to their full size, not more: what a fault leaks, it leaks hundreds of times."""

@@ -29,6 +29,8 @@ from tests.fault.trapped import TrappedApp, TrappedDatabase
 
 LEASE = timedelta(seconds=30)
 MOST_ROUNDS = 12
+LONGEST_SECONDS = 60.0
+"""A deadline, not an expectation."""
 TASK = "transfer_in_life"
 at_once = RetryPolicy(first_delay=timedelta(0), minimum_delay=timedelta(0), jitter=0)
 
@@ -36,8 +38,8 @@ at_once = RetryPolicy(first_delay=timedelta(0), minimum_delay=timedelta(0), jitt
 class InjectedApp(TrappedApp):
     """An app that retries without waiting, on a clock that stands still."""
 
-    def open_store(self, *, pool_size: int | None = None) -> Store:
-        database = TrappedDatabase(database_at(self.settings.database_url), self.trap)
+    def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
+        database = TrappedDatabase(database_at(self.settings.database_url, for_handlers=for_handlers), self.trap)
         return Store(database, clock=self.clock, pool_size=pool_size or 1, pause=lambda _seconds: None)
 
 
@@ -62,6 +64,7 @@ class Life:
             if await asyncio.to_thread(self._has_ended):
                 break
             self.clock.advance(1)
+        self._renewed.set()
         self._stop()
 
     def _start(self, injector: Injector) -> None:
@@ -133,7 +136,7 @@ class Life:
         await loop.run_in_executor(None, keeper.run_once)
 
     async def _drain(self) -> None:
-        await self.worker.executor.drain(10)
+        await self.worker.executor.drain(LONGEST_SECONDS)
         if self.injector.is_dead and self.app.trap is self.injector:
             raise Killed
 
@@ -148,7 +151,7 @@ async def _try(step: Callable[[], Awaitable[object]]) -> None:
 
 def add_task(app: TrappedApp, renewed: threading.Event) -> None:
     def transfer(ctx: JobContext) -> None:
-        renewed.wait(10)
+        renewed.wait(LONGEST_SECONDS)
         if ctx.job.failures == 0:
             raise Retryable("the first time", after=0)
         with app.transaction() as tx:

@@ -63,7 +63,7 @@ class WorkerProcess:
     def terminate(self) -> None:
         self.signal(signal.SIGTERM)
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = 120.0) -> int:
         """Wait for its end."""
         return self._nursery.wait_for(self.pid, seconds)
 
@@ -104,7 +104,7 @@ class Nursery:
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
         with self._changed:
-            if not self._changed.wait_for(lambda: number in self._pids, 60):
+            if not self._changed.wait_for(lambda: number in self._pids, 120):
                 raise TimeoutError(f"the nursery started no worker {number}")
             worker = WorkerProcess(self._pids[number], log, self)
         self.workers.append(worker)
@@ -137,8 +137,8 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=10)
-        self._listener.join(timeout=10)
+        self._process.wait(timeout=60)
+        self._listener.join(timeout=60)
         self._process.stdout.close()
 
     def _listen(self) -> None:

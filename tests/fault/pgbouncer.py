@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import psycopg
 
-from tests.services import debian
 from tests.services.processes import LOOPBACK, PrivateServer, find_program
-
-PACKAGES = ("pgbouncer",)
 
 
 class PgBouncer(PrivateServer):
@@ -23,17 +19,6 @@ class PgBouncer(PrivateServer):
     def __init__(self, target: str) -> None:
         super().__init__()
         self._target = urlsplit(target)
-
-    @classmethod
-    def missing_program(cls) -> str | None:
-        """Name the program if it is not there, and cannot be installed either."""
-        if (
-            find_program("pgbouncer") is None
-            and debian.can_install()
-            and not os.environ.get("STAGEPOST_TEST_NO_INSTALL")
-        ):
-            debian.install(PACKAGES)
-        return None if find_program("pgbouncer") else "pgbouncer"
 
     @property
     def url(self) -> str:

@@ -174,7 +174,7 @@ class FaultProxy:
         self._run(apply())
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
 
     async def _hold_back(self) -> None:
         if self._latency or self._jitter:

@@ -25,10 +25,13 @@ URL_VARIABLE = "STAGEPOST_FAULT_RABBITMQ_URL"
 RESENT = re.compile(r"(\d+) jobs are sent again")
 QUICK = {
     "rabbitmq_prefetch": 4,
-    "rabbitmq_lost_after": 1.5,
-    "rabbitmq_unroutable_timeout": 60,
-    "rabbitmq_confirm_timeout": 5,
+    "rabbitmq_lost_after": 10,
+    "rabbitmq_unroutable_timeout": 120,
+    "rabbitmq_confirm_timeout": 20,
 }
+"""So long may a message be missing that those with a worker on a busy machine are not taken for lost."""
+RESENDING: dict[str, Any] = {"rabbitmq_lost_after": 2.5}
+"""Where messages do get lost."""
 
 
 class PrivateRabbitmq(RabbitmqInstance):
@@ -105,6 +108,12 @@ class Names:
             count: int = channel.queue_declare(self.name(queue), passive=True).method.message_count
             return count
         return 0
+
+    def is_consumed(self, queue: str = "default") -> bool:
+        """Whether there is such a queue, with somebody who waits for its messages."""
+        with self.channel() as channel, contextlib.suppress(pika.exceptions.ChannelClosedByBroker):
+            return bool(channel.queue_declare(self.name(queue), passive=True).method.consumer_count)
+        return False
 
     def purge(self, queue: str = "default") -> int:
         """Throw all messages of a queue away; returns how many there were."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fault.arena import Arena
 from tests.fault.nursery import Nursery
-from tests.fault.rabbit import URL_VARIABLE, Names, PrivateRabbitmq
+from tests.fault.rabbit import RESENDING, URL_VARIABLE, Names, PrivateRabbitmq
 from tests.services.fixtures import give_up_on
 from tests.services.locate import RABBITMQ
 
@@ -56,7 +56,7 @@ def all_carried(request: pytest.FixtureRequest, nursery: Nursery, rabbitmq_url: 
         folder = request.getfixturevalue("tmp_path") / name
         folder.mkdir()
         arena, names = Arena(backend, nursery, folder), Names(rabbitmq_url)
-        names.carry(arena)
+        names.carry(arena, **RESENDING)
         arenas.append(arena)
         all_names.append(names)
     yield arenas

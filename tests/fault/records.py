@@ -78,7 +78,8 @@ class Sink:
     def notes(self, what: str | None = None) -> list[Note]:
         if not self.path.exists():
             return []
-        notes = [Note(*json.loads(line)) for line in self.path.read_text().splitlines()]
+        whole, _, _ = self.path.read_text().rpartition("\n")  # the last line may be on its way
+        notes = [Note(*json.loads(line)) for line in whole.splitlines()]
         return [note for note in notes if what in {None, note.what}]
 
 

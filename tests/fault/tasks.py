@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import multiprocessing
 import os
 import resource
 import signal
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -102,10 +102,12 @@ def transfer_at_gate(ctx: JobContext, gate: str, inside: bool = False) -> None:
 
 @app.task(name="transfer_at_two_gates", retry=soon)
 def transfer_at_two_gates(ctx: JobContext, first: str, second: str) -> None:
-    """Waits until a file appears, another one in its first attempt than in later ones."""
+    """Waits until a file appears, another one in its first attempt than in later ones, and reports all the while."""
     note(ctx, "start")
     note(ctx, "at gate")
+    looks = 0
     while not Path(first if ctx.attempt == 1 else second).exists():
+        ctx.report({"attempt": ctx.attempt, "looks": (looks := looks + 1)})
         time.sleep(0.005)
     try:
         commit_effect(ctx)
@@ -116,7 +118,12 @@ def transfer_at_two_gates(ctx: JobContext, first: str, second: str) -> None:
 
 def wait_at(ctx: JobContext, gate: str) -> None:
     note(ctx, "at gate")
-    while ctx.attempt == 1 and not Path(gate).exists():
+    if ctx.attempt == 1:
+        wait_for(gate)
+
+
+def wait_for(gate: str) -> None:
+    while not Path(gate).exists():
         time.sleep(0.005)
 
 
@@ -160,8 +167,15 @@ def flaky(ctx: JobContext) -> str:
 def note_at_gate(ctx: JobContext, gate: str) -> None:
     """Waits until a file appears, or its worker is killed."""
     note(ctx, "start")
-    while not Path(gate).exists():
-        time.sleep(0.005)
+    wait_for(gate)
+    note(ctx, "effect")
+
+
+@app.task(name="note_at_gate_async", retry=soon)
+async def note_at_gate_async(ctx: JobContext, gate: str) -> None:
+    note(ctx, "start")
+    while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 - the test is another process
+        await asyncio.sleep(0.02)
     note(ctx, "effect")
 
 
@@ -192,11 +206,13 @@ def note_then_die(ctx: JobContext) -> str:
 
 
 @app.task(name="transfer_until_stopped", retry=soon)
-def transfer_until_stopped(ctx: JobContext, seconds: float) -> None:
-    """Works for so long, unless it is asked to stop."""
+def transfer_until_stopped(ctx: JobContext, seconds: float, seconds_again: float | None = None) -> None:
+    """Works for so long, unless it is asked to stop; in later attempts perhaps for another time."""
     note(ctx, "start")
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + (seconds if ctx.attempt == 1 or seconds_again is None else seconds_again)
     while time.monotonic() < deadline:
+        if ctx.is_cancelled:
+            note(ctx, "stopped")
         ctx.raise_if_cancelled()
         time.sleep(0.005)
     commit_effect(ctx)
@@ -217,19 +233,22 @@ def transfer_until_stopped_in_process(ctx: JobContext, seconds: float) -> None:
 
 
 @app.task(name="transfer_blocking_loop", retry=soon)
-async def transfer_blocking_loop(ctx: JobContext, seconds: float) -> None:
-    """Blocks the event loop, which an async handler must never do."""
+async def transfer_blocking_loop(ctx: JobContext, gate: str) -> None:
+    """Blocks the event loop until a file appears, which an async handler must never do."""
     note(ctx, "start")
-    time.sleep(seconds)  # noqa: ASYNC251 - that is the fault
+    wait_for(gate)
     commit_effect(ctx)
 
 
 @app.task(name="transfer_holding_gil", retry=soon)
-def transfer_holding_gil(ctx: JobContext, seconds: int) -> None:
-    """Holds the interpreter's lock in its first attempt, so that no thread of this process can renew a lease."""
+def transfer_holding_gil(ctx: JobContext, pipe: str) -> None:
+    """Holds the interpreter's lock in its first attempt until somebody opens the other end of a named pipe.
+
+    So long no thread of this process can renew a lease.
+    """
     note(ctx, "start")
     if ctx.attempt == 1:
-        ctypes.PyDLL(None).sleep(seconds)
+        os.close(ctypes.PyDLL(None).open(pipe.encode(), os.O_RDONLY))
     try:
         commit_effect(ctx)
     except LeaseLost:
@@ -248,10 +267,10 @@ def transfer_spinning(ctx: JobContext, seconds: float) -> None:
 
 
 @app.task(name="note_beside_full_executor", retry=soon)
-async def note_beside_full_executor(ctx: JobContext, threads: int, seconds: float) -> None:
-    """Fills the loop's default executor with sleepers, and waits for the last of them."""
+async def note_beside_full_executor(ctx: JobContext, threads: int, gate: str) -> None:
+    """Fills the loop's default executor with calls that wait until a file appears, and waits for the last of them."""
     note(ctx, "start")
-    await asyncio.gather(*(asyncio.to_thread(time.sleep, seconds) for _ in range(threads)))
+    await asyncio.gather(*(asyncio.to_thread(wait_for, gate) for _ in range(threads)))
     note(ctx, "effect")
 
 
@@ -259,22 +278,27 @@ async def note_beside_full_executor(ctx: JobContext, threads: int, seconds: floa
 def transfer_forking(ctx: JobContext) -> None:
     """Forks while other threads use the database; the child uses it, too."""
     note(ctx, "start")
-    child = multiprocessing.get_context("fork").Process(target=use_after_fork, args=(ctx,))
-    child.start()
-    child.join(20)
-    if child.exitcode != 0:
-        child.kill()
-        child.join()
-        raise RuntimeError(f"the child ended with {child.exitcode}")
+    child = os.fork()
+    if child == 0:
+        use_after_fork(ctx)
+    # Not by multiprocessing, where a thread that starts a child may take the exit code another one waits for.
+    _, status = os.waitpid(child, 0)
+    if status != 0:
+        raise RuntimeError(f"the child ended with {os.waitstatus_to_exitcode(status)}")
     commit_effect(ctx)
 
 
-def use_after_fork(ctx: JobContext) -> None:
-    signal.alarm(15)
-    app.client.job(ctx.id)
-    with app.transaction() as tx:
-        execute(tx, "select count(*) from ledger where job_id = :id", {"id": ctx.id})
-    note(ctx, "in child")
+def use_after_fork(ctx: JobContext) -> NoReturn:
+    signal.alarm(50)
+    try:
+        app.client.job(ctx.id)
+        with app.transaction() as tx:
+            execute(tx, "select count(*) from ledger where job_id = :id", {"id": ctx.id})
+        note(ctx, "in child")
+    except BaseException as error:  # noqa: BLE001 - this process must not go on as its parent
+        os.write(2, f"{error!r}\n".encode())
+        os._exit(1)
+    os._exit(0)
 
 
 class Outrage(BaseException):
@@ -313,8 +337,7 @@ def raise_in_process(ctx: JobContext, kind: str) -> None:
 def ignore_timeout(ctx: JobContext, gate: str) -> None:
     """Neither notices that its time is up nor that it is asked to stop."""
     note(ctx, "start")
-    while not Path(gate).exists():
-        time.sleep(0.005)
+    wait_for(gate)
     note(ctx, "end")
 
 

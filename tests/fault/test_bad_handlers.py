@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from tests.fault.arena import LEASE, Arena
+from tests.fault.arena import LASTING_LEASE, STEADY_LEASE, Arena
 from tests.fault.tasks import RAISED
 
 on_sqlite = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-BLOCKED_SECONDS = 3 * LEASE
 LATE = 8
+LATE_TRIES = 1000
+"""On a busy machine later attempts may take longer than their timeout, too."""
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)  # a held interpreter may hold SQLite's only lock, too
 def test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_safely(arena: Arena) -> None:
     """F8."""
-    [blocking] = arena.enqueue("transfer_blocking_loop", queue="loop", seconds=BLOCKED_SECONDS)
-    [holding] = arena.enqueue("transfer_holding_gil", queue="gil", seconds=int(BLOCKED_SECONDS))
-    arena.start_worker(queues=["loop"])
-    arena.start_worker(queues=["gil"])
+    pipe, gate = arena.folder / "pipe", arena.folder / "gate"
+    os.mkfifo(pipe)
+    [blocking] = arena.enqueue("transfer_blocking_loop", queue="loop", gate=str(gate))
+    [holding] = arena.enqueue("transfer_holding_gil", queue="gil", pipe=str(pipe))
+    arena.start_worker(queues=["loop"], lease=STEADY_LEASE)
+    arena.start_worker(queues=["gil"], lease=STEADY_LEASE)
     arena.wait(lambda: len(arena.notes("start")) == 2, "both to start")
 
-    arena.start_worker(queues=["loop", "gil"])
-    arena.wait_for_end([blocking, holding])
+    arena.start_worker(queues=["loop", "gil"], lease=LASTING_LEASE)
+    arena.wait_for_renewal([blocking])
+    arena.wait_for_end([holding])  # the one's lease is over by now, the other's would be, too
+    arena.wait_for_renewal([blocking])
+    gate.touch()
+    arena.wait_for_end([blocking])
+    os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     arena.wait(lambda: len(arena.notes("lease lost")) == 1, "the one that held the interpreter to be refused")
 
     arena.verify()
@@ -33,12 +43,17 @@ def test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_sa
 @on_sqlite
 def test_leases_and_results_do_not_wait_for_the_loops_default_executor(arena: Arena) -> None:
     """F9."""
-    [hog] = arena.enqueue("note_beside_full_executor", threads=200, seconds=2 * LEASE / (200 / 6))
+    gate = arena.folder / "gate"
+    [hog] = arena.enqueue("note_beside_full_executor", threads=200, gate=str(gate))
+    arena.start_worker(lease=STEADY_LEASE)
+    arena.wait(lambda: len(arena.notes("start")) == 1, "the executor to be full")
     others = arena.enqueue("note", 20)
-    arena.start_worker()
-    arena.start_worker()
 
-    arena.wait_for_end(others, seconds=3)
+    arena.wait_for_end(others)
+    arena.start_worker(tasks=["transfer"])  # it would rescue
+    for _ in range(2):
+        arena.wait_for_renewal([hog])
+    gate.touch()
     arena.wait_for_end([hog])
 
     arena.verify()
@@ -50,7 +65,7 @@ def test_leases_and_results_do_not_wait_for_the_loops_default_executor(arena: Ar
 def test_whatever_a_handler_raises_is_a_failure_of_its_job_alone(arena: Arena, task: str) -> None:
     """F14."""
     jobs = {kind: arena.enqueue(task, tries=2, kind=kind)[0] for kind in RAISED}
-    worker = arena.start_worker(concurrency=3)
+    worker = arena.start_worker(concurrency=3, lease=LASTING_LEASE)
     arena.wait_for_end(jobs.values())
 
     afterwards = arena.enqueue("note", 3)
@@ -71,7 +86,7 @@ def test_a_handler_that_will_not_stop_holds_its_own_slot_only(arena: Arena) -> N
     stubborn = arena.enqueue("ignore_timeout", tries=1, gate=str(gate))
     stubborn += arena.enqueue("ignore_timeout_async", tries=1)
     stubborn += arena.enqueue("ignore_timeout_in_process", tries=1)
-    worker = arena.start_worker(concurrency=4, prefetch=4)
+    worker = arena.start_worker(concurrency=4, prefetch=4, lease=LASTING_LEASE)
     arena.wait_for_end(stubborn)
 
     others = arena.enqueue("note", 20)
@@ -90,8 +105,8 @@ def test_a_handler_that_will_not_stop_holds_its_own_slot_only(arena: Arena) -> N
 def test_a_commit_after_the_attempts_time_was_up_is_refused(arena: Arena) -> None:
     """F15: the timeout is on record and another attempt has its turn, or had it."""
     gate = arena.folder / "gate"
-    jobs = arena.enqueue("transfer_too_late", LATE, gate=str(gate))
-    arena.start_worker(concurrency=2 * LATE)
+    jobs = arena.enqueue("transfer_too_late", LATE, tries=LATE_TRIES, gate=str(gate))
+    arena.start_worker(concurrency=4 * LATE, lease=LASTING_LEASE)
     arena.wait(lambda: {job.failures > 0 for job in arena.jobs(jobs).values()} == {True}, "all timeouts on record")
 
     gate.touch()
@@ -105,8 +120,8 @@ def test_a_commit_after_the_attempts_time_was_up_is_refused(arena: Arena) -> Non
 
 def test_a_commit_at_the_moment_the_attempts_time_is_up_counts_in_full_or_not_at_all(arena: Arena) -> None:
     """F15: the handler's transaction races with the record of its timeout; either may win."""
-    jobs = arena.enqueue("transfer_too_late", LATE, gate="")
-    arena.start_worker(concurrency=2 * LATE)
+    jobs = arena.enqueue("transfer_too_late", LATE, tries=LATE_TRIES, gate="")
+    arena.start_worker(concurrency=4 * LATE, lease=LASTING_LEASE)
     arena.wait_for_end(jobs)
     arena.wait(lambda: late_ones(arena) | timely_ones(arena) == set(jobs), "all first attempts to commit or be refused")
 
@@ -127,14 +142,21 @@ def timely_ones(arena: Arena) -> set[str]:
 
 @on_sqlite
 def test_a_slot_that_was_stuck_is_used_again(arena: Arena) -> None:
-    gate = arena.folder / "gate"
+    """The other slot is taken all the while: a worker all of whose slots are stuck stops."""
+    gate, other_gate = arena.folder / "gate", arena.folder / "other"
     stubborn = arena.enqueue("ignore_timeout", tries=1, gate=str(gate))
-    others = arena.enqueue("note", 6)
-    arena.start_worker(concurrency=1, prefetch=2)
+    arena.enqueue("note_at_gate", gate=str(other_gate))
+    arena.start_worker(concurrency=2, prefetch=2, lease=LASTING_LEASE)
+    arena.wait(lambda: len(arena.notes("start")) == 2, "both to start")
     arena.wait_for_end(stubborn)
+    others = arena.enqueue("note", 6)
+    arena.wait(lambda: any(job.state == "running" for job in arena.jobs(others).values()), "one to wait for the slot")
 
     gate.touch()
-    arena.wait_for_end(others, seconds=5)
+    arena.wait_for_end(others)
+    assert not arena.notes("effect", arena.jobs().keys() - set(others))
+    other_gate.touch()
+    arena.wait_for_end()
 
     arena.verify()
 

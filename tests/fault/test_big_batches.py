@@ -51,10 +51,11 @@ class Storm:
     drain_seconds: float
 
 
-BRIEF = Storm(producers=20, workers=30, life_seconds=(0.3, 1.2), drain_seconds=200)
+BRIEF = Storm(producers=20, workers=30, life_seconds=(0.3, 1.2), drain_seconds=500)
 LASTING = Storm(producers=20, workers=100, life_seconds=(1.0, 8.0), drain_seconds=1500)
 
 
+@pytest.mark.timeout(1100)
 def test_a_big_batch_is_exact_while_producer_and_workers_are_killed(arena: Arena) -> None:
     weather(arena, Upload(files=20_000, chunk=250), BRIEF)
 
@@ -92,12 +93,15 @@ def weather(arena: Arena, upload: Upload, storm: Storm) -> None:
 
 
 class Producers:
-    """One producer at a time, killed when the batch has grown past a random size, or soon after."""
+    """One producer at a time, killed when the batch has grown past a random size, or soon after.
+
+    It waits for that before its last file, and before it is far ahead of us.
+    """
 
     def __init__(self, arena: Arena, upload: Upload, number: int) -> None:
         self.kills, self.hits, self.peak_bytes = 0, 0, 0
         self._arena, self._upload = arena, upload
-        self._points = sorted(arena.random.randrange(upload.files) for _ in range(number))
+        self._points = sorted(arena.random.randrange(upload.files - 2 * upload.chunk) for _ in range(number))
         self._due: float | None = None
         self._start()
 
@@ -129,7 +133,9 @@ class Producers:
     def _start(self) -> None:
         self._due = None
         skips = self._arena.random.random() < 0.5
-        self._producer = self._arena.start_producer(Upload(self._upload.files, self._upload.chunk, skips))
+        files, chunk = self._upload.files, self._upload.chunk
+        halt = min(self._points[0] + 10 * chunk, files - 1) if self._points else None
+        self._producer = self._arena.start_producer(Upload(files, chunk, skips, halt))
 
     def _take_peak(self) -> None:
         self.peak_bytes = max(self.peak_bytes, self._producer.peak_bytes)
@@ -152,18 +158,21 @@ class Workers:
         self._dues: dict[WorkerProcess, float] = {}
 
     def step(self) -> bool:
-        """Kill and replace those whose time has come; returns whether enough were killed."""
+        """Kill and replace those whose time has come; returns whether enough were killed, and one of them at work."""
         while len(self._dues) < WORKERS:
-            life = self._arena.random.uniform(*self._storm.life_seconds)
+            life = self._arena.random.uniform(*self._storm.life_seconds) * max(1, self.kills - self._storm.workers + 1)
             self._dues[self._arena.start_worker(prefetch=32)] = time.monotonic() + life
         for worker in [worker for worker, due in self._dues.items() if due <= time.monotonic()]:
-            if self.kills == self._storm.workers:
+            if self._is_enough():
                 return True
             worker.kill()
             assert worker.wait() == -signal.SIGKILL, worker.logged()
             self.kills += 1
             del self._dues[worker]
-        return self.kills == self._storm.workers
+        return self._is_enough()
+
+    def _is_enough(self) -> bool:
+        return self.kills >= self._storm.workers and self._arena.crashes() > 0
 
 
 class Watch:

@@ -16,7 +16,7 @@ from stagepost.errors import StoreUnavailable
 from stagepost.store import Store
 from stagepost.store.health import ping
 from stagepost.store.store import CALL_SECONDS
-from tests.fault.arena import LEASE, Arena
+from tests.fault.arena import LASTING_LEASE, Arena
 from tests.fault.backends import SERVERS, Backend, execute
 from tests.fault.leaks import Footprint, no_bigger_than, no_open_transaction, pools_empty
 from tests.fault.proxy import FaultProxy
@@ -26,6 +26,8 @@ on_servers = pytest.mark.parametrize("backend", SERVERS, indirect=True)
 SESSIONS_ENDED = 150
 IDLE = 3
 NOTICED_SECONDS = 20.0
+LEASE_OF_CUT_OFF = 30.0
+"""A sixth of it, by which handlers are stopped early, is more than a busy machine is late."""
 
 
 @on_servers
@@ -113,7 +115,7 @@ def end_all_sessions(backend: Backend) -> int:
     sessions = backend.open_sessions()
     for session in sessions:
         backend.end_session(session[0])
-    wait_until(lambda: not backend.open_sessions(), "the sessions to end", seconds=10)
+    wait_until(lambda: not backend.open_sessions(), "the sessions to end", seconds=60)
     return len(sessions)
 
 
@@ -169,17 +171,16 @@ def test_a_worker_cut_off_from_its_database_stops_its_handlers_before_another_ca
     """Its socket is half-open: no call fails, and none comes back."""
     with FaultProxy.to(arena.backend.url) as proxy:
         arena.url = proxy.url_for(arena.backend.url)
-        worker = arena.start_worker(lease=2 * LEASE)
-        jobs = arena.enqueue("transfer_until_stopped", 3, seconds=30)
+        worker = arena.start_worker(lease=LEASE_OF_CUT_OFF)
+        jobs = arena.enqueue("transfer_until_stopped", 3, seconds=600)
         arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
-        began = time.monotonic()
+        arena.url = arena.backend.url
+        arena.start_worker(lease=LASTING_LEASE)
 
         proxy.swallow()
-        arena.wait(lambda: worker.logged().count("is stopped") == len(jobs), "the handlers to be stopped", seconds=5)
-        took = time.monotonic() - began
-        arena.url = arena.backend.url
-        arena.start_worker(tasks=["note"])
-        arena.wait(lambda: {job.state for job in arena.jobs(jobs).values()} == {"queued"}, "the rescue")
-
-        assert took < 2 * LEASE
+        arena.wait(lambda: len(arena.notes("start")) == 2 * len(jobs), "the other worker to start them")
         worker.kill()
+
+    for job_id in jobs:  # the sink has what both wrote, in one order
+        notes = [(note.attempt, note.what) for note in arena.sink.notes() if note.job_id == job_id]
+        assert notes == [(1, "start"), (1, "stopped"), (2, "start")]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
 
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
@@ -12,7 +15,8 @@ from stagepost.store import Store
 from stagepost.store.counting import PARTS, find_drift, fold
 from stagepost.store.jobs import enqueue_many
 from tests.fault.arena import Arena
-from tests.fault.backends import Backend
+from tests.fault.backends import SERVERS, Backend
+from tests.fault.records import Sampler
 
 TASKS = ("transfer", "transfer_flaky", "note_flaky")
 RACERS, ROUNDS = 4, 10
@@ -20,10 +24,11 @@ RACERS, ROUNDS = 4, 10
 
 def test_counts_are_exact_at_every_moment_while_workers_are_killed(arena: Arena) -> None:
     ids = [job_id for task in TASKS for job_id in arena.enqueue(task, 60)]
-    with arena.sampling(seconds=0.05):
+    with arena.sampling(seconds=0.05) as sampler:
+        arena.wait(lambda: bool(sampler.samples), "a sample before all work")
         for ended in (20, 60, 100):
             worker = arena.start_worker()
-            arena.wait(lambda ended=ended: count_ended(arena) >= ended, "some jobs to end")  # type: ignore[misc]
+            arena.wait(partial(has_come_to, arena, ended, sampler, len(sampler.samples) + 2), "some jobs to end")
             worker.kill()
         arena.start_worker()
         arena.wait_for_end(ids, seconds=120)
@@ -34,6 +39,10 @@ def test_counts_are_exact_at_every_moment_while_workers_are_killed(arena: Arena)
 
     assert len(evidence.samples) > 5
     assert {counter.stored for counter in evidence.counters} > {0, len(ids)}
+
+
+def has_come_to(arena: Arena, ended: int, sampler: Sampler, samples: int) -> bool:
+    return count_ended(arena) >= ended and len(sampler.samples) >= samples
 
 
 def count_ended(arena: Arena) -> int:
@@ -52,13 +61,28 @@ def test_folders_that_race_lose_and_double_nothing(backend: Backend) -> None:
             barrier = threading.Barrier(RACERS)
 
             def race(store: Store, barrier: threading.Barrier = barrier) -> int:
-                barrier.wait(timeout=10)
+                barrier.wait(timeout=60)
                 return store.run(fold(most=20))
 
             folded = list(threads.map(race, stores))
 
             assert sum(folded) + count_moves(backend) >= 30
             assert [store.run(find_drift(part)) for store, part in zip(stores, PARTS, strict=False)] == [[]] * RACERS
+
+
+@pytest.mark.parametrize("backend", SERVERS, indirect=True)
+def test_a_folder_passes_over_what_another_is_folding(backend: Backend) -> None:
+    with contextlib.closing(Store.at(backend.url, pool_size=2)) as store:
+        for number in range(4):
+            job = NewJob(id=new_id(), task_name="t", payload="{}", queue_name=f"queue-{number}")
+            store.run(enqueue_many([job]))
+
+        with store.transaction() as connection:
+            folded = [store.drive(fold(most=2), connection), store.run(fold(most=4), patience_seconds=0)]
+
+        assert folded == [2, 2]
+        assert count_moves(backend) == 0
+        assert store.run(find_drift(None)) == []
 
 
 def count_moves(backend: Backend) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from stagepost.model.outcome import CRASHES_ALLOWED
-from tests.fault.arena import Arena
+from tests.fault.arena import LASTING_LEASE, Arena
 
 
 def test_jobs_that_kill_their_worker_are_parked_and_their_neighbours_go_on(arena: Arena) -> None:
@@ -15,7 +15,9 @@ def test_jobs_that_kill_their_worker_are_parked_and_their_neighbours_go_on(arena
     poison = arena.enqueue("die", how="segfault") + arena.enqueue("die_async", how="exit")
     neighbours = arena.enqueue("note", 20) + arena.enqueue("transfer", 5, seconds=0.1)
 
-    deaths = arena.supervise(1, lambda: arena.have_ended([*poison, *neighbours]), concurrency=20, prefetch=20)
+    deaths = arena.supervise(
+        lambda: arena.have_ended([*poison, *neighbours]), concurrency=20, prefetch=20, lease=LASTING_LEASE
+    )
 
     arena.verify()
     assert {(job.state, job.crashes) for job in arena.jobs(poison).values()} == {("dead_letter", CRASHES_ALLOWED)}
@@ -23,12 +25,25 @@ def test_jobs_that_kill_their_worker_are_parked_and_their_neighbours_go_on(arena
     assert [job.state for job in arena.jobs(neighbours).values()] == ["completed"] * len(neighbours)
 
 
+def test_a_new_killer_does_not_take_those_with_it_that_crashed_twice(arena: Arena) -> None:
+    """At most the one whose turn it is, in each of its first two crashes; then it waits for its own."""
+    poison = arena.enqueue("die_async", how="exit")
+    suspects = arena.enqueue("note", 20)
+    for job_id in suspects:
+        arena.backend.rows("update stagepost_job set crashes = :crashes where id = :id", id=job_id, crashes=2)
+
+    arena.supervise(lambda: arena.have_ended([*poison, *suspects]), concurrency=30, prefetch=20, lease=LASTING_LEASE)
+
+    assert [(job.state, job.crashes) for job in arena.jobs(poison).values()] == [("dead_letter", CRASHES_ALLOWED)]
+    assert [job.state for job in arena.jobs(suspects).values()].count("completed") >= len(suspects) - 2
+
+
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_a_crash_in_a_process_of_its_own_costs_only_that_job_an_attempt(arena: Arena) -> None:
     poison = [arena.enqueue("die_in_process", how=how)[0] for how in ("segfault", "exit", "kill")]
     [hungry] = arena.enqueue("die_in_process", how="memory", tries=1)
     neighbours = arena.enqueue("note", 30) + arena.enqueue("note_in_process", 3)
-    worker = arena.start_worker()
+    worker = arena.start_worker(lease=LASTING_LEASE)
     arena.wait_for_end([*poison, hungry, *neighbours])
 
     assert worker.status is None
@@ -40,12 +55,14 @@ def test_a_crash_in_a_process_of_its_own_costs_only_that_job_an_attempt(arena: A
 
 def test_a_worker_that_restarts_at_once_does_not_pass_for_the_one_that_died(arena: Arena) -> None:
     """F17."""
-    jobs = arena.enqueue("transfer", 20, seconds=0.3)
+    gate = arena.folder / "gate"
+    jobs = arena.enqueue("transfer_at_gate", 20, gate=str(gate))  # so that there is something left for each to start
     for _ in range(4):
         started = len(arena.notes("start"))
         worker = arena.start_worker(concurrency=5, prefetch=0)
         arena.wait(partial(has_started_more_than, arena, started), "a start")
         worker.kill()
+    gate.touch()
     arena.start_worker(concurrency=20)
     arena.wait_for_end(jobs)
 

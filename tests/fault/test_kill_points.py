@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Mapping
 
 import pytest
 
 from stagepost.store import Store
 from stagepost.store.connection import database_at
 from stagepost.store.jobs import enqueue_many
-from tests.fault.arena import Arena, jobs_of
+from tests.fault.arena import LASTING_LEASE, STEADY_LEASE, Arena, jobs_of
 from tests.fault.injection import Blow, Injection, Injector, Killed
+from tests.fault.nursery import WorkerProcess
 from tests.fault.trapped import HANDLER, KillPoint, Moment, Step, TrappedDatabase
 
+RENEWAL = "renew_leases"
 POINTS = [
     KillPoint(statement, Step.COMMIT, moment)
     for statement in (
@@ -20,41 +24,72 @@ POINTS = [
         HANDLER,  # F3, F4
         "end_jobs",
         "reschedule_jobs",
-        "renew_leases",
+        RENEWAL,
         "promote_due_jobs",
     )
     for moment in Moment
 ]
+FEED_SECONDS = 5.0
 
 
 def test_a_worker_that_dies_around_a_commit_costs_an_attempt_and_nothing_else(arena: Arena) -> None:
     queues = [f"{point.statement}-{point.moment}" for point in POINTS]
+    gate = arena.folder / "gate"
     jobs = [job for queue in queues for job in enqueue_every_kind(arena, queue)]
+    for point, queue in zip(POINTS, queues, strict=True):
+        if point.statement == RENEWAL:
+            jobs += arena.enqueue("transfer_at_gate", queue=queue, gate=str(gate))  # so long that it is renewed
 
-    doomed = [arena.start_worker(kill_point=point, queues=[queue]) for point, queue in zip(POINTS, queues, strict=True)]
-    fates = [worker.wait() for worker in doomed]
-    arena.start_worker(queues=queues)
+    doomed = {
+        queue: arena.start_worker(kill_point=point, queues=[queue], lease=lease_at(point))
+        for point, queue in zip(POINTS, queues, strict=True)
+    }
+    jobs += feed_until_dead(arena, doomed)
+    arena.end_leases()
+    arena.start_worker(queues=queues, lease=LASTING_LEASE)
     arena.wait_for_end(jobs)
 
-    assert fates == [-signal.SIGKILL] * len(POINTS)
+    assert [worker.wait() for worker in doomed.values()] == [-signal.SIGKILL] * len(POINTS)
     evidence = arena.verify()
     assert {job.state for job in evidence.jobs.values()} == {"completed"}
 
 
+def lease_at(point: KillPoint) -> float:
+    return STEADY_LEASE if point.statement == RENEWAL else LASTING_LEASE
+
+
+def feed_until_dead(arena: Arena, doomed: Mapping[str, WorkerProcess]) -> list[str]:
+    """Give more to workers that live on: what was due may have been promoted by another, who led before them."""
+    fed: list[str] = []
+    feeds_at = time.monotonic() + FEED_SECONDS
+
+    def are_dead() -> bool:
+        nonlocal feeds_at
+        alive = [queue for queue, worker in doomed.items() if worker.status is None]
+        if alive and time.monotonic() > feeds_at:
+            fed.extend(job for queue in alive for job in enqueue_every_kind(arena, queue))
+            feeds_at = time.monotonic() + FEED_SECONDS
+        return not alive
+
+    arena.wait(are_dead, "workers to die", seconds=200)
+    return fed
+
+
 def enqueue_every_kind(arena: Arena, queue: str) -> list[str]:
     kinds = ("transfer", "transfer_flaky", "note", "note_flaky")
-    slow = jobs_of("transfer", queue=queue, seconds=0.6)
+    slow = jobs_of("transfer", queue=queue, seconds=2.0)
     return arena.submit([*slow, *(job for task in kinds for job in jobs_of(task, 2, queue=queue))])
 
 
 def test_a_worker_that_dies_after_an_effect_outside_repeats_it_under_the_same_key(arena: Arena) -> None:
     """F2."""
     jobs = arena.enqueue("note_then_die", 2, queue="fatal")
-    doomed = arena.start_worker(queues=["fatal"], concurrency=1, prefetch=0)
-    assert doomed.wait() == -signal.SIGKILL
-    assert arena.start_worker(queues=["fatal"], concurrency=1, prefetch=0).wait() == -signal.SIGKILL
+    for _ in jobs:
+        doomed = arena.start_worker(queues=["fatal"], concurrency=1, prefetch=0, lease=LASTING_LEASE)
+        assert doomed.wait() == -signal.SIGKILL
+        arena.end_leases(jobs)
 
-    arena.start_worker(queues=["fatal"])
+    arena.start_worker(queues=["fatal"], lease=LASTING_LEASE)
     arena.wait_for_end(jobs)
 
     arena.verify()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
-from stagepost.model.lifecycle import JobState
+from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.outcome import Completed, Failed, Snoozed
 from stagepost.store import Store
-from stagepost.store.jobs import cancel, enqueue, find, restart
+from stagepost.store.jobs import LOAD_FROM, cancel, enqueue, enqueue_many, find, restart
 from stagepost.store.leases import claim, promote_due, release_strays, renew, settle
+from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
+from stagepost.task import NO_OPTIONS, Task, TaskOptions
 from tests.fault.arena import Arena
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.leaks import Footprint, no_bigger_than, no_open_transaction, pools_empty
@@ -85,6 +88,19 @@ def lose_enqueue_of_a_job_that_ended_meanwhile(line: Line) -> None:
     assert enqueued.id == job.id
     assert line.backend.rows("select count(*) from stagepost_job where id = :id", id=job.id) == [(0,)]
     assert line.backend.rows("select count(*) from stagepost_job_history where id = :id", id=job.id) == [(1,)]
+
+
+def lose_enqueue_of_a_series(line: Line) -> None:
+    def note(number: int) -> None: ...
+
+    task: Task[..., Any] = Task(note, name="t", options=TaskOptions(queue="many"), wants_context=False)
+    asked = task.build_many(NO_OPTIONS, [(number,) for number in range(LOAD_FROM)])
+    with line.losing_a_reply():
+        enqueued = line.store.run(enqueue_many(asked))
+    assert [(one.id, one.is_new) for one in enqueued] == [(job.id, True) for job in asked]
+    found = line.direct.run(list_jobs(queue_name="many", most=2 * LOAD_FROM))[::-1]
+    assert [(job.id, job.payload) for job in found] == [(job.id, job.payload) for job in asked]
+    line.backend.rows("delete from stagepost_job")
 
 
 def lose_claim(line: Line) -> None:
@@ -158,6 +174,7 @@ def lose_restart(line: Line) -> None:
     [
         lose_enqueue,
         lose_enqueue_of_a_job_that_ended_meanwhile,
+        lose_enqueue_of_a_series,
         lose_claim,
         lose_renewal,
         lose_completion,
@@ -200,9 +217,9 @@ def lose_replies(arena: Arena, proxy: FaultProxy, number: int) -> int:
     """Lose a COMMIT's reply again and again, of producer and worker alike, while there is work."""
     lost = 0
     while lost < number:
-        if len([job for job in arena.jobs().values() if job.state != "completed"]) < 20:
+        if len([job for job in arena.jobs().values() if job.state not in FINAL]) < 20:
             arena.enqueue(arena.random.choice(["transfer", "transfer_flaky", "note", "note_flaky"]), 20)
         trap = proxy.drop_reply(nth=arena.random.randint(1, 6))
-        trap.wait(seconds=20)
+        trap.wait()
         lost += trap.fired
     return lost

@@ -18,8 +18,8 @@ from tests.fault.nursery import ROOT
 from tests.fault.rabbit import URL_VARIABLE
 
 AT_ONCE = 2
-MOST_SECONDS = 20
-"""A test that hangs with a mutant has noticed it, too."""
+SLOW_SECONDS = 400
+"""How much longer than its test a whole run may take on a busy machine, which is nobody's fault."""
 FAILED_TESTS = 1
 """pytest's exit code when tests ran and some failed; others mean that none ran."""
 
@@ -54,7 +54,7 @@ def runs(
 def run_killer(mutant: Mutant, folder: Path, servers: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a mutant's test against the mutant."""
     path = os.pathsep.join([str(planted(mutant, folder)), str(ROOT)])
-    options = ["-q", "-x", "-p", "no:cacheprovider", f"--timeout={MOST_SECONDS}"]
+    options = ["-q", "-x", "-p", "no:cacheprovider", f"--timeout={mutant.seconds}", "-o", "timeout_func_only=true"]
     command = [sys.executable, "-m", "pytest", *options, mutant.test]
     return subprocess.run(
         command,
@@ -62,14 +62,15 @@ def run_killer(mutant: Mutant, folder: Path, servers: dict[str, str]) -> subproc
         env={**os.environ, **servers, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=mutant.seconds + SLOW_SECONDS,
         check=False,
     )
 
 
+@pytest.mark.timeout(3 * SLOW_SECONDS)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_fault_is_noticed(runs: Runs, mutant: Mutant) -> None:
-    run = runs[mutant.name].result(timeout=250)
+    run = runs[mutant.name].result(timeout=2 * SLOW_SECONDS)
 
     assert run.returncode == FAILED_TESTS, (
         f"{mutant.killer} did not fail with {mutant.name!r} planted in {mutant.file}:\n{run.stdout[-3000:]}"

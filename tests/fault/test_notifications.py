@@ -57,6 +57,16 @@ def test_postgres_is_told_once_for_a_statement_with_many_jobs(
         assert heard() == ["mail,reports"]
 
 
+def test_postgres_is_told_once_of_many_jobs_of_one_task(postgres_database: str, heard: Callable[[], list[str]]) -> None:
+    app = app_at(postgres_database)
+    digest = app.task(name="digest", queue="reports")(lambda: None)
+    with opened(app):
+        digest.enqueue_many([()] * 200)
+        digest.using(delay=60).enqueue_many([()] * 200)
+
+        assert heard() == ["reports"]
+
+
 def test_postgres_is_told_of_nothing_that_cannot_be_claimed_yet(
     postgres_database: str, heard: Callable[[], list[str]]
 ) -> None:

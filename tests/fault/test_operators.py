@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from stagepost.store.jobs import cancel
-from tests.fault.arena import Arena
+from tests.fault.arena import LASTING_LEASE, STEADY_LEASE, Arena
 
 STOPPABLE = ("transfer_until_stopped", "transfer_until_stopped_async", "transfer_until_stopped_in_process")
 
 
 def test_a_running_job_that_is_cancelled_stops_and_leaves_nothing(arena: Arena) -> None:
-    jobs = [arena.enqueue(task, seconds=30)[0] for task in STOPPABLE]
-    worker = arena.start_worker()
+    jobs = [arena.enqueue(task, seconds=600)[0] for task in STOPPABLE]
+    worker = arena.start_worker(lease=STEADY_LEASE)  # with every third of it cancels are noticed
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
 
     for job_id in jobs:
         arena.operate(cancel(job_id, actor="somebody"))
-    arena.wait_for_end(jobs, seconds=10)
+    arena.wait_for_end(jobs)
 
     arena.verify()
     assert {(job.state, job.attempt, job.crashes) for job in arena.jobs(jobs).values()} == {("cancelled", 1, 0)}
@@ -26,8 +26,8 @@ def test_a_running_job_that_is_cancelled_stops_and_leaves_nothing(arena: Arena) 
 
 @pytest.mark.parametrize("way", ["killed", "told to stop"])
 def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way: str) -> None:
-    jobs = [arena.enqueue(task, seconds=30)[0] for task in STOPPABLE[:2]]
-    worker = arena.start_worker(lease=3.0, shutdown_timeout=0.0)
+    jobs = [arena.enqueue(task, seconds=600)[0] for task in STOPPABLE[:2]]
+    worker = arena.start_worker(lease=LASTING_LEASE, shutdown_timeout=0.0)
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
 
     arena.pause(worker)
@@ -36,8 +36,10 @@ def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way
     worker.kill() if way == "killed" else worker.terminate()
     worker.resume()
     worker.wait()
+    if way == "killed":
+        arena.end_leases(jobs)
     arena.start_worker()
-    arena.wait_for_end(jobs, seconds=10)
+    arena.wait_for_end(jobs)
 
     arena.verify()
     assert {job.state for job in arena.jobs(jobs).values()} == {"cancelled"}
@@ -55,7 +57,7 @@ def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way
 def test_an_attempt_whose_row_was_edited_is_refused_and_rolled_back(arena: Arena, edit: str) -> None:
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_at_gate", 3, queue="edited", gate=str(gate))
-    worker = arena.start_worker(queues=["edited"], concurrency=3, prefetch=0)
+    worker = arena.start_worker(queues=["edited"], concurrency=3, prefetch=0, lease=LASTING_LEASE)
     arena.wait(lambda: len(arena.notes("at gate")) == len(jobs), "all at the gate")
 
     arena.backend.rows(edit)

@@ -16,7 +16,7 @@ import pytest
 from stagepost.errors import StoreUnavailable
 from stagepost.store import Store
 from stagepost.store.jobs import enqueue_many
-from tests.fault.arena import Arena, jobs_of
+from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
 from tests.fault.backends import NAMES, Backend, opened, sqlite_url
 from tests.fault.nursery import Nursery
 from tests.fault.servers import PrivatePostgres
@@ -42,7 +42,7 @@ LONG = '{"trace_id": "' + "x" * 20_000 + '"}'
 
 @pytest.mark.parametrize(
     ("backend", "lease", "niceness"),
-    [("postgres", 5, 0), *(pytest.param(name, 30, -5, marks=LASTING) for name in NAMES)],
+    [("postgres", 9, 0), *(pytest.param(name, 30, -5, marks=LASTING) for name in NAMES)],
     indirect=["backend"],
 )
 def test_a_worker_without_a_processor_to_itself_keeps_its_leases(arena: Arena, lease: int, niceness: int) -> None:
@@ -53,7 +53,7 @@ def test_a_worker_without_a_processor_to_itself_keeps_its_leases(arena: Arena, l
     arena.start_worker(lease=lease, tasks=["note"])  # it would rescue them
 
     with arena.sampling(), busy_machine(niceness):
-        arena.wait_for_end(jobs, seconds=4 * lease)
+        arena.wait_for_end(jobs, seconds=4 * lease + 60)
 
     evidence = arena.verify()
     assert {(job.attempt, job.crashes, job.state) for job in evidence.jobs.values()} == {(1, 0, "completed")}
@@ -78,7 +78,7 @@ def test_a_worker_gets_by_with_a_pool_of_one_or_two(arena: Arena, size: int) -> 
     """F30."""
     jobs = arena.enqueue("transfer", 60, seconds=0.01) + arena.enqueue("transfer_flaky", 20) + arena.enqueue("note", 60)
 
-    worker = arena.start_worker(pool_size=size, concurrency=10)
+    worker = arena.start_worker(pool_size=size, concurrency=10, lease=LASTING_LEASE)
     arena.wait_for_end(jobs)
 
     evidence = arena.verify()

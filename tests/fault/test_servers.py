@@ -143,7 +143,7 @@ def test_a_paused_mariadb_hangs_and_goes_on_when_resumed(private_mariadb: Privat
     assert not private_mariadb.is_ready()
     private_mariadb.resume()
 
-    assert private_mariadb.is_ready()
+    wait_until(private_mariadb.is_ready, "MariaDB to go on", seconds=60)
 
 
 @pytest.mark.usefixtures("private_postgres")  # skips where PostgreSQL is not installed
@@ -157,5 +157,5 @@ def test_a_server_goes_when_its_test_process_is_killed(pytestconfig: pytest.Conf
 
         owner.kill()
 
-    wait_until(lambda: not Path(directory).exists(), "the leash to remove the directory", seconds=20)
+    wait_until(lambda: not Path(directory).exists(), "the leash to remove the directory", seconds=120)
     assert not psutil.pid_exists(int(pid))

@@ -1,6 +1,6 @@
 """Wake-ups bring jobs to idle workers at once, survive what happens to their connection, and are never needed (F39).
 
-The workers here look for jobs once a minute (`wakeups.py`): what is run within a test was brought by a wake-up.
+The workers here look for jobs once an hour (`wakeups.py`): what is run within a test was brought by a wake-up.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from stagepost import Worker
 from stagepost.store import Store
 from stagepost.transport.postgres import PostgresWakeups
 from stagepost.worker.claimer import EMPTY_SECONDS
-from tests.fault.pgbouncer import PACKAGES, PgBouncer
+from tests.fault.pgbouncer import PgBouncer
 from tests.fault.proxy import FaultProxy
 from tests.fault.wakeups import (
-    MINUTE,
+    HOUR,
     SOON,
     Signal,
     app_at,
@@ -36,8 +36,8 @@ from tests.fault.wakeups import (
     until,
     working,
 )
-from tests.services import debian
-from tests.services.locate import missing_is_failure
+from tests.services.fixtures import demand
+from tests.services.locate import PGBOUNCER
 from tests.services.processes import wait_until
 
 LISTENING = (
@@ -206,7 +206,7 @@ def test_a_listener_hears_of_its_own_queues_only(postgres_database: str) -> None
 
 def test_a_database_that_does_not_answer_holds_nobody_up() -> None:
     never = threading.Event()
-    wakeups = PostgresWakeups(lambda: never.wait(MINUTE), ["mail"])  # type: ignore[arg-type,return-value]
+    wakeups = PostgresWakeups(lambda: never.wait(HOUR), ["mail"])  # type: ignore[arg-type,return-value]
     started_at = time.monotonic()
 
     wakeups.start(lambda: None)
@@ -217,12 +217,8 @@ def test_a_database_that_does_not_answer_holds_nobody_up() -> None:
 
 
 @pytest.fixture
-def bouncer(postgres_database: str) -> Iterator[PgBouncer]:
-    if PgBouncer.missing_program():
-        message = f"PgBouncer is not installed: {debian.install_command(PACKAGES)}"
-        if missing_is_failure():
-            pytest.fail(message, pytrace=False)
-        pytest.skip(f"NOT TESTED behind a pooler: {message}")
+def bouncer(postgres_database: str, pytestconfig: pytest.Config) -> Iterator[PgBouncer]:
+    demand(PGBOUNCER, pytestconfig)
     with PgBouncer(postgres_database) as server:
         yield server
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import msgspec
 
 from stagepost.client import App
-from stagepost.store import Store
-from stagepost.store.connection import Connection, Database, database_at
+from stagepost.store import Store, libpq
+from stagepost.store.connection import Connection, Database, PostgresConnection, database_at
 from stagepost.store.dialect import Dialect
-from stagepost.store.statement import Rows
+from stagepost.store.statement import Row, Rows
 
 KILL_POINT = "FAULT_KILL_POINT"
 """The variable that tells a worker where to kill itself."""
@@ -94,7 +94,7 @@ class TrappedConnection:
         with self._around(Step.EXECUTE):
             return self._connection.execute(sql, parameters)
 
-    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[Row]) -> int:
         self._remember(sql)
         with self._around(Step.EXECUTE):
             return self._connection.load(sql, rows)
@@ -141,6 +141,8 @@ class TrappedRaw:
     def __init__(self, connection: Connection, around: Around) -> None:
         self._raw = connection.raw
         self._around = around
+        if isinstance(connection, PostgresConnection) and (session := libpq.session_of(self._raw)):
+            libpq._sessions[self] = TrappedSession(session, around)  # type: ignore[assignment]
 
     def execute(self, *arguments: Any) -> Any:
         with self._around(Step.EXECUTE):
@@ -153,6 +155,18 @@ class TrappedRaw:
         return getattr(self._raw, name)
 
 
+class TrappedSession:
+    """What Stagepost itself speaks through on a connection that it lent to a handler."""
+
+    def __init__(self, session: libpq.Session, around: Around) -> None:
+        self._session = session
+        self._around = around
+
+    def execute(self, sql: str, parameters: Any) -> Rows:
+        with self._around(Step.EXECUTE):
+            return self._session.execute(sql, parameters)
+
+
 class TrappedCursor:
     """A driver's cursor whose statements are calls."""
 
@@ -160,10 +174,10 @@ class TrappedCursor:
         self._cursor = cursor
         self._around = around
 
-    def execute(self, *arguments: Any) -> Any:
+    def execute(self, *arguments: Any, **options: Any) -> Any:
         try:
             with self._around(Step.EXECUTE):
-                return self._cursor.execute(*arguments)
+                return self._cursor.execute(*arguments, **options)
         except BaseException:
             self._cursor.close()  # a statement that failed holds nothing open
             raise
@@ -236,7 +250,7 @@ class TrappedApp(App):
 
     trap: Trap = NoTrap()
 
-    def open_store(self, *, pool_size: int | None = None) -> Store:
+    def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         size = self.settings.pool_size if pool_size is None else pool_size
-        database = TrappedDatabase(database_at(self.settings.database_url), self.trap)
+        database = TrappedDatabase(database_at(self.settings.database_url, for_handlers=for_handlers), self.trap)
         return Store(database, clock=self.clock, pool_size=size)

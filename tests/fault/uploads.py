@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import msgspec
@@ -27,6 +28,8 @@ class Upload(msgspec.Struct, frozen=True):
     chunk: int
     skips: bool = False
     """Whether the source begins where the cursor is, instead of at its first file."""
+    halt: int | None = None
+    """At which file the source waits to be killed."""
 
 
 def is_late(number: int) -> bool:
@@ -71,9 +74,12 @@ def transfer_opened(ctx: JobContext) -> None:
     commit_effect(ctx)
 
 
-def items(files: int, *, first: int = 0) -> Iterator[Item]:
+def items(upload: Upload, *, first: int = 0) -> Iterator[Item]:
     """The source: the same items in the same order in every life of the producer."""
-    return (transfer_file.item(key_of(number), number, files) for number in range(first, files))
+    for number in range(first, upload.files):
+        while number == upload.halt:
+            signal.pause()
+        yield transfer_file.item(key_of(number), number, upload.files)
 
 
 def batch_in(app: App) -> BatchHandle:
@@ -87,8 +93,8 @@ def main() -> None:
     upload = msgspec.json.decode(os.environ[UPLOAD], type=Upload)
     batch = batch_in(app)
     if upload.skips:
-        batch.resume(lambda cursor: items(upload.files, first=cursor.position), chunk=upload.chunk)
+        batch.resume(lambda cursor: items(upload, first=cursor.position), chunk=upload.chunk)
     else:
-        batch.resume(items(upload.files), chunk=upload.chunk)
+        batch.resume(items(upload), chunk=upload.chunk)
     batch.seal()
     app.close()

@@ -1,4 +1,4 @@
-"""Apps and workers that look for jobs once a minute: what they run sooner was brought by a wake-up."""
+"""Apps and workers that look for jobs once an hour: what they run sooner was brought by a wake-up."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from stagepost.store.migrate import migrate
 from stagepost.transport.postgres import PostgresWakeups
 from tests.services.processes import wait_until
 
-MINUTE = 60.0
-SOON = 20.0
-"""A deadline, not an expectation: far less than a minute, and enough for a busy machine."""
+HOUR = 3600.0
+SOON = 120.0
+"""A deadline, not an expectation: far less than an hour, and enough for a busy machine."""
 
 
 class Signal:
@@ -65,7 +65,7 @@ def listening(wakeups: PostgresWakeups) -> Iterator[Ear]:
 
 
 def app_at(url: str, ran: Callable[[], None] = lambda: None, **settings: Any) -> App:
-    given = {"poll_shortest": MINUTE, "poll_longest": MINUTE, **settings}
+    given = {"poll_shortest": HOUR, "poll_longest": HOUR, **settings}
     app = App(settings=Settings(database_url=url, **given))
 
     @app.task(name="greet", queue="mail")
@@ -91,7 +91,7 @@ def opened(*apps: App) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def working(app: App, **options: Any) -> AsyncIterator[Worker]:
-    """A worker that hears, has looked for jobs in vain, and would look again in a minute."""
+    """A worker that hears, has looked for jobs in vain, and would look again in an hour."""
     worker = Worker(app, **options)
     running = asyncio.create_task(worker.run())
     try:

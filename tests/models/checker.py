@@ -10,7 +10,8 @@ from pathlib import Path
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 DEEPEST = 10_000
-SECONDS = 250
+SECONDS = 600
+"""A deadline, not an expectation."""
 
 STATE = "assertion violated"
 """A safety property is broken: there is a state in which it does not hold."""

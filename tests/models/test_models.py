@@ -8,7 +8,7 @@ import pytest
 
 from tests.models.checker import CYCLE, MODELS, STATE, check, definitions_in
 
-pytestmark = pytest.mark.usefixtures("spin")
+pytestmark = [pytest.mark.usefixtures("spin"), pytest.mark.timeout(1800)]
 
 Definitions = tuple[str, ...]
 

@@ -190,9 +190,21 @@ class JobMachine(RuleBasedStateMachine):
     @rule(owner=st.sampled_from(OWNERS))
     def crash(self, owner: str) -> None:
         """As a worker does that claims, and is killed; its jobs are rescued."""
+        first = len(self.leases)
         self.work(owner, [])
+        for lease in self.leases[first:]:
+            self._begin(lease)
         self.wait(LEASE.total_seconds() + 1)
         self.rescue(0)
+
+    @precondition(lambda self: self.leases)
+    @rule(which=ATTEMPTS)
+    def begin(self, which: tuple[str, int]) -> None:
+        """Also what was begun already, and what is another's by now."""
+        self._begin(self.pick_lease(which))
+
+    def _begin(self, lease: LeasedJob) -> None:
+        self.same(lambda: self.world.run(leases.begin(lease)), lambda: self.model.begin(lease))
 
     @precondition(lambda self: self.leases)
     @rule(owner=st.sampled_from(OWNERS))

@@ -12,11 +12,21 @@ from typing import Any
 
 from stagepost.errors import IllegalTransition, JobNotFound, UniqueKeyTaken
 from stagepost.model.job import LeasedJob, NewJob, OnConflict, microseconds
-from stagepost.model.outcome import Abandoned, Completed, Crashed, Failed, Outcome, Refused, Released, Snoozed
+from stagepost.model.outcome import (
+    Abandoned,
+    Completed,
+    Crashed,
+    Failed,
+    Outcome,
+    Refused,
+    Released,
+    Snoozed,
+)
 from stagepost.model.reason import reason_of
 
 ALL_QUEUES = "*"
 CRASHES_ALLOWED = 3
+SUSPECT_CRASHES = 2
 UNIQUE_KEYS_KEPT_US = 60_000_000
 Fence = tuple[str, int]
 
@@ -176,9 +186,18 @@ class Model:
         ]
         claimed = sorted(claimable, key=attrgetter("claim_order"))[:slots]
         for job in claimed:
-            job.state, job.attempts, job.locked_by = "running", job.attempts + 1, owner
-            job.lease_until, job.started_at, job.updated_at = self.now + lease_us, self.now, self.now
+            self.lease(job, owner, lease_us)
         return [job.id for job in claimed]
+
+    def lease(self, job: ModelJob, owner: str, lease_us: int) -> None:
+        job.state, job.attempts, job.locked_by = "running", job.attempts + 1, owner
+        job.lease_until, job.updated_at = self.now + lease_us, self.now
+        job.started_at = self.now if job.crashes < SUSPECT_CRASHES else None
+
+    def begin(self, lease: LeasedJob) -> None:
+        if self.holds(lease):
+            job = self.live[lease.id]
+            job.started_at = job.updated_at = self.now
 
     def room(self, queue_name: str, slots: int) -> int:
         """How many of `slots` the limits of the queue, and of all queues together, leave."""
@@ -271,6 +290,8 @@ class Model:
         for job in expired:
             if job.cancel_requested_at is not None:
                 self._end(job, "cancelled", error="cancelled; its worker was gone")
+            elif job.started_at is None:
+                self._apply(job, Released())
             else:
                 error = f"worker {job.locked_by} died or lost its lease during attempt {job.attempts}"
                 self._apply(job, Crashed(error))

@@ -44,6 +44,8 @@ class PlantedMutant(NamedTuple):
     statement: str
     original: str
     replacement: str
+    seed: int = 5
+    """Where to begin; from some places a rare sequence of steps is found sooner."""
 
 
 def search(machine: Machine, world: World, *, examples: int, seed: int | None, shrinks: bool = True) -> None:
@@ -87,4 +89,4 @@ def demand_that_it_finds(
         closing(world("sqlite:///:memory:")) as planted,
         pytest.raises((AssertionError, sqlite3.Error)),
     ):
-        search(machine, planted, examples=300, seed=5, shrinks=False)
+        search(machine, planted, examples=300, seed=mutant.seed, shrinks=False)

@@ -72,8 +72,7 @@ class SendingModel(Model):
         ]
         started = fitting[:slots]
         for job in started:
-            job.state, job.attempts, job.locked_by = "running", job.attempts + 1, owner
-            job.lease_until, job.started_at, job.updated_at = self.now + microseconds(LEASE), self.now, self.now
+            self.lease(job, owner, microseconds(LEASE))
         back = set(awaited) - {job.id for job in started}
         self.put_back(job_id for job_id in back if self.live[job_id].task_name in task_names)
         for job_id in back:

@@ -23,6 +23,7 @@ from stagepost.store import Store, batch_items, batches, jobs, leases
 from stagepost.store.children import submit_children
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
+from tests.conformance.bench import patient_store
 from tests.property.family_model import Verdict, verdict_on
 
 LEASE = timedelta(seconds=30)
@@ -214,7 +215,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         url = "sqlite://"
     else:
         url = request.getfixturevalue(f"{request.param}_server").fresh_database()
-    with closing(Store.at(url)) as store:
+    with closing(patient_store(url)) as store:
         migrate(store)
         yield store
 

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagepost.errors import PayloadError, PayloadTooLarge
-from stagepost.model.payload import Limits, Signature, decode_result, encode_result
+from stagepost.model.payload import Limits, Signature
+from stagepost.model.results import decode_progress, decode_result, encode_progress, encode_result
 
 LIMITS = Limits(max_bytes=1_000_000)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -230,3 +231,12 @@ def test_any_text_is_decoded_or_refused_with_a_payload_error(payload: str) -> No
 
     assert args == ()
     assert kwargs.keys() >= {"name", "points"}
+
+
+@settings(max_examples=500, deadline=None)
+@given(kind=st.sampled_from(list(TYPES)), data=st.data())
+def test_progress_comes_back_as_it_was_reported(kind: str, data: st.DataObject) -> None:
+    annotation, values = TYPES[kind]
+    progress = data.draw(values.filter(lambda value: value is not None))
+
+    assert decode_progress(encode_progress(progress, annotation=annotation), annotation) == progress

@@ -19,7 +19,7 @@ BACKENDS = (
 MACHINE: Any = SendingMachine
 
 
-@pytest.mark.timeout(0 if NIGHTLY else 120)
+@pytest.mark.timeout(0 if NIGHTLY else 600)
 @pytest.mark.parametrize(
     ("world_url", "backend"), [(b.name, b) for b in BACKENDS], ids=[b.name for b in BACKENDS], indirect=["world_url"]
 )
@@ -56,7 +56,9 @@ MUTANTS: dict[str, PlantedMutant] = {
     "a put-back touches what runs": PlantedMutant("put_back_jobs", "\n  and state = 'queued'", ""),
     "an unknown task comes back at once": PlantedMutant("put_back_jobs", "then :now + :delay_us", "then :now"),
     "new arguments are not sent": PlantedMutant("replace_arguments", "    sent_at = null,\n", ""),
-    "young messages are lost, too": PlantedMutant("sent_jobs", "sent_at <= :now - :older_us", "sent_at <= :now"),
+    "young messages are lost, too": PlantedMutant(
+        "sent_jobs", "sent_at <= :now - :older_us", "sent_at <= :now", seed=20
+    ),
 }
 
 

@@ -8,11 +8,11 @@ from operator import attrgetter
 from typing import Any
 
 from stagepost.clock import ManualClock
-from stagepost.store import Store
 from stagepost.store.connection import Connection
 from stagepost.store.migrate import migrate
 from stagepost.store.statement import Operation
 from stagepost.store.transaction import run_in
+from tests.conformance.bench import patient_store
 from tests.property.model import Model
 
 COMMON = (
@@ -78,7 +78,7 @@ class World:
     def __init__(self, url: str, *, model: type[Model] = Model, tables: Tables = TABLES) -> None:
         self.model = model
         self.tables = tables
-        self.store = Store.at(url, pool_size=2)
+        self.store = patient_store(url, pool_size=2)
         migrate(self.store)
         with self.store.transaction() as connection:
             connection.execute(f"create table {LEDGER} (job_id varchar(36), attempt integer)", {})

@@ -12,6 +12,9 @@ from pathlib import Path
 START_POLICY = Path("/usr/sbin/policy-rc.d")
 DENY_START = "#!/bin/sh\n# Written by Stagepost's tests for the time of an installation.\nexit 101\n"
 
+LOCK_TIMEOUT = 300
+"""Seconds to wait while somebody else installs something."""
+
 
 def install_command(packages: Sequence[str]) -> str:
     """The command for a person to type."""
@@ -33,7 +36,7 @@ def install(packages: Sequence[str]) -> str | None:
 
 def _apt_get(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-    command = ["apt-get", *arguments]
+    command = ["apt-get", "-o", f"DPkg::Lock::Timeout={LOCK_TIMEOUT}", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

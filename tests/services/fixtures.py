@@ -66,10 +66,16 @@ def mariadb_database(mariadb_server: MariadbServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def spin(pytestconfig: pytest.Config) -> None:
     """Demand the model checker and the compiler that it needs."""
-    location = locate(SPIN)
+    demand(SPIN, pytestconfig)
+
+
+def demand(programs: Programs, config: pytest.Config) -> str:
+    """Say where the programs and files are; without them, give up on the test."""
+    location = locate(programs)
     if location.source is Source.MISSING:
-        give_up_on(SPIN, location.detail, pytestconfig)
-    pytestconfig.stash[USED][SPIN.name] = location.detail
+        give_up_on(programs, location.detail, config)
+    config.stash[USED][programs.name] = location.detail
+    return location.detail
 
 
 def pytest_configure(config: pytest.Config) -> None:

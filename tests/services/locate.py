@@ -50,7 +50,7 @@ class Service(Generic[AnyServer]):
 
 @dataclass(frozen=True)
 class Programs:
-    """Programs that tests run and that are no server, and files they need; `packages` has them all."""
+    """Programs that tests run themselves, and files they need (patterns); `packages` has them all."""
 
     name: str
     programs: tuple[str, ...]
@@ -115,7 +115,24 @@ LIBRABBITMQ = Programs(
     files=("/usr/include/amqp.h", "/usr/include/cjson/cJSON.h"),
 )
 NODE = Programs(name="node", programs=("node", "npm"), packages=("nodejs", "npm"))
-SERVICES: tuple[Service[Any] | Programs, ...] = (POSTGRES, MARIADB, REDIS, RABBITMQ, SPIN, LIBRABBITMQ, NODE)
+PGBOUNCER = Programs(name="pgbouncer", programs=("pgbouncer",), packages=("pgbouncer",))
+FAKETIME = Programs(
+    name="faketime",
+    programs=(),
+    packages=("faketime",),
+    files=("/usr/lib/*/faketime/libfaketimeMT.so.1",),
+)
+SERVICES: tuple[Service[Any] | Programs, ...] = (
+    POSTGRES,
+    MARIADB,
+    REDIS,
+    RABBITMQ,
+    SPIN,
+    LIBRABBITMQ,
+    NODE,
+    PGBOUNCER,
+    FAKETIME,
+)
 
 
 def locate(service: Service[Any] | Programs) -> Location:
@@ -125,8 +142,8 @@ def locate(service: Service[Any] | Programs) -> Location:
 
 def _locate_programs(wanted: Programs) -> Location:
     found = {name: find_program(name) for name in wanted.programs}
-    missing = [name for name, path in found.items() if path is None]
-    if missing := missing + [file for file in wanted.files if not Path(file).exists()]:
+    found |= {pattern: next(iter(sorted(Path("/").glob(pattern.lstrip("/")))), None) for pattern in wanted.files}
+    if missing := [name for name, path in found.items() if path is None]:
         return Location(Source.MISSING, f"{' and '.join(missing)} not installed")
     return Location(Source.INSTALLED, " and ".join(map(str, found.values())))
 

@@ -121,7 +121,7 @@ def connect(url: str) -> Connection[Cursor]:
         password=unquote(parts.password or ""),
         database=database_in(url) or None,
         autocommit=True,
-        connect_timeout=5,
+        connect_timeout=60,
     )
 
 

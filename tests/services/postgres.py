@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tests.services.names import fresh_name, is_stale
-from tests.services.processes import LOOPBACK, PrivateServer, find_program
+from tests.services.processes import LOOPBACK, STOP_SECONDS, PrivateServer, find_program, wait_until
 from tests.services.server import Server
 
 if TYPE_CHECKING:
@@ -66,8 +66,16 @@ class PostgresServer(Server):
         return name
 
     def _drop(self, name: str) -> None:
-        with _connected(self.url) as connection:
-            connection.execute(f"drop database if exists {name} with (force)".encode())
+        """Drop it, whoever is connected; the server itself waits for them no longer than 5 s."""
+        import psycopg
+
+        def is_dropped() -> bool:
+            with contextlib.suppress(psycopg.errors.ObjectInUse), _connected(self.url) as connection:
+                connection.execute(f"drop database if exists {name} with (force)".encode())
+                return True
+            return False
+
+        wait_until(is_dropped, f"sessions in {name} to end", seconds=STOP_SECONDS)
 
     def _stale(self) -> list[str]:
         with _connected(self.url) as connection:
@@ -98,7 +106,7 @@ def refusal(url: str) -> str | None:
 def _connected(url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     import psycopg
 
-    with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
+    with psycopg.connect(url, autocommit=True, connect_timeout=60) as connection:
         yield connection
 
 

@@ -20,7 +20,7 @@ import psutil
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 180.0
-STOP_SECONDS = 60.0
+STOP_SECONDS = 120.0
 
 # Outlives a test process that is killed: when the pipe on its standard input closes, the server goes too.
 LEASH = """

@@ -117,7 +117,11 @@ class RabbitmqServer(Server):
         return name
 
     def _drop(self, name: str) -> None:
-        self._control("delete_vhost", name)
+        try:
+            self._control("delete_vhost", name)
+        except ServerFailed:
+            if name in self._names():  # else another run has swept it
+                raise
 
     @contextlib.contextmanager
     def user(self, url: str, *, configure: str, write: str, read: str) -> Iterator[str]:
@@ -132,8 +136,11 @@ class RabbitmqServer(Server):
 
     def _stale(self) -> list[str]:
         with contextlib.suppress(ServerFailed):  # a broker we may use but not administer
-            return [name for name in self._control("list_vhosts", "--silent", "name").split() if is_stale(name)]
+            return [name for name in self._names() if is_stale(name)]
         return []
+
+    def _names(self) -> list[str]:
+        return self._control("list_vhosts", "--silent", "name").split()
 
     def _control(self, *command: str) -> str:
         if isinstance(self._instance, RabbitmqInstance):
@@ -149,7 +156,7 @@ def refusal(url: str) -> str | None:
     """Say why the broker cannot be used; None if it offers AMQP 0-9-1."""
     parts = urlsplit(url)
     try:
-        with socket.create_connection((parts.hostname or LOOPBACK, parts.port or 5672), timeout=5) as connection:
+        with socket.create_connection((parts.hostname or LOOPBACK, parts.port or 5672), timeout=60) as connection:
             connection.sendall(PROTOCOL_HEADER)
             answer = connection.recv(1)
     except OSError as error:

@@ -14,7 +14,7 @@ from typing import NoReturn
 import pytest
 
 from stagepost.config.rabbitmq import RabbitmqSettings
-from tests.services.fixtures import USED, give_up_on
+from tests.services.fixtures import USED, demand
 from tests.services.locate import LIBRABBITMQ, NODE, Source, locate
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "remote"
@@ -70,10 +70,7 @@ class Recogniser:
 @pytest.fixture(scope="session")
 def c_program(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> list[str]:
     """The command of the one in C."""
-    location = locate(LIBRABBITMQ)
-    if location.source is Source.MISSING:
-        give_up_on(LIBRABBITMQ, location.detail, pytestconfig)
-    pytestconfig.stash[USED][LIBRABBITMQ.name] = location.detail
+    demand(LIBRABBITMQ, pytestconfig)
     program = tmp_path_factory.mktemp("recogniser") / "recogniser"
     source = str(EXAMPLES / "recogniser.c")
     build = ["gcc", "-Wall", "-Wextra", "-Werror", "-O2", "-o", str(program), source, "-lrabbitmq", "-lcjson"]

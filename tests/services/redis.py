@@ -117,7 +117,7 @@ class _Session:
 def _session(url: str) -> Iterator[_Session]:
     parts = urlsplit(url)
     address = (parts.hostname or LOOPBACK, parts.port or 6379)
-    with socket.create_connection(address, timeout=5) as connection:
+    with socket.create_connection(address, timeout=60) as connection:
         session = _Session(connection)
         try:
             if parts.password:

@@ -48,7 +48,7 @@ def groups(draw: st.DrawFn) -> list[set[int]]:
 @given(groups())
 def test_every_tag_is_acknowledged_exactly_once_and_only_after_it_was_told(groups: list[set[int]]) -> None:
     last = max(set().union(*groups))
-    channel, line = BrokerChannel(last), Line(1, None)
+    channel, line = BrokerChannel(last), Line(1, "queue", 0, None)
     told: set[int] = set()
 
     for tags in groups:
@@ -63,7 +63,7 @@ def test_every_tag_is_acknowledged_exactly_once_and_only_after_it_was_told(group
 
 @given(groups())
 def test_the_tag_that_stands_for_all_before_it_is_always_new(groups: list[set[int]]) -> None:
-    line, told = Line(1, None), set[int]()
+    line, told = Line(1, "queue", 0, None), set[int]()
 
     for tags in groups:
         up_to, singly = line.acknowledge(set(tags))
@@ -75,10 +75,36 @@ def test_the_tag_that_stands_for_all_before_it_is_always_new(groups: list[set[in
 
 
 def test_what_is_told_in_order_is_acknowledged_by_its_last_tag() -> None:
-    line = Line(1, None)
+    line = Line(1, "queue", 0, None)
 
     assert line.acknowledge({1, 2, 3}) == (3, [])
     assert line.acknowledge({5, 7}) == (None, [5, 7])
     assert line.acknowledge({4}) == (4, [])
     assert line.acknowledge({6, 8}) == (8, [])
     assert line.acknowledge({8, 3}) == (None, [])
+
+
+def looked(line: Line, *looks: tuple[int, int]) -> list[bool]:
+    return [line.is_dropped(ready=ready, consumers=consumers) for ready, consumers in looks]
+
+
+def test_a_consumer_is_dropped_if_messages_pass_it_over_twice_or_its_queue_has_none() -> None:
+    idle = Line(1, "queue", 2, None)
+
+    assert looked(idle, (0, 1), (5, 1), (0, 1), (5, 1), (5, 1)) == [False, False, False, False, True]
+    assert looked(Line(1, "queue", 2, None), (0, 0), (0, 0)) == [False, True]
+
+
+def test_a_consumer_that_holds_all_it_may_is_not_passed_over() -> None:
+    full = Line(1, "queue", 2, None, last_tag=3, checked_tag=3)
+    full.acknowledge({2})
+
+    assert looked(full, (5, 1), (5, 1)) == [False, False]
+    full.acknowledge({1})
+    assert looked(full, (5, 1), (5, 1)) == [False, True]
+
+
+def test_a_consumer_to_which_something_came_is_not_passed_over() -> None:
+    busy = Line(1, "queue", 0, None, last_tag=3, checked_tag=2)
+
+    assert looked(busy, (5, 1), (5, 1)) == [False, False]

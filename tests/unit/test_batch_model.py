@@ -133,9 +133,9 @@ def test_a_source_is_cut_into_chunks(number: int, sizes: list[int]) -> None:
             yield item
 
     async def lengths(items: Any) -> list[int]:
-        return [len(chunk) async for chunk in chunks_of_async(items, 4)]
+        return [len(chunk) async for chunk in chunks_of_async(items, 4, lambda item: item)]
 
-    assert [len(chunk) for chunk in chunks_of(iter(source(number)), 4)] == sizes
+    assert [len(chunk) for chunk in chunks_of(iter(source(number)), 4, lambda item: item)] == sizes
     assert asyncio.run(lengths(asynchronous())) == sizes
     assert asyncio.run(lengths(iter(source(number)))) == sizes
 
@@ -154,11 +154,11 @@ def test_more_items_than_one_transaction_should_hold_are_refused() -> None:
 
 def test_only_items_can_be_added() -> None:
     with pytest.raises(ConfigurationError, match=r"takes items made by `task.item\(key, …\)`; this is a NewJob"):
-        Feed(a_batch()).prepare([source(1)[0].job])  # type: ignore[list-item]
+        Feed(a_batch()).prepare(source(1)[0].job)  # type: ignore[arg-type]
 
 
 def keys_left(feed: Feed, items: list[Item]) -> list[str | None]:
-    step = feed.next(feed.prepare(items))
+    step = feed.next([feed.prepare(item) for item in items])
     return [] if step is None else [job.item_key for job in step[0]]
 
 
@@ -191,7 +191,7 @@ def test_another_source_is_not_resumed() -> None:
     feed = Feed(a_batch(position=2, cursor_key="other"), resumes=True)
 
     with pytest.raises(SourceMismatch, match="stopped after item 2 of its source, 'other'; here that one is 'f1'"):
-        feed.next(feed.prepare(source(3)))
+        feed.next([feed.prepare(item) for item in source(3)])
 
 
 def test_a_source_that_ends_too_soon_is_not_resumed() -> None:

@@ -12,7 +12,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from stagepost.model.identity import new_id
+from stagepost.model.identity import new_id, new_ids
 
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
 
@@ -40,6 +40,17 @@ def test_a_hundred_thousand_ids_are_unique_and_grow() -> None:
 
     assert len(set(ids)) == 100_000
     assert all(earlier < later for earlier, later in pairwise(ids))
+
+
+@pytest.mark.parametrize("number", [0, 1, 4_096, 100_000])
+def test_ids_made_at_once_are_unique_and_grow_like_those_made_one_by_one(number: int) -> None:
+    ids = [new_id(), *new_ids(number), new_id(), *new_ids(number), new_id()]
+
+    assert len(ids) == 2 * number + 3
+    assert all(earlier < later for earlier, later in pairwise(ids))
+    assert {UUID(text).version for text in ids} == {7}
+    # Two ids of the same time and counter would be told apart, and ordered, by chance only.
+    assert len({UUID(text).int >> 64 for text in ids}) == len(ids)
 
 
 def test_ids_grow_while_the_clock_stands_still_or_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +85,8 @@ def test_ids_grow_and_stay_unique_across_threads() -> None:
 
     def make(ids: list[str]) -> None:
         together.wait()
-        ids.extend(new_id() for _ in range(200))
+        ids.extend(new_id() for _ in range(100))
+        ids.extend(new_ids(100))
 
     threads = [threading.Thread(target=make, args=(ids,)) for ids in made]
     for thread in threads:

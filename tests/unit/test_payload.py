@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
-from stagepost.model.payload import Limits, Signature, decode_result, encode_result
+from stagepost.model.payload import Limits, Signature
+from stagepost.model.results import decode_result, encode_result
 
 if TYPE_CHECKING:
     from somewhere import JobContext, Missing  # type: ignore[import-not-found]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from stagepost.errors import ConfigurationError, PayloadError, PayloadTooLarge
-from stagepost.model.payload import Limits, Signature, decode_result, encode_result
+from stagepost.model.payload import Limits, Signature
+from stagepost.model.results import decode_result, encode_result
 
 LIMITS = Limits()
 

@@ -20,6 +20,7 @@ MACHINERY = {
         "AsyncStore",
         "Clock",
         "Hints",
+        "JobSeries",
         "LeasedJob",
         "NewChild",
         "Request",

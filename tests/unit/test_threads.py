@@ -9,7 +9,7 @@ import pytest
 
 from stagepost.worker.threads import ThreadPool
 
-LIMIT = 30.0
+LIMIT = 200.0
 
 
 async def test_a_thread_left_behind_is_free_as_soon_as_it_returns() -> None:

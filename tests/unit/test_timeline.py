@@ -14,6 +14,7 @@ def job(state: JobState, **facts: object) -> Job:
         "payload": "{}", "context": None,
         "available_at": 900, "lease_until": None, "locked_by": "w2", "cancel_requested_at": None, "created_at": 100,
         "updated_at": 700, "started_at": 600, "finished_at": None, "result": None, "error": None,
+        "progress": None,
     }  # fmt: skip
     return Job(**(given | facts))  # type: ignore[arg-type]
 

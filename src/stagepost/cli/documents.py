@@ -65,6 +65,7 @@ def job_document(job: Job) -> dict[str, Any]:
         "item_key": job.item_key,
         "arguments": value_of(job.payload),
         "context": value_of(job.context),
+        "progress": value_of(job.progress),
         "result": value_of(job.result),
         "error": job.error,
         "locked_by": job.locked_by,

@@ -75,6 +75,7 @@ async def _look(
             url=url,
             settings=invocation.settings.rabbitmq,
             queues=queues,
+            is_by_hand=True,
             only_looks=only_looks,
         )
         findings = await reconciler.run_once()

@@ -20,7 +20,8 @@ from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
-from stagepost.errors import ConfigurationError
+from stagepost.errors import ConfigurationError, StagepostError, TaskError
+from stagepost.model.alert import ALERT_QUEUE, LARGEST, Alert
 from stagepost.model.batch import Counts, OnFailed
 from stagepost.model.job import NewJob
 from stagepost.model.rate import RateLimit
@@ -28,7 +29,7 @@ from stagepost.model.schedule import CatchUp, parse_rule
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.migrate import migrate
 from stagepost.store.store import Store
-from stagepost.task import Registry, ScheduleSpec, TaskOptions, default_name
+from stagepost.task import NO_OPTIONS, Registry, ScheduleSpec, TaskOptions, default_name
 
 __all__ = ["App"]
 
@@ -60,6 +61,7 @@ class App:
         self.clock = clock or SystemClock()
         self.registry = Registry()
         self.schedules: dict[str, ScheduleSpec] = {}
+        self._alert_task: AppTask[..., Any] | None = None
         self._given_store = store
         self._auto_migrate = auto_migrate
 
@@ -75,10 +77,10 @@ class App:
         """Make Stagepost's tables, or bring them up to date, as `stagepost migrate` does; safe at every start."""
         migrate(self.store)
 
-    def open_store(self, *, pool_size: int | None = None) -> Store:
+    def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         """Open another store on the same database, with connections of its own."""
         size = self.settings.pool_size if pool_size is None else pool_size
-        return Store.at(self.settings.database_url, clock=self.clock, pool_size=size)
+        return Store.at(self.settings.database_url, for_handlers=for_handlers, clock=self.clock, pool_size=size)
 
     @cached_property
     def async_store(self) -> AsyncStore:
@@ -119,6 +121,47 @@ class App:
         """Register a function; options are those of `TaskOptions`. Its name is its module and function name."""
         decorator = TaskDecorator(self, name, _task_options(options))
         return decorator if function is None else decorator(function)
+
+    @overload
+    def on_alert(self, function: Callable[Concatenate[JobContext, P], R], /) -> AppTask[P, R]: ...
+
+    @overload
+    def on_alert(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
+
+    @overload
+    def on_alert(self, function: None = None, /, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
+
+    def on_alert(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
+    ) -> Any:
+        """Register the task that is told of every `Alert`, its argument; options as for `task`, without a queue.
+
+        A job of it is enqueued in the transaction of what it tells of, in a queue that no broker carries.
+        """
+        if options.get("queue", ALERT_QUEUE) != ALERT_QUEUE:
+            raise ConfigurationError(f"alerts go to queue {ALERT_QUEUE}, which no broker carries. Leave `queue` out.")
+        made = _task_options({**options, "queue": ALERT_QUEUE})
+        decorator = TaskDecorator(self, name, made, on_made=self._tell_of_alerts)
+        return decorator if function is None else decorator(function)
+
+    def _tell_of_alerts(self, task: AppTask[..., Any]) -> None:
+        if self._alert_task is not None and self._alert_task.name != task.name:
+            raise ConfigurationError(
+                f"tasks {self._alert_task.name} and {task.name} are both to be told of alerts. Let one call the other."
+            )
+        try:
+            task.job(LARGEST)
+        except StagepostError as error:
+            raise TaskError(
+                f"task {task.name} is to be told of alerts: it must take one argument, a stagepost.Alert. {error}"
+            ) from error
+        self._alert_task = task
+
+    @property
+    def alert_job(self) -> Callable[[Alert], NewJob] | None:
+        """What makes the job that tells of an alert; None if the app has no task for it."""
+        task = self._alert_task
+        return None if task is None else lambda alert: task.build(NO_OPTIONS, (alert,), {}, job_id=alert.id)
 
     def schedule(
         self,
@@ -185,6 +228,14 @@ class App:
         """Count a job's children by state without blocking the loop."""
         return await self.async_client.children_of(job_id)
 
+    def progress_of(self, job_id: str) -> Any:
+        """Tell what a job's attempt reported last, if anything."""
+        return self.client.progress_of(job_id)
+
+    async def progress_of_async(self, job_id: str) -> Any:
+        """Tell what a job's attempt reported last without blocking the loop."""
+        return await self.async_client.progress_of(job_id)
+
     @contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Any]:
         """Lend a driver's connection to the app's database, in a transaction that commits if the body returns.
@@ -192,16 +243,16 @@ class App:
         One that is `read_only` takes no right to write, of which SQLite has only one.
         """
         bell = self.store.doorbell
-        with self.users_store.transaction(read_only=read_only) as connection, bell.lent(connection.raw) as queues:
+        with self.users_store.transaction(read_only=read_only) as connection, bell.lent(connection.raw) as loan:
             yield connection.raw
-        bell.ring(queues)
+        bell.tell(loan)
 
     @cached_property
     def users_store(self) -> Store:
         """Connections for handlers' own transactions, apart from those that keep leases and settle jobs."""
         if self.store.database.is_memory:
             return self.store
-        return self.open_store()
+        return self.open_store(for_handlers=True)
 
     @contextmanager
     def moved_to(self, database_url: str, *, clock: Clock) -> Iterator[None]:
@@ -228,8 +279,16 @@ class App:
 class TaskDecorator:
     """Registers functions with one set of options."""
 
-    def __init__(self, app: App, name: str | None, options: TaskOptions) -> None:
-        self._app, self._name, self._options = app, name, options
+    def __init__(
+        self,
+        app: App,
+        name: str | None,
+        options: TaskOptions,
+        *,
+        on_made: Callable[[AppTask[..., Any]], None] = lambda _task: None,
+    ) -> None:
+        """`on_made` is called with each task before it is registered, and may refuse it."""
+        self._app, self._name, self._options, self._on_made = app, name, options, on_made
 
     @overload
     def __call__(
@@ -254,6 +313,7 @@ class TaskDecorator:
             options=self._options,
             wants_context=_wants_context(function),
         )
+        self._on_made(task)
         self._app.registry.add(task)
         return task
 

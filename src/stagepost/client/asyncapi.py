@@ -16,7 +16,8 @@ __all__ = ["asyncapi_of"]
 VERSION = "3.0.0"
 PORTS = {"amqp": 5672, "amqps": 5671}
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
-ANYTHING: dict[str, Any] = {}
+RESULT, PROGRESS = "return", "yield"
+"""What stands for them beside the names of parameters: no parameter has such a name."""
 UUID_TEXT = {"type": "string", "format": "uuid", "description": "The job."}
 ATTEMPT = {"type": "integer", "minimum": 1, "description": "From 1; an answer names that of its request."}
 INSTANT = {"type": "string", "format": "date-time", "description": "UTC, with a Z."}
@@ -68,7 +69,11 @@ class _Schemas:
         wanted = {
             (task.name, name): annotation
             for task in tasks
-            for name, annotation in {**task.signature.parameters, "return": task.signature.result_annotation}.items()
+            for name, annotation in {
+                **task.signature.parameters,
+                RESULT: task.signature.result_annotation,
+                PROGRESS: task.options.progress,
+            }.items()
         }
         found, self.components = msgspec.json.schema_components(
             list(wanted.values()), schema_hook=_unknown, ref_template="#/components/schemas/{name}"
@@ -79,7 +84,10 @@ class _Schemas:
         return self._found[task.name, name]
 
     def result(self, task: Task[..., Any]) -> dict[str, Any]:
-        return self._found[task.name, "return"]
+        return self._found[task.name, RESULT]
+
+    def progress(self, task: Task[..., Any]) -> dict[str, Any]:
+        return self._found[task.name, PROGRESS]
 
 
 def _unknown(kind: type) -> dict[str, Any]:
@@ -116,7 +124,7 @@ def _answer(task: Task[..., Any], schemas: _Schemas) -> dict[str, Any]:
         "result": schemas.result(task),
         "error": {"type": ["string", "null"], "description": "Of a failed one: what happened."},
         "retryable": {"type": "boolean", "default": True},
-        "progress": ANYTHING,
+        "progress": schemas.progress(task),
     }
     return _message(f"Answer to {task.name}", properties, required=["task_id", "attempt", "status"])
 

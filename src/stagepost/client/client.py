@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
@@ -18,7 +18,8 @@ from stagepost.model.batch import Counts
 from stagepost.model.children import NewChild
 from stagepost.model.job import Enqueued, FailureRecord, Job, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
-from stagepost.model.payload import decode_result
+from stagepost.model.results import decode_progress, decode_result
+from stagepost.model.series import JobSeries
 from stagepost.store import batches, jobs
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.children import submit_children
@@ -26,7 +27,7 @@ from stagepost.store.listing import list_jobs
 from stagepost.store.statement import Operation
 from stagepost.store.store import Store
 from stagepost.store.transaction import run_in, run_in_async
-from stagepost.task import Registry
+from stagepost.task import Registry, Task
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -47,9 +48,9 @@ class Client:
         self._hints.ring([job], tx)
         return enqueued
 
-    def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
+    def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, all or none."""
-        new_jobs = list(new_jobs)
+        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
         enqueued = self._run(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
         self._hints.ring(new_jobs, tx)
         return enqueued
@@ -63,6 +64,10 @@ class Client:
     def children_of(self, job_id: str) -> Counts:
         """Count a job's children by state."""
         return self._run(batches.count(job_id), None)
+
+    def progress_of(self, job_id: str) -> Any:
+        """Tell what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
+        return typed_progress(self._run(jobs.get(job_id), None), self._registry)
 
     def job(self, job_id: str, *, tx: Any = None) -> Job:
         """Look a job up, live or ended; raises JobNotFound."""
@@ -125,9 +130,9 @@ class AsyncClient:
         self._hints.ring([job], tx)
         return enqueued
 
-    async def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
+    async def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, all or none."""
-        new_jobs = list(new_jobs)
+        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
         enqueued = await self._run(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
         self._hints.ring(new_jobs, tx)
         return enqueued
@@ -141,6 +146,10 @@ class AsyncClient:
     async def children_of(self, job_id: str) -> Counts:
         """Count a job's children by state."""
         return await self._run(batches.count(job_id), None)
+
+    async def progress_of(self, job_id: str) -> Any:
+        """Tell what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
+        return typed_progress(await self._run(jobs.get(job_id), None), self._registry)
 
     async def job(self, job_id: str, *, tx: Any = None) -> Job:
         """Look a job up, live or ended; raises JobNotFound."""
@@ -198,11 +207,12 @@ def result_of(job: Job, registry: Registry) -> Any:
 
 def typed_result(job: Job, registry: Registry) -> Any:
     """Decode what a job left as its task's return type; a task that this process does not know has none."""
-    try:
-        annotation = registry.get(job.task_name).signature.result_annotation
-    except UnknownTask:
-        annotation = Any
-    return decode_result(job.result, annotation)
+    return decode_result(job.result, _declared(job, registry, lambda task: task.signature.result_annotation))
+
+
+def typed_progress(job: Job, registry: Registry) -> Any:
+    """Decode what a job's attempt reported as its task's `progress`; a task that is not known here has none."""
+    return decode_progress(job.progress, _declared(job, registry, lambda task: task.options.progress))
 
 
 @cache
@@ -231,6 +241,13 @@ def _page(
         before=before,
         most=max(1, min(most, 1000)),
     )
+
+
+def _declared(job: Job, registry: Registry, of: Callable[[Task[..., Any]], Any]) -> Any:
+    try:
+        return of(registry.get(job.task_name))
+    except UnknownTask:
+        return Any
 
 
 def _pauses(job_id: str, timeout: timedelta | float | None) -> Iterator[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import timedelta
@@ -19,7 +19,7 @@ from stagepost.client.children import (
     submit_all_async,
 )
 from stagepost.client.handle import JobHandle
-from stagepost.client.tasks import AppTask
+from stagepost.client.tasks import AppTask, app_of
 from stagepost.clock import Clock
 from stagepost.errors import Cancelled, LeaseLost, Snooze, TaskError
 from stagepost.model.batch import Item
@@ -27,7 +27,7 @@ from stagepost.model.children import Ending, OnChildFailed
 from stagepost.model.context import JobIdentity, TraceContext, identify
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
-from stagepost.model.payload import encode_result
+from stagepost.model.results import encode_progress, encode_result
 from stagepost.model.retry import describe_error
 from stagepost.store.leases import Fence, settle
 from stagepost.store.settlement import Settlement
@@ -62,8 +62,15 @@ class JobContext:
         self.task = task
         self.trace = TraceContext.decode(job.context)
         self.settled_in_transaction = False
+        """Its handler has ended the attempt in a transaction, which may have committed."""
+        self.is_settled = False
+        """That transaction has committed."""
         self.numbers = count()
         """What numbers the children that this attempt submits without keys."""
+        self.reported: str | None = None
+        """The newest progress, encoded; whoever keeps the lease writes it."""
+        self.on_report: Callable[[], None] = _nothing
+        """Called when there is newer progress, by whichever thread reports it."""
         self._then: NewJob | None = None
         self._clock = clock
         self._stop_reason: str | None = None
@@ -96,6 +103,15 @@ class JobContext:
     def request_stop(self, reason: str) -> None:
         """Ask the handler to stop; called by the worker."""
         self._stop_reason = self._stop_reason or reason
+
+    def report(self, progress: Any) -> None:
+        """Say how far this attempt is, for others to see: a record, a number, whatever JSON can hold, up to 10 KiB.
+
+        As often as you like: the newest is written with the lease, at most about once a second. What cannot be
+        encoded, or is not of the task's `progress`, is a PayloadError.
+        """
+        self.reported = encode_progress(progress, annotation=self.task.options.progress)
+        self.on_report()
 
     def submit(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Submit a child, in a transaction of its own; LeaseLost if another attempt has taken over."""
@@ -212,6 +228,11 @@ class JobContext:
 
     def _settle(self, tx: Any, outcome: Outcome) -> None:
         self._check(run_in(tx, self._settlement(outcome), clock=self._clock))
+        if isinstance(self.task, AppTask):
+            app_of(self.task).store.doorbell.call_after_commit(tx, self._note_commit)
+
+    def _note_commit(self) -> None:
+        self.is_settled = True
 
     async def _settle_async(self, tx: Any, outcome: Outcome) -> None:
         self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock))
@@ -254,6 +275,10 @@ def outcome_of(error: BaseException, job: LeasedJob, task: Task[..., Any]) -> Ou
     if not policy.is_retryable(error):
         return Refused(message, traceback)
     return Failed(message, policy.delay_after(error, job.failures + 1, random=_random), traceback)
+
+
+def _nothing() -> None:
+    return
 
 
 def _duration(delay: timedelta | float) -> timedelta:

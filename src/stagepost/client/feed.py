@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 from stagepost.errors import ConfigurationError, SourceMismatch
 from stagepost.model.batch import Batch, Cursor, Item
@@ -13,6 +15,8 @@ from stagepost.store.batches import Added, add_jobs
 from stagepost.store.statement import Operation
 
 __all__ = ["CHUNK", "MOST_IN_TRANSACTION", "Feed", "check_chunk", "chunks_of", "chunks_of_async", "few", "few_async"]
+
+T = TypeVar("T")
 
 CHUNK = 5000
 MOST_IN_CHUNK = 20_000
@@ -39,19 +43,22 @@ class Feed:
         self._moves_cursor = resumes or batch.position == 0
         self._tell = tell
 
-    def prepare(self, items: Sequence[Item]) -> Sequence[NewJob]:
-        """Make the source's next items what is stored; the chunk before may still be on its way."""
-        _check_items(self._batch.key, items)
-        batch_id = self._batch.id
-        return [item.in_batch(batch_id) for item in items]
+    def prepare(self, item: Item) -> NewJob:
+        """Make the source's next item what is stored; the chunk before may still be on its way."""
+        return checked(self._batch.key, item).in_batch(self._batch.id)
 
-    def next(self, items: Sequence[NewJob]) -> tuple[Sequence[NewJob], Operation[Added]] | None:
-        """Leave out what is in by now; returns what is to be added, and how, or None if nothing is."""
+    def next(
+        self, items: Sequence[NewJob], *, on_taken: Callable[[], None] = lambda: None
+    ) -> tuple[Sequence[NewJob], Operation[Added]] | None:
+        """Leave out what is in by now; returns what is to be added, and how, or None if nothing is.
+
+        `on_taken` is called when the rest of the work is the database's.
+        """
         left = self._left(items)
         if not left:
             return None
         cursor = Cursor(self._position, left[-1].item_key) if self._moves_cursor else None
-        return left, add_jobs(self._batch.id, left, cursor=cursor, tell=self._tell)
+        return left, add_jobs(self._batch.id, left, cursor=cursor, tell=self._tell, on_taken=on_taken)
 
     def note(self, added: Added) -> None:
         """Learn what became of a chunk before the next one is handed over."""
@@ -80,12 +87,14 @@ def check_chunk(size: int) -> None:
 
 def few(key: str, items: Iterable[Item]) -> list[Item]:
     """Take all items for one transaction of the caller's; too many are a clear error."""
-    return _few(key, list(islice(items, MOST_IN_TRANSACTION + 1)))
+    for taken in chunks_of(items, MOST_IN_TRANSACTION + 1, partial(checked, key)):
+        return _few(key, taken)
+    return []
 
 
 async def few_async(key: str, items: Iterable[Item] | AsyncIterable[Item]) -> list[Item]:
     """Do the same for a source of either colour."""
-    async for taken in chunks_of_async(items, MOST_IN_TRANSACTION + 1):
+    async for taken in chunks_of_async(items, MOST_IN_TRANSACTION + 1, partial(checked, key)):
         return _few(key, taken)
     return []
 
@@ -96,28 +105,29 @@ def _few(key: str, taken: list[Item]) -> list[Item]:
             f"batch {key!r}: more than {MOST_IN_TRANSACTION:,} items in one transaction. "
             f"Add them without `tx`: they are then committed chunk by chunk."
         )
-    _check_items(key, taken)
     return taken
 
 
-def chunks_of(source: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Cut a source into lists of `size`, the last one shorter."""
-    items = iter(source)
+def chunks_of(source: Iterable[Item], size: int, prepare: Callable[[Item], T]) -> Iterator[list[T]]:
+    """Cut a source into lists of `size`, the last one shorter; each item is prepared when it is taken."""
+    items = map(prepare, source)
     while chunk := list(islice(items, size)):
         yield chunk
 
 
-async def chunks_of_async(source: Iterable[Item] | AsyncIterable[Item], size: int) -> AsyncIterator[list[Item]]:
-    """Cut a source of either colour into lists of `size`, the last one shorter."""
-    chunk: list[Item] = []
+async def chunks_of_async(
+    source: Iterable[Item] | AsyncIterable[Item], size: int, prepare: Callable[[Item], T]
+) -> AsyncIterator[list[T]]:
+    """Do the same for a source of either colour."""
+    chunk: list[T] = []
     if isinstance(source, AsyncIterable):
         async for item in source:
-            chunk.append(item)
+            chunk.append(prepare(item))
             if len(chunk) == size:
                 yield chunk
                 chunk = []
     else:
-        items = iter(source)
+        items = map(prepare, source)
         while taken := list(islice(items, min(PLAIN_AT_ONCE, size - len(chunk)))):
             chunk += taken
             if len(chunk) == size:
@@ -128,9 +138,10 @@ async def chunks_of_async(source: Iterable[Item] | AsyncIterable[Item], size: in
         yield chunk
 
 
-def _check_items(key: str, items: Sequence[Item]) -> None:
-    for item in items:
-        if type(item) is not Item:
-            raise ConfigurationError(
-                f"batch {key!r} takes items made by `task.item(key, …)`; this is a {type(item).__name__}."
-            )
+def checked(key: str, item: Item) -> Item:
+    """Refuse what is no item of a batch."""
+    if type(item) is not Item:
+        raise ConfigurationError(
+            f"batch {key!r} takes items made by `task.item(key, …)`; this is a {type(item).__name__}."
+        )
+    return item

@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class ResultReader(Protocol):
-    """Reads results in both colours."""
+    """Reads what became of jobs in both colours."""
 
     def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any: ...
 
@@ -23,6 +23,10 @@ class ResultReader(Protocol):
     def children_of(self, job_id: str) -> Counts: ...
 
     async def children_of_async(self, job_id: str) -> Counts: ...
+
+    def progress_of(self, job_id: str) -> Any: ...
+
+    async def progress_of_async(self, job_id: str) -> Any: ...
 
 
 class JobHandle(Generic[R]):
@@ -52,6 +56,17 @@ class JobHandle(Generic[R]):
     async def children_async(self) -> Counts:
         """Count the job's children by state without blocking the loop."""
         return await self._reader.children_of_async(self.id)
+
+    def progress(self) -> Any:
+        """Tell what the job's attempt reported last, as its task's `progress`; None while it reported nothing.
+
+        It is a sign, a second or two old. A new attempt begins with none, and a job that has ended has none.
+        """
+        return self._reader.progress_of(self.id)
+
+    async def progress_async(self) -> Any:
+        """Tell what the job's attempt reported last without blocking the loop."""
+        return await self._reader.progress_of_async(self.id)
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r}, is_new={self.is_new})"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stagepost.model.job import NewJob
+from stagepost.model.series import JobSeries
 from stagepost.store.doorbell import Doorbell
 
 __all__ = ["Hints"]
@@ -18,11 +19,12 @@ class Hints:
         self.to_others = to_others
         self._bell = bell
 
-    def ring(self, jobs: Iterable[NewJob], tx: Any) -> None:
+    def ring(self, jobs: Iterable[NewJob] | JobSeries, tx: Any) -> None:
         """Tell of jobs that are committed, or written through `tx` if the app lent it, and can be claimed at once."""
         if tx is None and not self._bell.is_answered:
             return
+        kinds = [jobs.pattern] if isinstance(jobs, JobSeries) else jobs
         claimable = {
-            job.queue_name for job in jobs if job.available_at is None and not job.delay_us and job.limit_key is None
+            job.queue_name for job in kinds if job.available_at is None and not job.delay_us and job.limit_key is None
         }
         self._bell.ring(claimable, tx=tx)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from stagepost.client.handle import JobHandle
 from stagepost.errors import ConfigurationError, TaskError
 from stagepost.model.batch import Item, new_item
+from stagepost.model.identity import NO_ID
 from stagepost.model.job import NewJob
+from stagepost.model.series import Arguments
 from stagepost.task import NO_OPTIONS, JobOptions, Task, with_changes
 
 if TYPE_CHECKING:
@@ -20,9 +23,6 @@ __all__ = ["AppTask", "AsyncAppTask", "Request", "app_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-NO_ID = "00000000-0000-0000-0000-000000000000"
-"""Of an item's job, until it is in its batch."""
 
 
 class AppTask(Task[P, R]):
@@ -47,6 +47,14 @@ class AppTask(Task[P, R]):
     async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for a job without blocking the loop."""
         return JobHandle(await self._app.async_client.enqueue(self.build(NO_OPTIONS, args, kwargs)), self._app)
+
+    def enqueue_many(self, arguments: Sequence[Arguments]) -> list[JobHandle[R]]:
+        """Ask for many jobs in one transaction: one for each tuple (by position) or dict (by name) of arguments."""
+        return self.using().enqueue_many(arguments)
+
+    async def enqueue_many_async(self, arguments: Sequence[Arguments]) -> list[JobHandle[R]]:
+        """Ask for many jobs without blocking the loop."""
+        return await self.using().enqueue_many_async(arguments)
 
     def item(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> Item:
         """Make an item of a batch: a job with these arguments, of which there is one for this key."""
@@ -100,3 +108,13 @@ class Request(Generic[P, R]):
         """Ask for the job without blocking the loop."""
         enqueued = await self._app.async_client.enqueue(self.job(*args, **kwargs), tx=self._tx)
         return JobHandle(enqueued, self._app)
+
+    def enqueue_many(self, arguments: Sequence[Arguments]) -> list[JobHandle[R]]:
+        """Ask for many jobs: one for each tuple (by position) or dict (by name) of arguments."""
+        asked = self._task.build_many(self._options, arguments)
+        return [JobHandle(made, self._app) for made in self._app.client.enqueue_many(asked, tx=self._tx)]
+
+    async def enqueue_many_async(self, arguments: Sequence[Arguments]) -> list[JobHandle[R]]:
+        """Ask for many jobs without blocking the loop."""
+        asked = self._task.build_many(self._options, arguments)
+        return [JobHandle(made, self._app) for made in await self._app.async_client.enqueue_many(asked, tx=self._tx)]

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from stagepost.errors import ConfigurationError
+from stagepost.model.alert import ALERT_QUEUE
 
 __all__ = ["QueueSettings", "RabbitmqSettings"]
 
@@ -36,7 +37,7 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How Stagepost uses a broker. Durations are seconds."""
 
     queues: list[str] | None = None
-    """Which queues it carries; all, unless some are named. The others stay with the database alone."""
+    """Which queues it carries; all but that of alerts, unless some are named. Others stay with the database alone."""
     prefix: str = "task"
     """What the names at the broker begin with: several apps can share one."""
     exchange: str | None = None
@@ -72,6 +73,11 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         for what, name in names.items():
             if not NAME.fullmatch(name):
                 raise ConfigurationError(f"rabbitmq.{what} is {name!r}: use 1 to 180 letters, digits and _ . : - only.")
+        if ALERT_QUEUE in (self.queues or ()):
+            raise ConfigurationError(
+                f"rabbitmq.queues names {ALERT_QUEUE}, whose jobs tell of the broker's trouble and must not wait for "
+                f"the broker. Leave it out."
+            )
         _check_limits("rabbitmq", self)
         for queue, own in self.queue.items():
             _check_limits(f"rabbitmq.queue.{queue}", own)
@@ -100,7 +106,7 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def carries(self, queue: str) -> bool:
         """Whether a queue's jobs go through the broker."""
-        return self.queues is None or queue in self.queues
+        return queue != ALERT_QUEUE and (self.queues is None or queue in self.queues)
 
     def carried(self, queues: Iterable[str]) -> list[str]:
         """Those of some queues that go through the broker."""

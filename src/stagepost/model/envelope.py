@@ -83,7 +83,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     retryable: bool = True
     """Whether trying a failed one again can help."""
     progress: msgspec.Raw = msgspec.Raw(b"null")
-    """How far it is; anything. That it came at all is what counts."""
+    """How far it is. That it came at all shows that the program is alive."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

@@ -118,6 +118,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: int | None
     result: str | None
     error: str | None
+    progress: str | None
+    """JSON of what its attempt reported last; None while there is none under way."""
 
 
 class FailureRecord(msgspec.Struct, frozen=True):

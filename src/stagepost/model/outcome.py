@@ -12,6 +12,7 @@ from stagepost.model.lifecycle import Cause
 
 __all__ = [
     "CRASHES_ALLOWED",
+    "SUSPECT_CRASHES",
     "Abandoned",
     "Completed",
     "Crashed",
@@ -25,6 +26,8 @@ __all__ = [
 
 CRASHES_ALLOWED = 3
 """A job that kills its worker this often is parked as a dead letter."""
+SUSPECT_CRASHES = CRASHES_ALLOWED - 1
+"""One more crash would be the last of a job that has so many."""
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False, tag=True):

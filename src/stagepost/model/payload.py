@@ -1,4 +1,4 @@
-"""Arguments and results as JSON, checked against the task's type hints on the way in and out."""
+"""Arguments as JSON, checked against the task's type hints on the way in and out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
 from stagepost.model import json_values
 from stagepost.model.json_values import Limits
 
-__all__ = ["Limits", "Signature", "check_result", "decode_result", "encode_result"]
+__all__ = ["Limits", "Signature"]
 
 _KINDS = inspect.Parameter
 _POSITIONAL_KINDS = (_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD)
@@ -137,11 +136,9 @@ class Signature:
             decoded = self._decoder.decode(payload)
         except (ValueError, RecursionError) as error:
             raise PayloadError(self._complaint(error)) from error
-        given = {
-            name: value
-            for name in self._parameters
-            if (value := getattr(decoded, name, msgspec.UNSET)) is not msgspec.UNSET
-        }
+        given = msgspec.structs.asdict(decoded)
+        if len(self._required) < len(given):
+            given = {name: value for name, value in given.items() if value is not msgspec.UNSET}
         return ((), given) if self._is_plain else self._as_call(given)
 
     def _read(self, function: Callable[..., Any], parameter: inspect.Parameter) -> _Parameter:
@@ -166,7 +163,7 @@ class Signature:
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) == self._all_by_position and not kwargs:  # nearly every call, and there may be very many
-            return dict(zip(self._positional, args, strict=True))
+            return dict(zip(self._positional, args))  # noqa: B905 - as many of each; to say so costs half as much again
         if len(args) > len(self._positional) and not self._extra_positions:
             raise PayloadError(
                 f"{self.function_name} takes {len(self._positional)} positional arguments, "
@@ -273,63 +270,6 @@ class Signature:
         return ", ".join(f"`{name}`" for name in self._parameters) or "none"
 
 
-def encode_result(value: object, *, annotation: Any, limits: Limits) -> str | None:
-    """Encode what a handler returned; None for None.
-
-    It must be readable as `annotation`, but may be of another type: the work is done by now, and refusing
-    a tuple where a list was promised would help nobody. `typing.Any` where there is no annotation.
-    """
-    if value is None:
-        return None
-    unencodable = None
-    try:
-        encoded = json_values.ENCODER.encode(value)
-        if len(encoded) > limits.max_bytes:
-            raise PayloadTooLarge("result", len(encoded), limits.max_bytes)
-        if b"null" in encoded or json_values.may_break_limits(encoded, limits, wrapper_depth=0):
-            unencodable = json_values.broken_limit(value, limits)
-        if not unencodable:
-            _result_decoder(annotation).decode(encoded)
-            return encoded.decode()
-    except (TypeError, ValueError, RecursionError) as error:
-        unencodable = json_values.why_not_encodable(value, limits)
-        if not unencodable:
-            raise PayloadError(
-                f"result of type {type(value).__name__} does not fit the annotation "
-                f"`{json_values.name_of(annotation)}`: {error}. Correct the annotation or the return value."
-            ) from error
-    raise PayloadError(f"the result {unencodable}.")
-
-
-def check_result(text: bytes, *, annotation: Any, limits: Limits) -> str | None:
-    """Check a result that another program wrote as JSON as if a handler had returned it; None for null.
-
-    Where a handler may return None whatever it promised, another program may not: it has left the result out.
-    """
-    if len(text) > limits.max_bytes:
-        raise PayloadTooLarge("result", len(text), limits.max_bytes)
-    try:
-        value = msgspec.json.decode(text)
-        if value is None:
-            _result_decoder(annotation).decode(b"null")
-    except (ValueError, RecursionError) as error:
-        raise PayloadError(f"its result does not fit `{json_values.name_of(annotation)}`: {error}.") from error
-    return encode_result(value, annotation=annotation, limits=limits)
-
-
-def decode_result(text: str | None, annotation: Any) -> Any:
-    """Turn a stored result back into what the annotation says; None stays None."""
-    if text is None:
-        return None
-    try:
-        return _result_decoder(annotation).decode(text)
-    except (ValueError, RecursionError) as error:
-        raise PayloadError(
-            f"stored result does not fit the annotation `{json_values.name_of(annotation)}`: {error}. "
-            f"If the annotation changed since the job ran, read the result as `typing.Any`."
-        ) from error
-
-
 def _full_name(function: Callable[..., Any]) -> str:
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"
@@ -367,8 +307,3 @@ def _struct_of(parameters: typing.Iterable[_Parameter]) -> type[msgspec.Struct]:
         if not p.trouble
     ]
     return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-
-
-@lru_cache(maxsize=1024)
-def _result_decoder(annotation: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(annotation, dec_hook=json_values.from_json)

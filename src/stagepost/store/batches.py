@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +28,7 @@ from stagepost.model.lifecycle import Cause
 from stagepost.store.batch_locks import batch_of, lock_parent, locked, locked_in_order, stored
 from stagepost.store.counting import batch_scope, states_of
 from stagepost.store.gates import close_gate, count_begun, open_gate
-from stagepost.store.jobs import audit, enqueue_many
+from stagepost.store.jobs import audit, enqueue_many, known_of
 from stagepost.store.parents import resume_parent
 from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
@@ -135,13 +135,18 @@ def add_items(
 
 @operation
 def add_jobs(
-    batch_id: str, items: Sequence[NewJob], *, cursor: Cursor | None = None, tell: bool = False
+    batch_id: str,
+    items: Sequence[NewJob],
+    *,
+    cursor: Cursor | None = None,
+    tell: bool = False,
+    on_taken: Callable[[], None] = lambda: None,
 ) -> Steps[Added]:
     """Add a chunk of items, as `Item.in_batch` makes them, those that are not in yet, and move the cursor.
 
     The batch's row is locked first: of two producers that add the same items one waits, and then finds them in.
     Without a cursor of the caller's it moves by as many as were new. A batch that is closed refuses new items, but
-    not those that it has: a producer that is repeated from the start finds all well.
+    not those that it has: a producer that is repeated from the start finds all well. `on_taken` as in `enqueue_many`.
     """
     batch = yield from locked(batch_id)
     jobs = yield from _missing(items, sees_all=(yield from _sees_all_items(batch)))
@@ -149,7 +154,7 @@ def add_jobs(
         return Added(0, (yield from _moved(batch, items, cursor, new=0)))
     if batch.state is not BatchState.OPEN or batch.cancelled_at is not None:
         raise BatchClosed(batch.key, "cancelled" if batch.cancelled_at is not None else batch.state)
-    yield from enqueue_many(jobs, tell=tell, are_new=True).start()
+    yield from enqueue_many(jobs, tell=tell, are_new=True, on_taken=on_taken).start()
     return Added(len(jobs), (yield from _moved(batch, items, cursor, new=len(jobs))))
 
 
@@ -168,8 +173,7 @@ def _missing(items: Sequence[NewJob], *, sees_all: bool) -> Steps[list[NewJob]]:
     In the order of their ids: then rows that lie together in the table are also claimed together.
     """
     jobs = {job.id: job for job in items}
-    known = yield Statement("known_jobs", {"ids": as_json(sorted(jobs))})
-    ids = sorted(jobs.keys() - {str(job_id) for (job_id,) in known})
+    ids = sorted(jobs.keys() - (yield from known_of(jobs.keys())))
     if not sees_all and ids:
         ids = yield from _missing_now(ids)
     return [jobs[job_id] for job_id in ids]

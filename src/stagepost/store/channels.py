@@ -8,9 +8,17 @@ from datetime import timedelta
 import msgspec
 
 from stagepost.model.job import microseconds
-from stagepost.store.statement import Statement, Steps, operation
+from stagepost.store.statement import Statement, Steps, operation, query
 
-__all__ = ["Channel", "begin_carrying", "declare_patience", "forget_channels", "look_at", "note_active"]
+__all__ = [
+    "Channel",
+    "begin_carrying",
+    "declare_patience",
+    "forget_channels",
+    "look_at",
+    "note_active",
+    "resent_queues",
+]
 
 ALWAYS = 2**62
 """Longer than any duration."""
@@ -70,6 +78,13 @@ def look_at(
     yield Statement("note_empty", {"queue_name": queue_name, **seen})
     [row] = yield Statement("read_channel", {"queue_name": queue_name})
     return Channel(*row)
+
+
+@query
+def resent_queues() -> Steps[dict[str, int]]:
+    """Say when jobs of each queue were last sent again because their messages seemed to be lost."""
+    rows = yield Statement("read_resent")
+    return {str(queue_name): int(resent_at) for queue_name, resent_at in rows}
 
 
 @operation

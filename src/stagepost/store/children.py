@@ -13,10 +13,10 @@ from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
 from stagepost.store.batches import conclude, open_batch
 from stagepost.store.counting import record_moves
-from stagepost.store.jobs import enqueue_many, get, restart
+from stagepost.store.jobs import enqueue_many, get, known_of, restart
 from stagepost.store.leases import Fence
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement, Steps, as_json, operation
+from stagepost.store.statement import Statement, Steps, operation
 
 __all__ = ["submit_children", "wait_for_children"]
 
@@ -39,9 +39,7 @@ def submit_children(parent: LeasedJob, children: Sequence[NewChild], *, tell: bo
         raise Cancelled("cancelled while it ran: it submits no more children")
     batch = yield from _opened(parent.id, batch_id and str(batch_id), has_children=bool(has_children))
     items = [Item(child_key(child, batch.position), child.job).in_batch(batch.id) for child in children]
-    known = {
-        str(job_id) for (job_id,) in (yield Statement("known_jobs", {"ids": as_json([item.id for item in items])}))
-    }
+    known = yield from known_of([item.id for item in items])
     for child, item in zip(children, items, strict=True):
         if item.id in known:
             yield from _find_again(batch, child, item)

@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import ssl
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,11 +15,13 @@ from importlib import import_module
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from stagepost.clock import monotonic
 from stagepost.config.urls import masked
 from stagepost.errors import ConfigurationError, StoreUnavailable
+from stagepost.store.copying import pieces_of
 from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
 from stagepost.store.libpq import Session
-from stagepost.store.statement import Rows
+from stagepost.store.statement import Row, Rows
 
 __all__ = ["Connection", "Database", "database_at"]
 
@@ -26,12 +29,18 @@ CONNECT_SECONDS = 10
 CALL_SECONDS = 60
 """How long a statement of a handler's own may take; ours have a deadline of their own."""
 LOCK_SECONDS = 10
+REFUSED_SECONDS = 0.01
+"""How long to wait before a SQLite file is opened again that others are opening just now."""
 IDLE_SECONDS = 60
 """How long a process that is stopped in a transaction keeps its locks."""
 POSTGRES_LIMITS = (
     f"set {{scope}} lock_timeout = '{LOCK_SECONDS}s'; "
     f"set {{scope}} idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
 )
+POSTGRES_PLANS = "set session enable_seqscan = off; set session jit = off"
+"""Our statements find rows by an index, whatever the size of their tables. A plan that reads a table whole while it is
+small would be kept, and still be used when a million jobs are in it. Where there is no index, PostgreSQL takes reading
+the table for so costly that it would compile the statement first, each time."""
 
 
 class Connection(Protocol):
@@ -45,7 +54,7 @@ class Connection(Protocol):
     def execute(self, sql: str, parameters: Any) -> Rows:
         """Run one statement and fetch all it returns."""
 
-    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[Row]) -> int:
         """Put many rows at once, all or none; returns how many."""
 
     def begin(self, *, read_only: bool = False) -> None:
@@ -76,14 +85,14 @@ class Database(Protocol):
     def connect(self) -> Connection: ...
 
 
-def database_at(url: str) -> Database:
-    """Choose the database by URL: sqlite, postgresql, mysql or mariadb."""
+def database_at(url: str, *, for_handlers: bool = False) -> Database:
+    """Choose the database by URL: sqlite, postgresql, mysql or mariadb; `for_handlers` runs their statements, too."""
     scheme = urlsplit(url).scheme.partition("+")[0]
     match scheme:
         case "sqlite":
             return SqliteDatabase(_sqlite_path(url))
         case "postgresql" | "postgres":
-            return PostgresDatabase("postgresql" + url[url.index(":") :])
+            return PostgresDatabase("postgresql" + url[url.index(":") :], for_handlers=for_handlers)
         case "mysql" | "mariadb":
             return MysqlDatabase.from_url(url)
         case _:
@@ -109,13 +118,30 @@ class SqliteDatabase:
     def connect(self) -> SqliteConnection:
         try:
             raw = sqlite3.connect(self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
-            raw.execute("pragma journal_mode = wal").fetchall()
+            _write_ahead(raw)
             raw.execute("pragma synchronous = full")
         except sqlite3.OperationalError as error:
-            raise StoreUnavailable(
-                f"SQLite file {self.path!r} cannot be opened: {error}. Check that its folder exists and is writable."
-            ) from error
+            advice = "Another process has it locked." if _is_busy(error) else "Is its folder there, and writable?"
+            raise StoreUnavailable(f"SQLite file {self.path!r} cannot be opened: {error}. {advice}") from error
         return SqliteConnection(raw)
+
+
+def _write_ahead(raw: sqlite3.Connection) -> None:
+    """Let readers and a writer work at once; while others open a new file, too, SQLite may refuse without waiting."""
+    deadline = monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            raw.execute("pragma journal_mode = wal").fetchall()
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or monotonic() > deadline:
+                raise
+            time.sleep(REFUSED_SECONDS)
+        else:
+            return
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 @dataclass
@@ -128,8 +154,8 @@ class SqliteConnection:
     def execute(self, sql: str, parameters: Any) -> Rows:
         return self.raw.execute(sql, parameters).fetchall()
 
-    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
-        return self.raw.executemany(sql, rows).rowcount
+    def load(self, sql: str, rows: Iterable[Row]) -> int:
+        return self.raw.executemany(sql, ((*own, *shared) for own, shared in rows)).rowcount
 
     def begin(self, *, read_only: bool = False) -> None:
         # Immediate: a transaction that reads first and writes later fails instead of waiting.
@@ -154,6 +180,8 @@ class PostgresDatabase:
     """PostgreSQL through psycopg 3."""
 
     url: str
+    for_handlers: bool = False
+    """It runs statements that are not ours, too: how they are planned is not ours to say."""
     dialect: Dialect = POSTGRES
     style: ParameterStyle = ParameterStyle.DOLLAR
     shares_one_connection: bool = False
@@ -186,6 +214,8 @@ class PostgresDatabase:
                 else:
                     raw.execute(POSTGRES_LIMITS.format(scope="session"))
                     raw.execute("set session characteristics as transaction isolation level read committed")
+                    if not self.for_handlers:
+                        raw.execute(POSTGRES_PLANS)
         except psycopg.Error as error:
             raise StoreUnavailable(f"PostgreSQL at {masked(self.url)} cannot be reached: {error}") from error
         text = _driver("psycopg.types.string", extra="postgres").TextLoader
@@ -207,11 +237,11 @@ class PostgresConnection:
     def execute(self, sql: str, parameters: Any) -> Rows:
         return self._session.execute(sql, parameters)
 
-    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[Row]) -> int:
         with self.raw.cursor() as cursor:
             with cursor.copy(sql) as copy:
-                for row in rows:
-                    copy.write_row(row)
+                for piece in pieces_of(rows):
+                    copy.write(piece)
             return int(cursor.rowcount)
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
@@ -280,9 +310,23 @@ class MysqlDatabase:
 @cache
 def _mysql_connection() -> type[Any]:
     base: Any = _driver("pymysql.connections", extra="mysql").Connection
+    no_backslashes = _driver("pymysql.constants.SERVER_STATUS", extra="mysql").SERVER_STATUS_NO_BACKSLASH_ESCAPES
 
     class Connection(base):  # type: ignore[misc]
-        """Reads none of the system's certificates to encrypt without checking any: that took longer than the rest."""
+        """Reads none of the system's certificates to encrypt without checking any: that took longer than the rest.
+
+        Writes backslashes in text only where they must be, which is not before the double quotes of JSON.
+        """
+
+        def escape(self, obj: Any, mapping: Any = None) -> str:
+            if type(obj) is str and not self.server_status & no_backslashes:
+                return "'" + obj.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            if type(obj) is int:
+                return str(obj)
+            if obj is None:
+                return "NULL"
+            escaped: str = super().escape(obj, mapping)
+            return escaped
 
         def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
             if sslp:
@@ -307,9 +351,9 @@ class MysqlConnection:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def load(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
+    def load(self, sql: str, rows: Iterable[Row]) -> int:
         with self.raw.cursor() as cursor:
-            return int(cursor.executemany(sql, list(rows)) or 0)
+            return int(cursor.executemany(sql, [(*own, *shared) for own, shared in rows]) or 0)
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
         self.raw.query("begin")

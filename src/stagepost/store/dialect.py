@@ -28,6 +28,7 @@ __all__ = [
     "arranged",
     "call_of",
     "calls_of",
+    "optional_names",
 ]
 
 
@@ -58,7 +59,7 @@ class Dialect:
 
         A clause in double brackets is left out unless its parameters are among those `given`.
         """
-        optional = _optional_names(self.name, name)
+        optional = optional_names(self.name, name)
         key = (name, style, own_clock, optional and optional.intersection(given))
         script = self._scripts.get(key)
         if script is None:
@@ -176,12 +177,14 @@ def _source(dialect: str, name: str) -> str:
 
 
 @cache
-def _optional_names(dialect: str, name: str) -> frozenset[str]:
+def optional_names(dialect: str, name: str) -> frozenset[str]:
+    """The parameters of a statement's optional clauses."""
     return frozenset().union(*(_names(clause) for clause in _OPTIONAL.findall(_source(dialect, name))))
 
 
 def _names(clause: str) -> frozenset[str]:
-    return frozenset(name for name in _TOKEN.findall(clause) if name)
+    """The parameters that whoever yields the statement has to give."""
+    return frozenset(name for name in _TOKEN.findall(clause) if name) - {"now", "selected"}
 
 
 def _split(source: str, *, row_locks: bool) -> list[str]:

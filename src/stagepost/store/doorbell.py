@@ -5,14 +5,24 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from stagepost.store.forks import renew_after_fork
 
-__all__ = ["Doorbell"]
+__all__ = ["Doorbell", "Loan"]
 
 Answer = Callable[[Collection[str]], None]
 """Takes the names of the queues that have something new; called by whatever thread rings."""
+
+
+@dataclass
+class Loan:
+    """A connection in somebody's hands, and what is to be told when it is committed."""
+
+    queues: set[str] = field(default_factory=set)
+    """Those that have something new."""
+    calls: list[Callable[[], None]] = field(default_factory=list)
 
 
 class Doorbell:
@@ -21,7 +31,7 @@ class Doorbell:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
-        self._lent: dict[int, set[str]] = {}
+        self._lent: dict[int, Loan] = {}
         renew_after_fork(self)
 
     def renew(self) -> None:
@@ -47,7 +57,8 @@ class Doorbell:
     def ring(self, queues: Collection[str], *, tx: Any = None) -> None:
         """Tell that jobs were committed; those written through `tx` count once whoever lent it has committed it."""
         if tx is not None:
-            self._lent.get(id(tx), set()).update(queues)
+            if loan := self._lent.get(id(tx)):
+                loan.queues.update(queues)
         elif queues:
             with self._lock:
                 answers = tuple(self._answers)
@@ -58,12 +69,22 @@ class Doorbell:
         """Whether `tx` is a connection that whoever rings will commit."""
         return id(tx) in self._lent
 
+    def call_after_commit(self, tx: Any, call: Callable[[], None]) -> None:
+        """Have `call` made once `tx` is committed, if it is lent; otherwise nobody here will know."""
+        if loan := self._lent.get(id(tx)):
+            loan.calls.append(call)
+
     @contextlib.contextmanager
-    def lent(self, tx: Any) -> Iterator[set[str]]:
-        """Collect the queues of what is written through `tx` in the body; to be rung after the commit."""
-        queues: set[str] = set()
-        self._lent[id(tx)] = queues
+    def lent(self, tx: Any) -> Iterator[Loan]:
+        """Collect what is to be told of what is written through `tx` in the body; for `tell` after the commit."""
+        loan = self._lent[id(tx)] = Loan()
         try:
-            yield queues
+            yield loan
         finally:
             del self._lent[id(tx)]
+
+    def tell(self, loan: Loan) -> None:
+        """Tell that what was written in a loan is committed."""
+        for call in loan.calls:
+            call()
+        self.ring(loan.queues)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from stagepost.errors import (
@@ -17,51 +17,69 @@ from stagepost.errors import (
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
 from stagepost.model.lifecycle import Cause, JobState
+from stagepost.model.series import JobSeries, Likeness, Singles
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
 from stagepost.store.counting import Change, record_moves
 from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Load, Statement, Steps, as_json, operation, query
+from stagepost.store.statement import Load, Row, Statement, Steps, as_json, operation, query
 
-__all__ = ["cancel", "enqueue", "enqueue_many", "failures_of", "find", "get", "restart"]
+__all__ = ["cancel", "enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", "restart"]
 
 ENQUEUE_TRIES = 5
 MOST_AT_ONCE = 100_000
 LOAD_FROM = 100
 """From how many jobs on it pays to load them instead of inserting them."""
+FEW_BETWEEN = 500
+"""Up to how many other jobs among new ids are read rather than looked for one by one."""
 ROWS_PER_STATEMENT = 5_000
 BYTES_PER_STATEMENT = 4_000_000
 """MariaDB refuses statements over its max_allowed_packet, 16 MiB unless set otherwise."""
 
 
 @operation
-def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, are_new: bool = False) -> Steps[list[Enqueued]]:
+def enqueue_many(
+    jobs: Sequence[NewJob] | JobSeries,
+    *,
+    tell: bool = False,
+    are_new: bool = False,
+    on_taken: Callable[[], None] = lambda: None,
+    repeated: bool = False,
+) -> Steps[list[Enqueued]]:
     """Store jobs in one transaction; where a live job holds a unique key, return that job instead.
 
+    Those of a series are made while the database takes in the ones before, if there are enough to load.
+
     A request may be repeated at any time, after a lost reply for instance: its job is made once, even if it has ended.
+    One that is known to be `repeated` looks first what is there: an insert that waits for the very end of its job would
+    find neither the job nor its history, and make it anew.
 
     With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
     of the one that can: it takes no statement of its own and follows the state that the insert chose, and the others
-    need not know of it. With `are_new` the caller has made sure that none of them is there.
+    need not know of it. With `are_new` the caller has made sure that none of them is there. Where many are loaded,
+    `on_taken` is called when the driver has the last row: from there on it is the database that works.
     """
     if len(jobs) > MOST_AT_ONCE:
         raise ConfigurationError(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
         )
+    asked = jobs if isinstance(jobs, JobSeries) else Singles(jobs)
     loaded: set[str] = set()
     if len(jobs) >= LOAD_FROM:
-        loaded = yield from _load([job for job in jobs if job.unique_key is None], are_new=are_new)
+        loaded = yield from _load(asked, are_new=are_new, on_taken=on_taken)
     held: dict[str, str] = {}
     open_: list[NewJob] = []
     # Sorted: two transactions that take the same unique keys in opposite order would deadlock.
-    rest = {job.id: job for job in jobs if job.id not in loaded}
-    for job in sorted(rest.values(), key=lambda job: job.unique_key or ""):
+    rest = {job.id: job for job in asked.without(loaded)}
+    stored = (yield from known_of(rest)) if repeated and rest else set()
+    for job in sorted((job for job in rest.values() if job.id not in stored), key=lambda job: job.unique_key or ""):
         holder = (yield from _hold_unique_key(job)) if job.unique_for_us is not None else job.id
         if holder == job.id:
             open_.append(job)
         else:
             held[job.id] = holder
     results = {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
+    results |= {job_id: Enqueued(job_id, is_new=True) for job_id in stored}
     for _ in range(ENQUEUE_TRIES):
         if not open_:
             break
@@ -82,60 +100,73 @@ def enqueue_many(jobs: Sequence[NewJob], *, tell: bool = False, are_new: bool = 
     if open_:
         raise StoreError(f"unique key {open_[0].unique_key!r} changed hands too often; enqueue the job again.")
     yield from _update_existing(rest.values(), held)  # last: the holder may be among these jobs
-    return [Enqueued(job.id, is_new=True) if job.id in loaded else results[job.id] for job in jobs]
+    return [Enqueued(job_id, is_new=True) if job_id in loaded else results[job_id] for job_id in asked.ids]
 
 
 @operation
-def enqueue(job: NewJob, *, tell: bool = False) -> Steps[Enqueued]:
+def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Steps[Enqueued]:
     """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
-    if job.unique_for_us is None and (yield _insert([job], tell=tell, is_enough=True)):
+    if not repeated and job.unique_for_us is None and (yield _insert([job], tell=tell, is_enough=True)):
         return Enqueued(job.id, is_new=True)
-    [enqueued] = yield from enqueue_many([job], tell=tell).start()
+    [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated).start()
     return enqueued
 
 
-def _load(jobs: Sequence[NewJob], *, are_new: bool) -> Steps[set[str]]:
+def _load(asked: JobSeries | Singles, *, are_new: bool, on_taken: Callable[[], None]) -> Steps[set[str]]:
     """Put many jobs without unique keys into their table the quick way, or none if any is there already.
 
     Left to the ordinary way is one claimable job of each queue: its insert also tells listeners.
     """
-    if not jobs or (not are_new and (yield from _are_known([job.id for job in jobs]))):
+    if not asked.plain_ids or (not are_new and (yield from known_of(asked.plain_ids))):
         return set()
     [(now,)] = yield Statement("read_clock")
     loaded: set[str] = set()
     moves: Counter[Change] = Counter()
-    [(put,)] = (yield Load("load_jobs", _rows_of(jobs, now, loaded, moves))) or [(0,)]
+    rows = _rows_of(asked.plain(), now, loaded, moves, on_taken)
+    [(put,)] = (yield Load("load_jobs", rows)) or [(0,)]
     if put != len(loaded):
         raise StoreUnavailable(f"{len(loaded) - put} of {len(loaded)} jobs were enqueued by another request meanwhile")
     yield from record_moves(moves)
     return loaded
 
 
-def _rows_of(jobs: Sequence[NewJob], now: int, loaded: set[str], moves: Counter[Change]) -> Iterator[tuple[Any, ...]]:
+def _rows_of(
+    jobs: Iterable[Likeness], now: int, loaded: set[str], moves: Counter[Change], on_taken: Callable[[], None]
+) -> Iterator[Row]:
     """Make rows one by one, while the database takes in those before; notes which, and what that changes."""
     told: set[str] = set()
-    for job in jobs:
-        available_at = now + job.delay_us if job.available_at is None else job.available_at
-        state = "scheduled" if available_at > now else "blocked" if job.limit_key else "queued"
-        queue_name, job_id, batch_id = job.queue_name, job.id, job.batch_id
+    pattern, queue_name, state = None, "", ""
+    shared: tuple[Any, ...] = ()
+    for job, job_id, payload in jobs:
+        if job is not pattern:
+            pattern, queue_name = job, job.queue_name
+            available_at = now + job.delay_us if job.available_at is None else job.available_at
+            state = "scheduled" if available_at > now else "blocked" if job.limit_key else "queued"
+            its = (
+                queue_name, job.task_name, state, job.priority, available_at, 0, 0, 0,
+                job.max_attempts, job.limit_key, job.limit, job.batch_id, job.context, now, now,
+            )  # fmt: skip
+            shared = shared if shared == its else its
         if state == "queued" and queue_name not in told:
             told.add(queue_name)
         elif job_id not in loaded:
             loaded.add(job_id)
-            moves[queue_name, batch_id, None, state] += 1
-            yield (
-                job_id, queue_name, job.task_name, state, job.priority, available_at, 0, 0, 0, job.max_attempts,
-                job.limit_key, job.limit, batch_id, job.item_key, job.payload, job.context, now, now,
-            )  # fmt: skip
+            moves[queue_name, job.batch_id, None, state] += 1
+            yield (job_id, payload, job.item_key), shared
+    on_taken()
 
 
-def _are_known(ids: Sequence[str]) -> Steps[bool]:
-    """Tell whether any of these jobs is there, live or ended.
+def known_of(ids: Collection[str]) -> Steps[set[str]]:
+    """Tell which of these jobs are there, live or ended.
 
-    New ids lie close together, mostly with no others between them: then there is no need to look for each.
+    New ids lie close together, mostly with few others between them: then there is no need to look for each.
     """
-    [(is_any,)] = yield Statement("has_jobs_between", {"first_id": min(ids), "last_id": max(ids)})
-    return bool(is_any) and bool((yield Statement("known_jobs", {"ids": as_json(ids)})))
+    if len(ids) >= LOAD_FROM:
+        between = {"first_id": min(ids), "last_id": max(ids), "most": FEW_BETWEEN}
+        found = yield Statement("jobs_between", between)
+        if len(found) < FEW_BETWEEN:
+            return {str(job_id) for (job_id,) in found} & set(ids)
+    return {str(job_id) for (job_id,) in (yield Statement("known_jobs", {"ids": as_json(sorted(ids))}))}
 
 
 @query

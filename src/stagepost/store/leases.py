@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
-from stagepost.model.outcome import Crashed, cause_of
+from stagepost.model.outcome import SUSPECT_CRASHES, Crashed, cause_of
 from stagepost.store.counting import Change, record_moves
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
@@ -18,7 +19,9 @@ __all__ = [
     "Fence",
     "Renewed",
     "Rescued",
+    "begin",
     "claim",
+    "ended_by",
     "leased",
     "next_due",
     "promote_due",
@@ -32,6 +35,8 @@ __all__ = [
 
 Fence = tuple[str, int]
 """A job's id and the number of an attempt."""
+
+NO_REPORTS: Mapping[Fence, str] = {}
 
 
 @operation
@@ -48,12 +53,16 @@ def claim(
 
     With `marks` only jobs of the priorities it names are looked at, and only those due at its instants or later:
     where a database must keep the rows of jobs long ended, the claim need not walk over them again.
+
+    A job that crashed so often that the next time would be the last has not begun until `begin` says so: if its worker
+    dies before, it is not charged with that.
     """
     facts = {
         "queue_name": queue_name,
         "owner": owner,
         "task_names": as_json(task_names),
         "lease_us": microseconds(lease),
+        "suspect_crashes": SUSPECT_CRASHES,
     }
     rows: Rows = []
     if marks is None:
@@ -67,10 +76,9 @@ def claim(
 
 def leased(rows: Rows) -> list[LeasedJob]:
     """Build jobs from the columns that the `claim_*` statements share."""
-    return [
-        LeasedJob(*(str(job_id), *facts, batch_id and str(batch_id), owned_by))
-        for job_id, *facts, batch_id, owned_by in rows
-    ]
+    if rows and not isinstance(rows[0][0], str):  # a driver that makes objects of ids
+        rows = [(str(job_id), *facts, batch_id and str(batch_id), owner) for job_id, *facts, batch_id, owner in rows]
+    return [LeasedJob(*row) for row in rows]
 
 
 @operation
@@ -88,34 +96,51 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps
     for change in changes:
         by_fence.setdefault(change.fence, change)
     # Sorted: two workers that settle the same jobs in opposite order would deadlock.
-    ordered = [by_fence[fence] for fence in sorted(by_fence)]
-    ends = [change for change in ordered if change.is_final and not change.goes_on]
-    delays = [change for change in ordered if not change.is_final]
+    ordered = sorted(by_fence.values(), key=attrgetter("id"))
+    delays, ends, parents = _parted(ordered)
     accepted: set[Fence] = set()
     if delays:
         rows = yield Statement("reschedule_jobs", {"changes": as_json(delays)})
-        accepted |= {(str(row[0]), row[1]) for row in rows}
+        accepted.update((str(row[0]), row[1]) for row in rows)
         yield from record_moves(
             (queue_name, batch_id, JobState.RUNNING, became) for _, _, queue_name, batch_id, became in rows
         )
         ends += [change.cancelled() for change in delays if change.fence not in accepted]
     if ends:
         is_enough = not delays and all(change.kind is None for change in ends)
-        rows = yield Statement("end_jobs", {"changes": as_json(ends)}, is_enough=is_enough)
-        accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
-    parents = [change for change in ordered if change.goes_on] + [
-        change for change in ends if change.fence not in accepted
-    ]
+        facts = {"changes": as_json(ends)}
+        if len(ends) == 1:
+            facts["only"] = ends[0].id
+        rows = yield Statement("end_jobs", facts, is_enough=is_enough)
+        accepted.update((str(job_id), attempt) for job_id, attempt in rows)
+        if len(rows) < len(ends):
+            parents += [change for change in ends if change.fence not in accepted]
     if parents:
         accepted |= yield from wait_for_children(parents)
     failures = [change for change in ordered if change.kind is not None and change.fence in accepted]
     if failures:
         yield Statement("record_failures", {"failures": as_json(failures)})
-    missing = [change for change in ordered if change.fence not in accepted]
-    if missing and ended_counts:
-        rows = yield Statement("find_ended", {"changes": as_json(missing)})
-        accepted |= {(str(job_id), attempt) for job_id, attempt in rows}
+    if len(accepted) < len(by_fence) and ended_counts:
+        missing = [change for change in ordered if change.fence not in accepted]
+        accepted |= yield from ended_by(missing).start()
     return {fence: fence in accepted for fence in by_fence}
+
+
+def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settlement], list[Settlement]]:
+    """Tell apart what is put off, what ends, and what goes on when its children have ended."""
+    delays: list[Settlement] = []
+    ends: list[Settlement] = []
+    parents: list[Settlement] = []
+    for change in changes:
+        (delays if not change.is_final else parents if change.goes_on else ends).append(change)
+    return delays, ends, parents
+
+
+@query
+def ended_by(changes: Sequence[Settlement]) -> Steps[set[Fence]]:
+    """Tell which of these attempts have ended their job already."""
+    rows = yield Statement("find_ended", {"changes": as_json(changes)})
+    return {(str(job_id), attempt) for job_id, attempt in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +149,34 @@ class Renewed:
 
     held: frozenset[Fence]
     asked_to_stop: frozenset[Fence]
+    passed_over: frozenset[Fence] = frozenset()
+    """Those held whose row was locked: nothing was written."""
 
 
 @operation
-def renew(leases: Sequence[Fence], *, owner: str, lease: timedelta) -> Steps[Renewed]:
-    """Extend the leases of attempts, given as (job id, attempt), from now on.
+def renew(
+    leases: Sequence[Fence], *, owner: str, lease: timedelta, reports: Mapping[Fence, str] = NO_REPORTS
+) -> Steps[Renewed]:
+    """Extend the leases of attempts, given as (job id, attempt), from now on, and write the progress they reported.
 
     An attempt whose row is locked is passed over, and counts as held while its lease lasts: it is being settled, or
     its handler is about to. After that it may be a rescue that has it.
     """
-    listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)])
-    rows = yield Statement("renew_leases", {"leases": listed, "owner": owner, "lease_us": microseconds(lease)})
+    listed = as_json(
+        [{"id": fence[0], "attempt": fence[1], "progress": reports.get(fence)} for fence in sorted(leases)]
+    )
+    facts = {"leases": listed, "owner": owner, "lease_us": microseconds(lease)}
+    rows = yield Statement("renew_leases", facts | {"reporting": 1} if reports else facts)
     held = {(str(job_id), attempt) for job_id, attempt, _ in rows}
+    locked: set[Fence] = set()
     if missing := sorted(set(leases) - held):
         listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in missing])
-        locked = yield Statement("find_held", {"leases": listed, "owner": owner})
-        held |= {(str(job_id), attempt) for job_id, attempt in locked}
+        rows_held = yield Statement("find_held", {"leases": listed, "owner": owner})
+        locked = {(str(job_id), attempt) for job_id, attempt in rows_held}
     return Renewed(
-        held=frozenset(held),
+        held=frozenset(held | locked),
         asked_to_stop=frozenset((str(job_id), attempt) for job_id, attempt, asked in rows if asked),
+        passed_over=frozenset(locked),
     )
 
 
@@ -161,15 +195,21 @@ class Rescued:
 def rescue_expired(*, grace: timedelta, most: int = 500) -> Steps[Rescued]:
     """Take back jobs whose lease ended more than `grace` ago; those that crashed too often become dead letters."""
     rows = yield Statement("lock_expired_leases", {"grace_us": microseconds(grace), "most": most})
-    changes = [_rescue(*row[:5]) for row in rows]
+    changes = [_rescue(*row[:6]) for row in rows]
     if changes:
         yield from settle(changes).start()
     return Rescued(
-        batches=frozenset(str(row[5]) for row in rows if row[5] is not None),
+        batches=frozenset(str(row[6]) for row in rows if row[6] is not None),
         queued=tuple(change.id for change in changes if not change.is_final),
         buried=tuple(change.id for change in changes if change.state is JobState.DEAD_LETTER),
         cancelled=tuple(change.id for change in changes if change.state is JobState.CANCELLED),
     )
+
+
+@operation
+def begin(job: LeasedJob) -> Steps[None]:
+    """Note that a leased job begins now which had crashed so often that its claim did not begin it."""
+    yield Statement("begin_job", {"id": job.id, "attempt": job.attempt, "owner": job.owner})
 
 
 @operation
@@ -238,11 +278,13 @@ def _let_through(waiting: Sequence[tuple[Any, ...]], *, usage: int) -> list[str]
     return chosen
 
 
-def _rescue(job_id: str, attempt: int, crashes: int, owner: str, asked_to_stop: bool) -> Settlement:
+def _rescue(job_id: str, attempt: int, crashes: int, owner: str, asked_to_stop: bool, has_begun: bool) -> Settlement:
     if asked_to_stop:
         return Settlement.of_state(
             str(job_id), attempt, owner, JobState.CANCELLED, error="cancelled; its worker was gone"
         )
+    if not has_begun:
+        return Settlement.of_state(str(job_id), attempt, owner, next_state(JobState.RUNNING, Cause.RELEASE))
     outcome = Crashed(f"worker {owner} died or lost its lease during attempt {attempt}")
     cause = cause_of(outcome, failures=0, crashes=crashes + 1, max_attempts=1)
     return Settlement(

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from stagepost.store.statement import Rows
 
-__all__ = ["Session"]
+__all__ = ["Session", "keeps_plan", "session_of"]
 
 PREPARE_FROM = 5
 """A statement is prepared when it is sent for the fifth time, as the driver would."""
 MOST_PREPARED = 100
 """Each is kept by the server for as long as the session lasts."""
+LIVE = 0
+"""libpq's status of a connection that is not known to be dead."""
 LOOK_SECONDS = 0.1
 """How often one who waits for an answer looks whether the program was interrupted."""
+
+_JOIN = re.compile(
+    r"\b(?:join|using)\b|\bin \(select\b|\bfrom json_|\bfrom \w+\s+where job\.id = |\bselect 1\s+from \w+ as\b"
+)
+_ONE = re.compile(r"\bid = (?:\$\d+|%\(only\)s)::uuid")
+
+
+def keeps_plan(sql: str) -> bool:
+    """Whether a plan made once is good for ever: not for a statement that joins tables, or one with a list it is given.
+
+    How it should depends on their sizes, and a plan from when those were small would read all of a table each time. One
+    about one job finds it by its id.
+    """
+    return not _JOIN.search(sql) or bool(_ONE.search(sql))
+
+
+_sessions: WeakKeyDictionary[Any, Session] = WeakKeyDictionary()
+
+
+def session_of(raw: Any) -> Session | None:
+    """Find the session of a connection that is one of ours, lent to a caller."""
+    return _sessions.get(raw)
 
 
 class Session:
     """One psycopg connection, which a single thread uses at a time. Parameters are `$1`, of the server's types."""
 
     def __init__(self, raw: Any, *, prepares: bool) -> None:
+        _sessions[raw] = self
         self._libpq = raw.pgconn
         self._encoding = raw.info.encoding
         self._prepares = prepares
@@ -36,11 +64,7 @@ class Session:
         """Run one statement and fetch all it returns."""
         values = [self._text(value) for value in parameters or ()]
         name = self._prepared.get(sql) or self._prepare(sql)
-        if name is None:
-            self._libpq.send_query_params(sql.encode(self._encoding), values)
-        else:
-            self._libpq.send_query_prepared(name, values)
-        [answer] = self._answer()
+        answer = self._ask(sql, values) if name is None else self._ask_prepared(name, values)
         if not answer.ntuples:
             return []
         self._rows.set_pgresult(answer)
@@ -49,12 +73,27 @@ class Session:
 
     def command(self, sql: str) -> None:
         """Run statements that take and return nothing."""
-        self._libpq.send_query(sql.encode(self._encoding))
-        self._answer()
+        if _may_block():
+            self._checked(self._libpq.exec_(sql.encode(self._encoding)))
+        else:
+            self._libpq.send_query(sql.encode(self._encoding))
+            self._answer()
+
+    def _ask(self, sql: str, values: list[bytes | None]) -> Any:
+        if _may_block():
+            return self._checked(self._libpq.exec_params(sql.encode(self._encoding), values))
+        self._libpq.send_query_params(sql.encode(self._encoding), values)
+        return self._answer()
+
+    def _ask_prepared(self, name: bytes, values: list[bytes | None]) -> Any:
+        if _may_block():
+            return self._checked(self._libpq.exec_prepared(name, values))
+        self._libpq.send_query_prepared(name, values)
+        return self._answer()
 
     def _prepare(self, sql: str) -> bytes | None:
         uses = self._uses[sql] = self._uses.get(sql, 0) + 1
-        if not self._prepares or uses < PREPARE_FROM or len(self._prepared) >= MOST_PREPARED:
+        if not self._prepares or uses < PREPARE_FROM or len(self._prepared) >= MOST_PREPARED or not keeps_plan(sql):
             return None
         name = b"stagepost_%d" % len(self._prepared)
         self._libpq.send_prepare(name, sql.encode(self._encoding))
@@ -62,12 +101,20 @@ class Session:
         self._prepared[sql] = name
         return name
 
-    def _answer(self) -> Sequence[Any]:
+    def _answer(self) -> Any:
+        """Wait for the answer, of several statements the last, so that the program can be interrupted meanwhile."""
         answers: Sequence[Any] = self._wait(self._answers(self._libpq), self._libpq.socket, LOOK_SECONDS)
         for answer in answers:
-            if answer.error_message:
-                raise self._errors.error_from_result(answer, encoding=self._encoding)
-        return answers
+            self._checked(answer)
+        return answers[-1]
+
+    def _checked(self, answer: Any) -> Any:
+        if answer.error_message:
+            error = self._errors.error_from_result(answer, encoding=self._encoding)
+            if self._libpq.status != LIVE and error.sqlstate is None:  # no word of the server's: it is gone
+                raise self._errors.OperationalError(str(error)) from error
+            raise error
+        return answer
 
     def _text(self, value: Any) -> bytes | None:
         if value is None:
@@ -76,6 +123,11 @@ class Session:
         if b"\0" in text:  # libpq would send what is before it
             raise self._errors.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
         return text
+
+
+def _may_block() -> bool:
+    """Signals reach the main thread alone: any other may leave waiting to libpq, which costs less."""
+    return threading.current_thread() is not threading.main_thread()
 
 
 def _number(value: Any) -> str:

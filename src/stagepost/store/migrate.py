@@ -19,12 +19,12 @@ __all__ = ["Migration", "applied", "check_schema", "migrate", "migrations_of", "
 
 LOCKS = {
     "postgres": "select pg_advisory_xact_lock(7364750173)",
-    "mysql": "select get_lock('stagepost_migrate', 60)",
+    "mysql": "select get_lock(concat('stagepost:', sha1(database())), 60)",
     "sqlite": "select 1",  # its transaction already excludes other writers
 }
 MYSQL_EXISTS = {1050, 1061}
 """A table or index of this name is there."""
-UNLOCKS = {"mysql": "select release_lock('stagepost_migrate')"}
+UNLOCKS = {"mysql": "select release_lock(concat('stagepost:', sha1(database())))"}
 CREATE_TABLE = (
     "create table if not exists stagepost_migration ("
     "version integer primary key, name varchar(191) not null, checksum varchar(64) not null)"

@@ -13,6 +13,7 @@ import msgspec
 
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
+from stagepost.model.outcome import SUSPECT_CRASHES
 from stagepost.store.counting import count_by_queue, record_moves
 from stagepost.store.leases import Fence, leased, settle
 from stagepost.store.queues import within_limits
@@ -141,6 +142,7 @@ def take_delivered(
         "owner": owner,
         "task_names": as_json(task_names),
         "lease_us": microseconds(lease),
+        "suspect_crashes": SUSPECT_CRASHES,
     }
 
     @operation
@@ -210,6 +212,8 @@ def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | 
     """
     lost = yield from lost_jobs(queue_name, sent_before=sent_before, most=most).start()
     rows = yield from _put_back(sorted(lost), delay_us=0, sent_before=sent_before, crashes=0 if sends is None else 1)
+    if rows:
+        yield Statement("note_resent", {"queue_name": queue_name})
     spent = [row for row in rows if sends is not None and row[5] >= sends]
     if spent:
         yield from settle([_unanswered(str(row[0]), row[4], row[5]) for row in spent]).start()

@@ -25,6 +25,7 @@ __all__ = ["Settlement"]
 
 ERROR_CHARACTERS = 8_000
 WITH_REASON = (JobState.FAILED, JobState.DEAD_LETTER)
+COMPLETED = next_state(JobState.RUNNING, Cause.COMPLETE)
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,7 +82,17 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def of(cls, job: LeasedJob, outcome: Outcome) -> Settlement:
         """Decide what an attempt's outcome does to its job."""
-        failures, crashes = int(isinstance(outcome, Failed | Refused)), int(isinstance(outcome, Crashed))
+        if type(outcome) is Completed:  # nearly all, and there may be very many
+            return cls(
+                id=job.id,
+                attempt=job.attempt,
+                owner=job.owner,
+                limit_key=job.limit_key,
+                state=COMPLETED,
+                result=outcome.result,
+                ending=outcome.ending,
+            )
+        failures, crashes = int(isinstance(outcome, (Failed, Refused))), int(isinstance(outcome, Crashed))
         cause = cause_of(
             outcome,
             failures=job.failures + failures,
@@ -109,8 +120,6 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def _facts(outcome: Outcome) -> dict[str, Any]:
     match outcome:
-        case Completed(result, ending):
-            return {"result": result, "ending": ending}
         case Failed(error, delay, traceback):
             return {
                 "error": error[:ERROR_CHARACTERS],

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-__all__ = ["NO_PARAMETERS", "Load", "Operation", "Rows", "Statement", "Steps", "as_json", "operation", "query"]
+__all__ = ["NO_PARAMETERS", "Load", "Operation", "Row", "Rows", "Statement", "Steps", "as_json", "operation", "query"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -34,6 +34,10 @@ class Statement(NamedTuple):
     """What follows it in its operation needs no transaction in common with it: alone it may commit by itself."""
 
 
+Row = tuple[tuple[Any, ...], tuple[Any, ...]]
+"""What a row begins with, and what it ends with; rows that end alike have the same tuple there."""
+
+
 class Load(NamedTuple):
     """Rows for a named `.sql` file, put into their table by the quickest way the driver has, all or none.
 
@@ -42,7 +46,7 @@ class Load(NamedTuple):
     """
 
     name: str
-    rows: Iterable[tuple[Any, ...]]
+    rows: Iterable[Row]
 
 
 Steps = Generator[Statement | Load, Rows, T]

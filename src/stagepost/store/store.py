@@ -52,9 +52,9 @@ class Store:
         self._pause = pause
 
     @classmethod
-    def at(cls, url: str, **options: Any) -> Store:
-        """Open the store at a URL."""
-        return cls(database_at(url), **options)
+    def at(cls, url: str, *, for_handlers: bool = False, **options: Any) -> Store:
+        """Open the store at a URL; `for_handlers`, to lend them its connections."""
+        return cls(database_at(url, for_handlers=for_handlers), **options)
 
     @property
     def dialect(self) -> Dialect:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from stagepost.client import App, JobContext
 from stagepost.clock import ManualClock
@@ -21,13 +20,12 @@ from stagepost.store.jobs import get
 from stagepost.store.leases import next_due
 from stagepost.store.listing import list_jobs
 from stagepost.store.schedules import fire_due, next_schedule_due
-from stagepost.task import Task
 from stagepost.upkeep.batch_keeper import BatchKeeper
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.scheduler import declare
 from stagepost.worker.child import perform
-from stagepost.worker.children import Child, ChildPool, Reply
+from stagepost.worker.children import ChildPool, Place, Reply
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
@@ -108,7 +106,7 @@ class Drainer:
             new_limiter=app.rate_limiter,
             longest_wait=timedelta(0),  # a token that grows with real time would never come
         )
-        self._executor.children = SameProcess(clock)
+        self._executor.children = SameProcess()
         self._promoter = Promoter(self._store)
         self._batch_keeper = BatchKeeper(self._store, Alone(self._store, owner=self._owner, clock=clock))
 
@@ -222,14 +220,9 @@ class Alone(Leader):
 class SameProcess(ChildPool):
     """Runs tasks that ask for a process in this one: a child would not see the test's database and patches."""
 
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def run(self, job: LeasedJob, task: Task[..., Any], running: list[Child]) -> Reply:  # noqa: ARG002 - there is none
+    def run(self, context: JobContext, place: Place) -> Reply:  # noqa: ARG002 - there is no child
         """Run an attempt in the thread that would wait for the child."""
-        context = JobContext(job, task, self._clock)
-        return Reply(perform(context, task), context.settled_in_transaction)
+        return Reply(perform(context), context.settled_in_transaction)
 
 
 class Recorder(Finisher):

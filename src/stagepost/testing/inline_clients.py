@@ -18,6 +18,7 @@ from stagepost.model.children import NewChild
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, LeasedJob, NewJob
 from stagepost.model.outcome import Abandoned, Completed, Outcome, Released, Snoozed
+from stagepost.model.series import JobSeries
 from stagepost.store import jobs
 from stagepost.store.batches import conclude, follow_up
 from stagepost.store.children import submit_children
@@ -52,9 +53,9 @@ class InlineClient(Client):
         self._run_here(leased)
         return enqueued
 
-    def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
+    def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store and run one job after the other; the first that raises is the last."""
-        return [self.enqueue(job, tx=tx) for job in new_jobs]
+        return [self.enqueue(job, tx=tx) for job in list(new_jobs)]
 
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store and run one child after the other; what it raises comes out here, in its parent's handler."""
@@ -96,9 +97,9 @@ class AsyncInlineClient(AsyncClient):
         await self._run_here(leased)
         return enqueued
 
-    async def enqueue_many(self, new_jobs: Sequence[NewJob], *, tx: Any = None) -> list[Enqueued]:
+    async def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store and run one job after the other; the first that raises is the last."""
-        return [await self.enqueue(job, tx=tx) for job in new_jobs]
+        return [await self.enqueue(job, tx=tx) for job in list(new_jobs)]
 
     async def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store and run one child after the other; what it raises comes out here, in its parent's handler."""

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable
 
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import StoreUnavailable
-from stagepost.model.dead_letter import Letter, Notice, Undelivered, sort_letter, stray
+from stagepost.model.alert import Alert, AlertKind
+from stagepost.model.dead_letter import DeadMessage, Letter, Notice, Undelivered, sort_letter, stray
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.dead_messages import Known, add_dead_messages, give_up, known_jobs
 from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.taker import Taker
 
@@ -21,6 +23,8 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 100
 INTERVAL_SECONDS = 1.0
+MOST_REASONS = 5
+"""Of stray messages that an alert names."""
 NOTHING_KNOWN = Known(frozenset(), frozenset())
 
 
@@ -40,6 +44,7 @@ class DeadLetterCollector(Taker):
         settings: RabbitmqSettings,
         prepare: Callable[[], None],
         on_ended: Callable[[Iterable[str | None]], None] = lambda _: None,
+        alarm: Alarm | None = None,
     ) -> None:
         super().__init__(
             url,
@@ -52,6 +57,7 @@ class DeadLetterCollector(Taker):
         self.collected: Counter[str] = Counter()
         """How many of each kind."""
         self._store = store
+        self._alarm = alarm or Alarm(store)
         self._leader = leader
         self._settings = settings
         self.on_ended = on_ended
@@ -95,20 +101,32 @@ class DeadLetterCollector(Taker):
         known = await self._store.run(known_jobs(ids)) if ids else NOTHING_KNOWN
         strays = [letter for letter, kind in about if not _has_row(kind, known)]
         if strays:
-            await self._store.run(add_dead_messages({(dead := stray(letter)).id: dead for letter in strays}.values()))
-        notices = sum(isinstance(kind, Notice) and _has_row(kind, known) for _, kind in about)
-        self._tell({"notices": notices, "ended": given_up, "strays": len(strays)})
+            await self._store_strays(list({(dead := stray(letter)).id: dead for letter in strays}.values()))
+        failed = [kind.job_id for _, kind in about if isinstance(kind, Notice) and _has_row(kind, known)]
+        self._tell({"notices": len(failed), "ended": given_up, "strays": len(strays)})
+        alert = Alert.of_jobs(AlertKind.FAILED, failed, "they failed for good", queue=self._settings.dead_letters)
+        if alert is not None:
+            await self._alarm.tell(alert)
 
     async def _give_up(self, requests: list[Undelivered]) -> int:
         final = [request for request in requests if request.ends_job]
         if not final:
             return 0
-        given_up = await self._store.run(give_up(final))
+        given_up = await self._alarm.run(give_up(final), lambda given_up: self._about(final, given_up.ended))
         self.on_ended(given_up.batches)
         return len(given_up.ended)
 
+    def _about(self, requests: list[Undelivered], ended: list[str]) -> Alert | None:
+        why = "; ".join(sorted({request.error for request in requests if request.job_id in ended}))
+        return Alert.of_jobs(AlertKind.GIVEN_UP, ended, why, queue=self._settings.dead_letters)
+
+    async def _store_strays(self, messages: list[DeadMessage]) -> None:
+        why = "; ".join(sorted({message.reason for message in messages})[:MOST_REASONS])
+        alert = Alert.of_messages(AlertKind.STRAY, len(messages), why, queue=self._settings.dead_letters)
+        await self._alarm.run(add_dead_messages(messages), lambda _: alert)
+
     def _tell(self, numbers: dict[str, int]) -> None:
-        """Raise the alert, once for each kind."""
+        """Say it once for each kind."""
         self.collected.update(numbers)
         queue = self._settings.dead_letters
         if numbers["notices"]:

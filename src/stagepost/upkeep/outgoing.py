@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
@@ -18,6 +19,7 @@ from stagepost.store.dead_messages import add_dead_messages
 from stagepost.store.history import DEAD
 from stagepost.store.outbox import Waiting, delete_messages, mark_announced, next_messages, unannounced
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
+from stagepost.upkeep.alarm import Alarm
 
 __all__ = ["Outgoing"]
 
@@ -48,8 +50,10 @@ class Outgoing:
         settings: RabbitmqSettings,
         queues: Sequence[str],
         clock: Clock,
+        alarm: Alarm,
     ) -> None:
         self._store = store
+        self._alarm = alarm
         self._publisher = publisher
         self._settings = settings
         self._queues = queues  # grows when the relay learns of more
@@ -90,11 +94,10 @@ class Outgoing:
         if not returned:
             return
         dead = [_unroutable(waiting, self._settings.exchange_name) for waiting in returned]
-        log.error(
-            "%d messages of the outbox have nowhere to go: %s. They are with the dead letters.",
-            len(dead), "; ".join(sorted({message.error for message in dead})),
-        )  # fmt: skip
-        await self._store.run(add_dead_messages(dead))
+        why = "; ".join(sorted({message.error for message in dead}))
+        log.error("%d messages of the outbox have nowhere to go: %s. They are with the dead letters.", len(dead), why)
+        alert = Alert.of_messages(AlertKind.UNROUTABLE, len(dead), why)
+        await self._alarm.run(add_dead_messages(dead), lambda _: alert)
         await self._store.run(delete_messages([waiting.id for waiting in returned]))
 
     async def _send_notices(self) -> int:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.batches import prune_batches
 from stagepost.store.history import prune, prune_limit_keys
+from stagepost.store.rates import prune_rates
 from stagepost.store.runs import prune_runs
 from stagepost.store.statement import Operation
 from stagepost.store.workers import forget_silent, unknown_tasks
@@ -40,9 +41,8 @@ class Pruner(Service):
         pruned = 0
         for pruning in (prune, prune_batches, prune_runs):
             pruned += await self._prune_until_none(pruning)
-        after: str | None = ""
-        while after is not None and not self.is_stopping:
-            after = await self._store.run(prune_limit_keys(after=after, most=MOST_AT_ONCE))
+        for paging in (prune_limit_keys, prune_rates):
+            await self._page_through(paging)
         await self._store.run(forget_silent(SILENT))
         for task in await self._store.run(unknown_tasks(UNSERVED)):
             log.error(
@@ -61,3 +61,8 @@ class Pruner(Service):
                 break
             pruned += removed
         return pruned
+
+    async def _page_through(self, paging: Callable[..., Operation[str | None]]) -> None:
+        after: str | None = ""
+        while after is not None and not self.is_stopping:
+            after = await self._store.run(paging(after=after, most=MOST_AT_ONCE))

@@ -10,6 +10,7 @@ import msgspec
 
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import TransportError
+from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.job import microseconds
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.channels import Channel, declare_patience, forget_channels, look_at
@@ -18,6 +19,7 @@ from stagepost.store.sending import lost_jobs, put_back_lost, read_clock, sent_q
 from stagepost.store.workers import list_workers
 from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import topology_of
+from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.service import Service
 from stagepost.upkeep.threads import in_thread
@@ -31,6 +33,7 @@ SLOW_SECONDS = 10.0
 """How much longer than usual the time between looks may be, on a busy machine, before they say nothing of it."""
 FORGOTTEN = timedelta(hours=1)
 """How long no broker is used before what was known of its queues is of no use any more."""
+NONE = timedelta(0)
 NO_QUEUES: Mapping[str, timedelta | None] = {}
 UNCARRIED = "the broker does not carry its queue any more"
 
@@ -101,9 +104,16 @@ class Reconciler(Service):
         queues: Sequence[str],
         patience: Mapping[str, timedelta | None] = NO_QUEUES,
         on_found: Callable[[], None] = lambda: None,
+        has_answers: Callable[[str], bool] = lambda _queue: False,
+        alarm: Alarm | None = None,
+        is_by_hand: bool = False,
         only_looks: bool = False,
     ) -> None:
-        """`patience` says of the queues that this process knows how long a foreign program may be silent, or None."""
+        """`patience` says of the queues that this process knows how long a foreign program may be silent, or None.
+
+        `has_answers` says whether this process has some in its hands that may be to requests of a queue. Somebody who
+        looks once, by hand, goes on from what others saw.
+        """
         super().__init__(interval=max(0.2, min(5.0, settings.lost_after / 3)))
         self.resent = 0
         self.given_up = 0
@@ -116,9 +126,12 @@ class Reconciler(Service):
         self._queues = queues
         self._undeclared = dict(patience)
         self._on_found = on_found
+        self._has_answers = has_answers
+        self._alarm = alarm or Alarm(store)
+        self._is_by_hand = is_by_hand
         self._only_looks = only_looks
         self.looks: dict[str, Look] = {}
-        """What the last pass saw of each queue."""
+        """What the last pass saw of each queue, since this process leads and the broker answers."""
         self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
         """Told the batches of jobs that it gave up."""
 
@@ -128,6 +141,7 @@ class Reconciler(Service):
             await self._store.run(declare_patience(self._undeclared))
             self._undeclared = {}
         if not self._leader.is_leading:
+            self.looks.clear()
             return []
         # Before the look: what is sent while we look, however long that takes, is not in question.
         began = await self._store.run(read_clock())
@@ -143,12 +157,19 @@ class Reconciler(Service):
         return findings
 
     async def _judge(self, queue: str, depth: Depth | None, began: int, *, answers: int) -> list[Finding]:
+        # Asked after the broker: what was taken from there meanwhile is here, or its job is settled.
+        answers += int(self._has_answers(queue))
+        heard = 0 if depth is None else await self._heard(queue)
+        if depth is not None and heard and not depth.consumers:
+            # A quorum queue without a leader, or with a slow one, has no messages and no consumers, RabbitMQ says.
+            depth = None
         is_empty = depth is not None and depth.ready == 0
-        gap = timedelta(seconds=self._settings.lost_after + SLOW_SECONDS)
+        # What was there before the first look of its own, and who took it since, a process cannot know.
+        goes_on = self._is_by_hand or queue in self.looks
+        gap = timedelta(seconds=self._settings.lost_after + SLOW_SECONDS) if goes_on else NONE
         channel = await self._store.run(look_at(queue, is_empty=is_empty, has_answers=answers > 0, gap=gap))
         if depth is not None and channel.patience is not None:
             depth = Depth(depth.ready + answers, depth.consumers)
-        heard = 0 if depth is None or not depth.consumers else await self._heard(queue)
         older = lost_for(depth, channel, self._settings, heard=heard)
         self.looks[queue] = Look(depth, channel, older, heard)
         if older is None:
@@ -169,6 +190,7 @@ class Reconciler(Service):
         try:
             found = await in_thread(depths, self._url, wanted)
         except TransportError:
+            self.looks.clear()
             return {}, 0  # said by those who need the broker; while it is away nothing can be known
         self.passes += 1
         answers = found.get(self._settings.answers)
@@ -178,7 +200,12 @@ class Reconciler(Service):
         if self._only_looks:
             lost = await self._store.run(lost_jobs(queue, sent_before=sent_before, most=MOST_AT_ONCE))
             return [Finding(queue, why, len(lost))] if lost else []
-        found = await self._store.run(put_back_lost(queue, sent_before=sent_before, most=MOST_AT_ONCE, sends=sends))
+        found = await self._alarm.run(
+            put_back_lost(queue, sent_before=sent_before, most=MOST_AT_ONCE, sends=sends),
+            lambda found: Alert.of_jobs(
+                AlertKind.UNANSWERED, found.given_up, f"sent and never answered; most_sends is {sends}", queue=queue
+            ),
+        )
         again, given_up = len(found.again), len(found.given_up)
         if not again + given_up:
             return []

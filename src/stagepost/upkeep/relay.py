@@ -7,10 +7,12 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import TransportError
+from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.envelope import Message, request_for
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.counting import count_by_queue
@@ -18,6 +20,7 @@ from stagepost.store.leases import Fence
 from stagepost.store.queues import ALL_QUEUES, QueueSettings, queue_settings
 from stagepost.store.sending import Unsent, mark_sent, refuse_unsent, sent_jobs, unsent
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
+from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.outgoing import Outgoing
 from stagepost.upkeep.service import Service
@@ -61,6 +64,7 @@ class Relay(Service):
         clock: Clock,
         interval: float = 1.0,
         declare: Callable[[Sequence[str]], None] = lambda _queues: None,
+        alarm: Alarm | None = None,
     ) -> None:
         """`declare` makes what the broker needs for queues; called in a thread."""
         super().__init__(interval=interval)
@@ -78,7 +82,10 @@ class Relay(Service):
         self._most: dict[str, int] = {}
         self._resting: dict[str, float] = {}
         self._returned_since: dict[str, dict[Fence, float]] = {}
-        self._outgoing = Outgoing(store, publisher, settings=settings, queues=self.queues, clock=clock)
+        self._alarm = alarm or Alarm(store)
+        self._outgoing = Outgoing(
+            store, publisher, settings=settings, queues=self.queues, clock=clock, alarm=self._alarm
+        )
 
     async def run(self) -> None:
         """Keep a connection while it runs."""
@@ -169,7 +176,7 @@ class Relay(Service):
             self._most[queue] = min(MOST_AT_ONCE, self._most[queue] * 2)
 
     async def _mind_unroutable(self, queue: str, returned: list[Fence]) -> None:
-        """Make the queue anew that messages do not reach, and try again; after a while their jobs fail."""
+        """Make the queue anew that messages do not reach twice, and try again; after a while their jobs fail."""
         known = self._returned_since.pop(queue, {})
         if not returned:
             return
@@ -179,17 +186,24 @@ class Relay(Service):
         if late:
             await self._refuse(queue, late)
         self._returned_since[queue] = {fence: since[fence] for fence in returned if fence not in late}
-        if not known:
+        if known:
+            await self._make_anew(queue)
+        else:
+            # Not at once: one that was just deleted and is there again before the broker has told its consumers has
+            # none, and they do not know. Those that are told make it themselves.
             log.warning("queue %s: %s; trying again", queue, self._nowhere(queue))
+        self._rest(queue, RETURNED_SECONDS)
+
+    async def _make_anew(self, queue: str) -> None:
         try:
             await in_thread(self._declare, self.queues)
         except TransportError as error:
             log.warning("queue %s: what its messages need could not be made: %s", queue, error)
-        self._rest(queue, RETURNED_SECONDS)
 
     async def _refuse(self, queue: str, late: list[Fence]) -> None:
         error = f"{self._nowhere(queue)} for {self._settings.unroutable_timeout:g} s"
-        refused = await self._store.run(refuse_unsent(late, error=error))
+        about = partial(Alert.of_jobs, AlertKind.UNROUTABLE, reason=error, queue=queue)
+        refused = await self._alarm.run(refuse_unsent(late, error=error), about)
         if refused:
             log.error("queue %s: %d jobs failed: %s", queue, len(refused), error)
 

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+from stagepost.model.alert import Alert, AlertKind
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import Rescued, rescue_expired
+from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.service import Service
 
 __all__ = ["Rescuer"]
@@ -31,18 +33,19 @@ class Rescuer(Service):
         *,
         interval: float = 5.0,
         margin: timedelta = MARGIN,
+        alarm: Alarm | None = None,
         on_rescued: Callable[[], None] = lambda: None,
         on_ended: Callable[[Iterable[str]], None] = lambda _batches: None,
     ) -> None:
         super().__init__(interval=interval)
-        self._store = store
+        self._alarm = alarm or Alarm(store)
         self._margin = margin
         self._on_rescued = on_rescued
         self._on_ended = on_ended
 
     async def run_once(self) -> Rescued:
         """Rescue what can be rescued now."""
-        rescued = await self._store.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE))
+        rescued = await self._alarm.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE), _about)
         if rescued.queued:
             log.warning("%d jobs of dead workers are queued again", len(rescued.queued))
             self._on_rescued()
@@ -53,3 +56,7 @@ class Rescuer(Service):
         if len(rescued.queued) + len(rescued.buried) + len(rescued.cancelled) >= MOST_AT_ONCE:
             self.wake()
         return rescued
+
+
+def _about(rescued: Rescued) -> Alert | None:
+    return Alert.of_jobs(AlertKind.CRASHED, rescued.buried, "they killed their workers too often")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from stagepost.errors import BadMessage, PayloadError, StoreUnavailable
 from stagepost.model.envelope import Answer, decode_answer
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
-from stagepost.model.payload import check_result
+from stagepost.model.results import check_progress, check_result
 from stagepost.model.retry import shortened_error
 from stagepost.store.answers import Accepted, accept_answers
 from stagepost.store.async_store import AsyncStore
@@ -25,6 +25,7 @@ from stagepost.task import Registry, Task
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.taker import Taker
 from stagepost.worker.activity import Activity
+from stagepost.worker.doubts import Doubts
 from stagepost.worker.finisher import is_conflict, tell
 
 __all__ = ["Answers", "Counted", "outcome_of_answer"]
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 500
 PREFETCH = 500
+MOST_REPORTS = 100
+"""How many reports on jobs that are locked are tried again: answers must not wait behind them."""
 HELD_SECONDS = 5.0
 """How long an answer that only another app's workers understand is kept before it goes back to the broker."""
 LOOK_SECONDS = 1.0
@@ -101,6 +104,12 @@ class Answers(Taker):
         self._park = park
         self._held: list[tuple[float, Delivery]] = []
         self._activity = Activity(store, clock)
+        self._doubts = Doubts(store, clock, dict.fromkeys(self._patience, settings.answers), lambda: self.consumer)
+
+    def has_some(self, queue: str) -> bool:
+        """Say whether answers are here that may be to requests of a queue: not settled yet, or another app's."""
+        is_anothers = queue not in self._patience
+        return self.consumer.has_more or bool(self._undone) or (is_anothers and bool(self._held))
 
     async def _take_in(self, deliveries: list[Delivery]) -> int:
         """Settle what was answered; returns how many jobs."""
@@ -126,7 +135,8 @@ class Answers(Taker):
         return final, progress
 
     async def _accept(self, final: Named, progress: list[tuple[Answer, Delivery]]) -> None:
-        in_progress = [str(answer.task_id) for answer, _ in progress]
+        newest = {(str(answer.task_id), answer.attempt): (answer, delivery) for answer, delivery in progress}
+        in_progress = {fence: bytes(answer.progress) for fence, (answer, _) in newest.items()}
         try:
             accepted = await self._store.run(self._accepting(final, in_progress))
         except StoreUnavailable as error:
@@ -139,8 +149,10 @@ class Answers(Taker):
         if accepted is None:
             await self._accept_singly(final)
             accepted, final = await self._store.run(self._accepting({}, in_progress)), {}
-        self.counted.progress += len(progress)
-        self._done(delivery for _, delivery in progress)
+        undone = [newest[fence][1] for fence in sorted(accepted.passed_over)[:MOST_REPORTS]]
+        taken = [delivery for _, delivery in progress if not any(delivery is kept for kept in undone)]
+        self.counted.progress += len(taken)
+        self._done(taken)
         await self._note(accepted, final)
 
     async def _accept_singly(self, final: Named) -> None:
@@ -149,7 +161,7 @@ class Answers(Taker):
             one = {fence: answers}
             accepted: Accepted | None
             try:
-                accepted = await self._store.run(self._accepting(one, ()), patience_seconds=0)
+                accepted = await self._store.run(self._accepting(one, {}), patience_seconds=0)
             except StoreUnavailable as error:
                 if not is_conflict(error, self._store):
                     raise
@@ -172,12 +184,25 @@ class Answers(Taker):
             await self._refuse([delivery for answers in one.values() for _, delivery in answers], repr(error))
             return None
 
-    def _accepting(self, final: Named, in_progress: Sequence[str]) -> Operation[Accepted]:
+    def _accepting(self, final: Named, in_progress: Mapping[Fence, bytes]) -> Operation[Accepted]:
         def decide(job: LeasedJob) -> Outcome:
             answer, _ = final[job.id, job.attempt][0]
             return outcome_of_answer(answer, job, self._tasks[job.task_name])
 
-        return accept_answers(list(final), task_names=list(self._tasks), decide=decide, in_progress=in_progress)
+        return accept_answers(
+            list(final), task_names=list(self._tasks), decide=decide, in_progress=in_progress, read=self._progress_in
+        )
+
+    def _progress_in(self, task_name: str, report: bytes) -> str | None:
+        """Say what to store of a report; what does not fit is still a sign that its program is alive."""
+        task = self._tasks.get(task_name)
+        if task is None:
+            return None
+        try:
+            return check_progress(report, annotation=task.options.progress)
+        except PayloadError as error:
+            log.warning("task %s: what its program reported as progress is not shown: %s", task_name, error)
+            return None
 
     async def _note(self, accepted: Accepted, final: Named) -> None:
         """Count, acknowledge, and tell those who go on from here."""
@@ -217,6 +242,7 @@ class Answers(Taker):
         self.counted.strange += len(deliveries)
 
     async def _prepare_pass(self) -> None:
+        await self._doubts.look()
         now = self._clock.monotonic()
         due = [delivery for since, delivery in self._held if now - since >= HELD_SECONDS]
         if due:

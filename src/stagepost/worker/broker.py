@@ -12,6 +12,7 @@ from stagepost.store.sending import sent_jobs, unsent
 from stagepost.transport.rabbitmq.admin import apply
 from stagepost.transport.rabbitmq.publisher import Publisher
 from stagepost.transport.rabbitmq.topology import topology_of
+from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.dead_letters import DeadLetterCollector
 from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.reconciler import Reconciler
@@ -55,6 +56,7 @@ class Broker:
         lease: timedelta,
         term: timedelta,
         start: Callable[[list[Flight]], None],
+        alarm: Alarm,
     ) -> None:
         settings = app.settings.rabbitmq
         known = {*app.registry.queues, *queues, *(settings.queues or ())}
@@ -81,6 +83,7 @@ class Broker:
             queues=self.queues,
             clock=app.clock,
             declare=declare,
+            alarm=alarm,
         )
         remote = app.registry.remote_queues
         self.reconciler = Reconciler(
@@ -91,10 +94,14 @@ class Broker:
             queues=self.relay.queues,
             patience={queue: remote.get(queue) for queue in settings.carried(app.registry.queues)},
             on_found=self.relay.wake,
+            has_answers=lambda queue: self.answers is not None and self.answers.has_some(queue),
+            alarm=alarm,
         )
         self.collector: DeadLetterCollector | None = None
         if settings.collect_dead_letters:
-            self.collector = DeadLetterCollector(store, leader, url=url, settings=settings, prepare=prepare)
+            self.collector = DeadLetterCollector(
+                store, leader, url=url, settings=settings, prepare=prepare, alarm=alarm
+            )
         self.parking = Parking(store, settings=settings, on_parked=self.relay.wake)
         self.answers: Answers | None = None
         """Of programs that run remote tasks, where the app has any."""

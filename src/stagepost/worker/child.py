@@ -12,21 +12,24 @@ import sys
 import threading
 from functools import cache
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
 from stagepost.client.app import App
 from stagepost.client.context import JobContext, enter, outcome_of
-from stagepost.clock import SystemClock
+from stagepost.clock import SystemClock, sleep
 from stagepost.config.logging import configure_logging
 from stagepost.errors import UnknownTask
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.model.retry import describe_error
 from stagepost.task import CHILD_MODULE, Task
-from stagepost.worker.children import Assignment, Reply, read_frame, write_frame
+from stagepost.worker.children import Assignment, Reply, Report, read_frame, write_frame
 
 __all__ = ["main", "perform"]
+
+REPORT_SECONDS = 0.5
+"""The least time between two reports to the worker, however often the handler reports."""
 
 
 def main(input_descriptor: int, output_descriptor: int) -> None:
@@ -37,9 +40,43 @@ def main(input_descriptor: int, output_descriptor: int) -> None:
     assignments: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read, args=(input_descriptor, assignments), daemon=True).start()
     with os.fdopen(output_descriptor, "wb") as output:
+        teller = Teller(output)
+        teller.start()
         while True:
             assignment = msgspec.json.decode(assignments.get(), type=Assignment)
-            write_frame(output, msgspec.json.encode(_attempt(assignment)))
+            teller.reply(_attempt(assignment, teller))
+
+
+class Teller(threading.Thread):
+    """Tells the worker what an attempt gave in the end, and how far it is: the newest, a few times a second."""
+
+    def __init__(self, output: BinaryIO) -> None:
+        super().__init__(name="stagepost-teller", daemon=True)
+        self._output = output
+        self._lock = threading.Lock()
+        self._has_news = threading.Event()
+        self._context: JobContext | None = None
+
+    def follow(self, context: JobContext) -> None:
+        """Pass on what this attempt reports from now on."""
+        context.on_report = self._has_news.set
+        with self._lock:
+            self._context = context
+
+    def reply(self, reply: Reply) -> None:
+        """Tell what the attempt gave; nothing that it left running is heard after that."""
+        with self._lock:
+            self._context = None
+            write_frame(self._output, msgspec.json.encode(reply))
+
+    def run(self) -> None:
+        """Wait for reports and pass on the newest."""
+        while self._has_news.wait():
+            self._has_news.clear()
+            with self._lock:
+                if self._context is not None and self._context.reported is not None:
+                    write_frame(self._output, msgspec.json.encode(Report(self._context.reported)))
+            sleep(REPORT_SECONDS)
 
 
 def _read(descriptor: int, assignments: SimpleQueue[bytes]) -> None:
@@ -52,19 +89,20 @@ def _read(descriptor: int, assignments: SimpleQueue[bytes]) -> None:
                 os._exit(1)
 
 
-def _attempt(assignment: Assignment) -> Reply:
-    job = assignment.job
+def _attempt(assignment: Assignment, teller: Teller) -> Reply:
     try:
         task = _task(assignment)
     except BaseException as error:  # noqa: BLE001 - an import can raise anything
         return Reply(Refused(*describe_error(error)), settled_in_transaction=False)
-    context = JobContext(job, task, SystemClock())
-    outcome = contextvars.copy_context().run(perform, context, task)
+    context = JobContext(assignment.job, task, SystemClock())
+    teller.follow(context)
+    outcome = contextvars.copy_context().run(perform, context)
     return Reply(outcome, context.settled_in_transaction)
 
 
-def perform(context: JobContext, task: Task[..., Any]) -> Outcome:
+def perform(context: JobContext) -> Outcome:
     """Decode, call, and say what came of it; what runs in this context afterwards runs for this attempt, too."""
+    task = context.task
     enter(context)
     try:
         args, kwargs = task.signature.decode(context.job.payload)

@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
+from stagepost.client.context import JobContext
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Crashed, Outcome
 from stagepost.task import Task
 
-__all__ = ["Assignment", "Child", "ChildPool", "Reply", "read_frame", "write_frame"]
+__all__ = ["Assignment", "Child", "ChildPool", "Place", "Reply", "Report", "read_frame", "write_frame"]
 
 LENGTH_BYTES = 8
 
@@ -31,7 +32,13 @@ class Assignment(msgspec.Struct, frozen=True):
     task_name: str
 
 
-class Reply(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True, tag=True):
+    """How far the attempt is."""
+
+    progress: str
+
+
+class Reply(msgspec.Struct, frozen=True, tag=True):
     """What the attempt gave."""
 
     outcome: Outcome
@@ -45,20 +52,21 @@ class ChildPool:
         self._lock = threading.Lock()
         self._idle: list[Child] = []
 
-    def run(self, job: LeasedJob, task: Task[..., Any], running: list[Child]) -> Reply:
+    def run(self, context: JobContext, place: Place) -> Reply:
         """Run an attempt in a child, from a thread; a child that dies is a crash of this attempt alone.
 
-        `running` receives the child, so that another thread can kill it.
+        The context receives what the handler reports, and `place` the child, so that another thread can kill it.
         """
         child = self._take()
-        running.append(child)
+        if not place.fill(child):
+            self._keep(child)
+            return Reply(Crashed("the attempt was over before it began"), False)
         try:
-            reply = child.run(assignment_of(job, task))
+            reply = child.run(context)
         except (EOFError, OSError) as error:
             child.kill()
             return Reply(Crashed(f"the handler's process died ({child.fate()}): {error}"), False)
-        with self._lock:
-            self._idle.append(child)
+        self._keep(child)
         return reply
 
     def close(self) -> None:
@@ -68,6 +76,10 @@ class ChildPool:
         for child in idle:
             child.kill()
 
+    def _keep(self, child: Child) -> None:
+        with self._lock:
+            self._idle.append(child)
+
     def _take(self) -> Child:
         with self._lock:
             while self._idle:
@@ -75,6 +87,28 @@ class ChildPool:
                 if child.is_alive():
                     return child
         return Child()
+
+
+class Place:
+    """Where an attempt's child is found by another thread that wants to end the attempt, be it there yet or not."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+        self._is_over = False
+
+    def fill(self, child: Child) -> bool:
+        """Put the child here; False if the attempt is over already, and must not begin."""
+        with self._lock:
+            self._child = child
+            return not self._is_over
+
+    def kill(self) -> None:
+        """End the attempt: kill its child, or let none begin it."""
+        with self._lock:
+            child, self._is_over = self._child, True
+        if child is not None:
+            child.kill()
 
 
 class Child:
@@ -92,10 +126,15 @@ class Child:
         self._output = os.fdopen(our_output, "wb")
         self._input = os.fdopen(our_input, "rb")
 
-    def run(self, assignment: Assignment) -> Reply:
-        """Send an attempt and wait for what it gave."""
-        write_frame(self._output, msgspec.json.encode(assignment))
-        return msgspec.json.decode(read_frame(self._input), type=Reply)
+    def run(self, context: JobContext) -> Reply:
+        """Send an attempt and wait for what it gave; what it reports meanwhile is noted."""
+        write_frame(self._output, msgspec.json.encode(assignment_of(context.job, context.task)))
+        while True:
+            match _decode(read_frame(self._input)):
+                case Report(progress):
+                    context.reported = progress
+                case Reply() as reply:
+                    return reply
 
     def is_alive(self) -> bool:
         """Whether it has not exited."""
@@ -145,6 +184,10 @@ def read_frame(pipe: Any) -> bytes:
     if len(content) < size:
         raise EOFError("it closed its end in the middle of a message")
     return content
+
+
+def _decode(frame: bytes) -> Report | Reply:
+    return msgspec.json.decode(frame, type=Report | Reply)
 
 
 def _environment() -> dict[str, str]:

@@ -17,11 +17,10 @@ from stagepost.store.statement import Operation
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.marks import Marks
-from stagepost.worker.suspects import with_one_suspect
 
 __all__ = ["Claimer"]
 
-MOST_AT_ONCE = 500
+MOST_AT_ONCE = 1000
 EMPTY_SECONDS = 0.02
 """The least time between passes that find nothing, however often it is woken."""
 SETTINGS_SECONDS = 1.0
@@ -111,11 +110,10 @@ class Claimer(Service):
         except StoreError:
             self.interval = self._longest
             raise
-        taken = await with_one_suspect(jobs, self._store, self._flights)
         self._may_have_strays = False
         self.looked_at = self._clock.monotonic()
         self._marks[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
-        self._take(taken, lease_ends=asked_at + self._lease.total_seconds())
+        self._take(jobs, lease_ends=asked_at + self._lease.total_seconds())
         return len(jobs)
 
     def _leasing(self, queue: str, slots: int, start: Mapping[int, int] | None) -> Operation[list[LeasedJob]]:

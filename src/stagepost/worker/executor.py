@@ -17,7 +17,7 @@ from stagepost.errors import Cancelled, PayloadError, Permanent, Snooze, StoreEr
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released, Snoozed
 from stagepost.model.rate import RateLimit
 from stagepost.task import Registry, Task
-from stagepost.worker.children import Child, ChildPool
+from stagepost.worker.children import ChildPool, Place
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight
 from stagepost.worker.own_context import in_own_context
@@ -61,6 +61,11 @@ class Executor:
         self._ready: deque[Flight] = deque()
         self._running: dict[asyncio.Task[None], Flight] = {}
         self._released: set[Flight] = set()
+
+    @property
+    def ready(self) -> int:
+        """How many attempts wait for a slot."""
+        return len(self._ready)
 
     @property
     def running(self) -> int:
@@ -240,7 +245,7 @@ class Executor:
 
     async def _perform(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Outcome:
         if task.options.pool == "process":
-            return await self._in_child(flight, task, context)
+            return await self._in_child(context)
         try:
             args, kwargs = task.signature.decode(flight.job.payload)
         except PayloadError as error:
@@ -253,13 +258,12 @@ class Executor:
             result = await self.threads.run(partial(task.function, *args, **kwargs))
         return context.completed(result)
 
-    async def _in_child(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Outcome:
-        children: list[Child] = []
+    async def _in_child(self, context: JobContext) -> Outcome:
+        place = Place()
         try:
-            reply = await self.threads.run(partial(self.children.run, flight.job, task, children))
+            reply = await self.threads.run(partial(self.children.run, context, place))
         except asyncio.CancelledError:
-            for child in children:
-                child.kill()
+            place.kill()
             raise
         context.settled_in_transaction = reply.settled_in_transaction
         return reply.outcome

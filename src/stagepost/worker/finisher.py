@@ -10,7 +10,7 @@ from stagepost.errors import LeaseLost, StoreUnavailable
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.leases import Fence, settle
+from stagepost.store.leases import Fence, ended_by, settle
 from stagepost.store.settlement import Settlement
 from stagepost.store.trouble import Trouble
 from stagepost.upkeep.service import Service
@@ -20,7 +20,7 @@ __all__ = ["Finisher", "is_conflict", "tell"]
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 500
+MOST_AT_ONCE = 1000
 PATIENCE_SECONDS = 10.0
 
 
@@ -86,8 +86,7 @@ class Finisher(Service):
 
     async def _settle(self, group: list[Ending]) -> dict[Fence, bool]:
         try:
-            changes = [ending.change for ending in group]
-            return await self._store.run(settle(changes), patience_seconds=PATIENCE_SECONDS)
+            return await self._settle_together(group)
         except StoreUnavailable as error:
             self._drop_lost()
             if not is_conflict(error, self._store) or len(group) == 1:
@@ -96,6 +95,17 @@ class Finisher(Service):
         except Exception:
             log.exception("%d outcomes could not be written together; writing them one by one", len(group))
             return await self._settle_singly(group)
+
+    async def _settle_together(self, group: list[Ending]) -> dict[Fence, bool]:
+        """Write what handlers have not written themselves; where only the store knows whether they have, ask it."""
+        held = {flight.fence: True for flight, _ in group if flight.is_settled}
+        asked = [change for flight, change in group if flight.may_be_settled and flight.fence not in held]
+        if asked:
+            ended = await self._store.run(ended_by(asked), patience_seconds=PATIENCE_SECONDS)
+            held |= dict.fromkeys(ended, True)
+        if rest := [change for _, change in group if change.fence not in held]:
+            held |= await self._store.run(settle(rest), patience_seconds=PATIENCE_SECONDS)
+        return held
 
     async def _settle_singly(self, group: list[Ending]) -> dict[Fence, bool]:
         """Find the one the store refuses, and fail that job instead of its neighbours; leave out what is locked."""

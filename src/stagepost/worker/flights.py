@@ -29,6 +29,8 @@ class Flight:
     has_outcome: bool = False
     """Its attempt is over and on its way to the store."""
     is_lost: bool = False
+    written: str | None = None
+    """The progress of it that the store has."""
     fence: Fence = field(init=False)
     """What guards every write of this attempt."""
 
@@ -36,9 +38,20 @@ class Flight:
         self.fence = self.job.id, self.job.attempt
 
     @property
+    def is_settled(self) -> bool:
+        """Whether its handler has ended the job in a transaction that has committed."""
+        return self.context is not None and self.context.is_settled
+
+    @property
     def may_be_settled(self) -> bool:
         """Whether its handler has ended the job in a transaction of its own, which may have committed."""
         return self.context is not None and self.context.settled_in_transaction
+
+    @property
+    def unwritten(self) -> str | None:
+        """The newest progress that its handler reported, if the store has another or none."""
+        reported = None if self.context is None else self.context.reported
+        return None if reported == self.written else reported
 
     def stop(self, reason: str) -> None:
         """Ask its handler to stop, on the loop; a coroutine is cancelled, once, a thread can only be told."""
@@ -58,7 +71,7 @@ class Flights:
         self._flights: dict[Fence, Flight] = {}
         self.claiming = asyncio.Lock()
         """Held from a claim until its jobs are in here: in between they look like strays."""
-        self.on_removed: Callable[[list[Flight]], None] = lambda _flights: None
+        self.on_removed: list[Callable[[list[Flight]], None]] = []
         """Called with attempts that are settled or lost."""
 
     def __len__(self) -> int:
@@ -78,7 +91,8 @@ class Flights:
         with self._lock:
             for flight in gone:
                 self._flights.pop(flight.fence, None)
-        self.on_removed(gone)
+        for tell in self.on_removed:
+            tell(gone)
 
     def all(self) -> list[Flight]:
         """All of them at this moment."""

@@ -5,21 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from itertools import accumulate
 
-from stagepost.clock import Clock
+from stagepost.clock import Clock, monotonic
 from stagepost.store.leases import Renewed, renew
 from stagepost.store.store import Store
 from stagepost.worker.flights import Flight, Flights
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["LeaseKeeper", "newest"]
 
 log = logging.getLogger(__name__)
 
 
+REPORT_SECONDS = 1.0
+"""How soon progress is written that comes long before the next renewal."""
+MOST_BYTES = 1_000_000
+"""Of progress in one statement: leases must be renewed in time, whatever handlers report."""
+
+
 class LeaseKeeper(threading.Thread):
-    """Renews every lease three times per lease; stops attempts that lost theirs, or soon may have."""
+    """Renews every lease three times per lease; stops attempts that lost theirs, or soon may have.
+
+    Progress is written with the lease of its attempt, which is renewed early for that.
+    """
 
     def __init__(
         self,
@@ -46,14 +56,18 @@ class LeaseKeeper(threading.Thread):
 
     def run(self) -> None:
         """Pass after pass until stopped; a failed pass is tried again soon."""
-        pause = self._interval
-        while not self._stop_event.wait(pause):
+        due = monotonic() + self._interval
+        while not self._stop_event.wait(max(0.0, min(due - monotonic(), REPORT_SECONDS))):
             try:
-                self.run_once()
-                self._beat()
-                pause = self._interval
+                if monotonic() < due:
+                    self.report_once()
+                else:
+                    self.run_once()
+                    self._beat()
+                    due = monotonic() + self._interval
             except Exception as error:  # noqa: BLE001 - whatever went wrong, the leases must be tried again
                 pause = min(1.0, self._interval / 4)
+                due = monotonic() + pause
                 log.warning("leases could not be renewed, trying again in %.1f s: %s", pause, error)
             self._fence_expiring()
 
@@ -66,14 +80,27 @@ class LeaseKeeper(threading.Thread):
     def run_once(self) -> Renewed | None:
         """Renew all leases in one statement, and stop attempts that lost theirs or are asked to stop."""
         flights = self._flights.all()
-        if not flights:
-            return None
+        return self._renew(flights, newest(flights), patience=max(0.5, self._interval)) if flights else None
+
+    def report_once(self) -> Renewed | None:
+        """Renew the leases of attempts whose handlers have reported progress that is not written yet."""
+        reports = newest(self._flights.all())
+        return self._renew(list(reports), reports, patience=0) if reports else None
+
+    def _renew(self, flights: list[Flight], reports: dict[Flight, str], *, patience: float) -> Renewed:
         asked_at = self._clock.monotonic()
-        patience = max(0.5, self._interval)
         renewed = self._store.run(
-            renew([flight.fence for flight in flights], owner=self._owner, lease=self._lease),
+            renew(
+                [flight.fence for flight in flights],
+                owner=self._owner,
+                lease=self._lease,
+                reports={flight.fence: progress for flight, progress in reports.items()},
+            ),
             patience_seconds=patience,
         )
+        for flight, progress in reports.items():
+            if flight.fence not in renewed.passed_over:
+                flight.written = progress
         for flight in flights:
             if flight.fence not in renewed.held:
                 # A job that has ended, or is ending, has no lease to lose.
@@ -109,3 +136,11 @@ class LeaseKeeper(threading.Thread):
         flight.is_lost = True
         log.warning("job %s: attempt %d is stopped, %s", flight.job.id, flight.job.attempt, reason)
         flight.stop(reason)
+
+
+def newest(flights: Iterable[Flight]) -> dict[Flight, str]:
+    """Collect the progress to be written, as much as fits; what is left goes first the next time."""
+    unwritten = [(flight, progress) for flight in flights if (progress := flight.unwritten) is not None]
+    unwritten.sort(key=lambda report: report[0].lease_ends)  # those written last were renewed last
+    sizes = accumulate(len(progress) for _, progress in unwritten)
+    return {flight: progress for (flight, progress), size in zip(unwritten, sizes, strict=True) if size <= MOST_BYTES}

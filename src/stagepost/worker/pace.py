@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from stagepost.clock import Clock
 
-__all__ = ["Pace"]
+__all__ = ["Pace", "room"]
 
 AHEAD_SECONDS = 0.25
 """Jobs for this long are leased ahead: enough to hide a round trip, too few to keep them from other workers."""
-MOST_AHEAD = 1000
+MOST_AHEAD = 2000
+MOST_OVER = 2000
+"""How many attempts that are over and not yet written make room for others."""
 SMOOTHING = 0.3
 
 
@@ -30,3 +32,13 @@ class Pace:
     def ahead(self) -> int:
         """How many jobs to lease beyond the free slots: none for slow jobs, hundreds for quick ones."""
         return min(int(self._rate * AHEAD_SECONDS), MOST_AHEAD)
+
+
+def room(*, slots: int, ahead: int, held: int, over: int, ready: int) -> int:
+    """How many jobs to claim beyond those that are held, of which some are over, and some ready and wait for a slot.
+
+    Those that are over need no slot, only to be written, and the next are claimed beside that; but not without end
+    where the store is slow. None while more than half of those leased ahead still wait: a claim for every job that
+    ends would cost more than many a job.
+    """
+    return 0 if ready > ahead // 2 else slots + ahead - (held - min(over, MOST_OVER))

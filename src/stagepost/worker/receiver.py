@@ -16,8 +16,8 @@ from stagepost.store.sending import Taken, take_delivered
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.taker import Taker
 from stagepost.worker.activity import Activity
+from stagepost.worker.doubts import Doubts
 from stagepost.worker.flights import Flight, Flights
-from stagepost.worker.suspects import with_one_suspect
 
 __all__ = ["BadDelivery", "Receiver"]
 
@@ -74,11 +74,14 @@ class Receiver(Taker):
         self._clock = clock
         self._on_bad = on_bad
         self._activity = Activity(store, clock)
+        self._doubts = Doubts(
+            store, clock, {queue: settings.routing_key(queue) for queue in queues}, lambda: self.consumer
+        )
         self._held: dict[Fence, list[Delivery]] = {}
         self._limited: frozenset[str] = frozenset()
         self._settings_read_at = float("-inf")
         self._may_have_strays = False
-        flights.on_removed = self._settled
+        flights.on_removed.append(self._settled)
 
     async def _prepare_pass(self) -> None:
         if self._may_have_strays:
@@ -87,6 +90,7 @@ class Receiver(Taker):
                 await self._store.run(release_strays(owner=self._owner, held=held))
             self._may_have_strays = False
         await self._read_settings()
+        await self._doubts.look()
 
     async def _take_in(self, deliveries: list[Delivery]) -> int:
         """Claim what messages name; returns how many jobs."""
@@ -126,8 +130,7 @@ class Receiver(Taker):
         async with self._flights.claiming:
             self._may_have_strays = True  # until the answer is here
             taken = await self._store.run(operation, patience_seconds=0)
-            jobs = await with_one_suspect(taken.jobs, self._store, self._flights)
-            flights = [Flight(job, asked_at + self._lease.total_seconds()) for job in jobs]
+            flights = [Flight(job, asked_at + self._lease.total_seconds()) for job in taken.jobs]
             self._flights.add(flights)
             self._may_have_strays = False
         return flights, taken

@@ -3,33 +3,103 @@
 from __future__ import annotations
 
 import random
+from collections import deque
+from collections.abc import Callable
 from datetime import timedelta
 
+from stagepost.clock import Clock
 from stagepost.model.job import LeasedJob
-from stagepost.model.outcome import CRASHES_ALLOWED, Snoozed
+from stagepost.model.outcome import SUSPECT_CRASHES, Released, Snoozed
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.leases import settle
-from stagepost.store.settlement import Settlement
-from stagepost.worker.flights import Flights
+from stagepost.store.leases import begin
+from stagepost.upkeep.service import Service
+from stagepost.worker.finisher import Finisher
+from stagepost.worker.flights import Flight, Flights
 
-__all__ = ["with_one_suspect"]
+__all__ = ["Suspects", "is_suspect"]
 
-SUSPECT_CRASHES = CRASHES_ALLOWED - 1
-SUSPECT_SECONDS = (0.5, 0.1)
-"""How long at least, and how much longer per job, suspects wait while one has its turn."""
+TURN_SECONDS = 0.25
+"""How long a handler may take while others wait in line behind it; then they are put back, for other workers."""
+SHORTEST_SECONDS, SECONDS_PER_JOB = 0.5, 0.1
+"""How long at least, and how much longer per job, those that are put back stay away."""
 
 
-async def with_one_suspect(jobs: list[LeasedJob], store: AsyncStore, flights: Flights) -> list[LeasedJob]:
-    """Put back all suspects but one, or all while one is in flight; returns the jobs that may run."""
-    suspects = [job for job in jobs if job.crashes >= SUSPECT_CRASHES]
-    if not suspects:
-        return jobs
-    has_one = any(flight.job.crashes >= SUSPECT_CRASHES for flight in flights.all())
-    others = suspects if has_one else suspects[1:]
-    if not others:
-        return jobs
-    shortest, per_job = SUSPECT_SECONDS
-    delays = [shortest + random.uniform(0, per_job * len(others)) for _ in others]  # noqa: S311 - spreads them
-    changes = [Settlement.of(job, Snoozed(timedelta(seconds=delay))) for job, delay in zip(others, delays, strict=True)]
-    await store.run(settle(changes), patience_seconds=0)
-    return [job for job in jobs if job not in others]
+def is_suspect(job: LeasedJob) -> bool:
+    """Whether one more crash would be its last."""
+    return job.crashes >= SUSPECT_CRASHES
+
+
+class Suspects(Service):
+    """Lets suspects run one after the other. Those in line have not begun, which the store knows: should the worker
+    die now, only the one that has its turn is charged with it.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        flights: Flights,
+        finisher: Finisher,
+        *,
+        start: Callable[[list[Flight]], None],
+        clock: Clock,
+    ) -> None:
+        super().__init__(interval=3600)
+        self._store = store
+        self._flights = flights
+        self._finisher = finisher
+        self._start = start
+        self._clock = clock
+        self._line: deque[Flight] = deque()
+        self._turn: Flight | None = None
+        self._began_at = 0.0
+        flights.on_removed.append(self._removed)
+
+    def start(self, flights: list[Flight]) -> None:
+        """Take on claimed attempts: let those run that are no suspects, and the others wait in line."""
+        if suspects := [flight for flight in flights if is_suspect(flight.job)]:
+            self._line.extend(suspects)
+            self.wake()
+            flights = [flight for flight in flights if not is_suspect(flight.job)]
+        self._start(flights)
+
+    def give_back(self) -> None:
+        """Release what is in line."""
+        while self._line:
+            self._finisher.put(self._line.popleft(), Released())
+
+    async def run_once(self) -> int:
+        """Let the next one begin unless another has its turn; returns how many began."""
+        self._let_go_of_lost()
+        is_free = self._turn is None or self._turn not in self._flights
+        following = self._line[0] if is_free and self._line else None
+        if following is None:
+            self._put_back_if_late()
+        elif await self._begins(following):
+            self._line.popleft()
+            self._turn, self._began_at = following, self._clock.monotonic()
+            self._start([following])
+        self.interval = TURN_SECONDS if self._line else 3600
+        return int(following is not None)
+
+    async def _begins(self, flight: Flight) -> bool:
+        await self._store.run(begin(flight.job), patience_seconds=0)
+        return bool(self._line) and self._line[0] is flight  # else it was given back meanwhile
+
+    def _put_back_if_late(self) -> None:
+        """Put back those in line if a handler takes long; one that has returned is being written, and soon over."""
+        if self._turn is None or self._turn.has_outcome or self._clock.monotonic() - self._began_at < TURN_SECONDS:
+            return
+        longest = SHORTEST_SECONDS + SECONDS_PER_JOB * len(self._line)
+        while self._line:
+            delay = random.uniform(SHORTEST_SECONDS, longest)  # noqa: S311 - spreads them
+            self._finisher.put(self._line.popleft(), Snoozed(timedelta(seconds=delay)))
+
+    def _let_go_of_lost(self) -> None:
+        for flight in [flight for flight in self._line if flight.is_lost]:
+            self._line.remove(flight)
+            self._finisher.put(flight, Released())
+
+    def _removed(self, flights: list[Flight]) -> None:
+        if self._turn is not None and self._turn in flights:
+            self._turn = None
+            self.wake()

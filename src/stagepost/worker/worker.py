@@ -20,6 +20,7 @@ from stagepost.store.health import durability_warnings
 from stagepost.store.migrate import check_schema
 from stagepost.store.workers import forget_worker
 from stagepost.transport import wakeups_for
+from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.batch_keeper import BatchKeeper
 from stagepost.upkeep.batch_recounter import BatchRecounter
 from stagepost.upkeep.counter import Counter
@@ -38,8 +39,9 @@ from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
-from stagepost.worker.pace import Pace
+from stagepost.worker.pace import Pace, room
 from stagepost.worker.reporter import Reporter
+from stagepost.worker.suspects import Suspects
 
 __all__ = ["Worker"]
 
@@ -92,6 +94,7 @@ class Worker:
         self.executor = Executor(
             app.registry, self.finisher, concurrency=self.concurrency, clock=clock, new_limiter=app.rate_limiter
         )
+        self.suspects = Suspects(self.store, self.flights, self.finisher, start=self.executor.start, clock=clock)
         self.claimer = Claimer(
             self.store,
             self.flights,
@@ -100,13 +103,14 @@ class Worker:
             owner=self.owner,
             lease=self.lease,
             room=self._room,
-            start=self.executor.start,
+            start=self.suspects.start,
             clock=clock,
             poll_shortest=settings.poll_shortest,
             poll_longest=settings.poll_longest,
         )
         self.executor.on_idle = self.claimer.wake_if_full
         self.leader = Leader(self.store, owner=self.owner, clock=clock, term=min(TERM, self.lease))
+        alarm = Alarm(self.store, job_for=app.alert_job, on_raised=self._wake_claimer)
         self.broker: Broker | None = None
         if settings.transport is not None:
             self.broker = Broker(
@@ -118,7 +122,8 @@ class Worker:
                 owner=self.owner,
                 lease=self.lease,
                 term=self.leader.term,
-                start=self.executor.start,
+                start=self.suspects.start,
+                alarm=alarm,
             )
         self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
         self.finisher.on_unlimited = self.promoter.wake
@@ -143,6 +148,7 @@ class Worker:
                 interval=min(RESCUE_SECONDS, settings.lease / 3),
                 on_rescued=self._wake_claimer,
                 on_ended=self.concluder.note,
+                alarm=alarm,
             ),
             Scheduler(self.store, self.leader, on_fired=self._wake_claimer),
             self.concluder,
@@ -201,7 +207,7 @@ class Worker:
 
     async def _work(self, *, until_idle: bool) -> None:
         taking = self.broker.taking if self.broker else []
-        services: list[Service] = [*self._upkeep, self.finisher, self.claimer, *taking]
+        services: list[Service] = [*self._upkeep, self.finisher, self.suspects, self.claimer, *taking]
         tasks = {service: asyncio.create_task(service.run(), name=type(service).__name__) for service in services}
         loop = asyncio.get_running_loop()
         self.wakeups.start(partial(_call_in, loop, self._wake_claimer))
@@ -229,12 +235,12 @@ class Worker:
             claiming.add(tasks[taking])
         # A claim under way may still bring jobs; they are given back with the rest.
         await asyncio.wait(claiming, timeout=STUBBORN_SECONDS)
-        self.executor.give_back_ready()
+        self._give_back_waiting()
         if not await self._drain():
             self.executor.release_running("the worker is shutting down")
             await self.executor.drain(STUBBORN_SECONDS)
             self.executor.abandon_running()
-        self.executor.give_back_ready()
+        self._give_back_waiting()
         await self._write_all()
         with contextlib.suppress(StoreError):  # upkeep of others does it otherwise
             await self.concluder.flush()
@@ -245,6 +251,11 @@ class Worker:
                 await leader.resign()
             await self.store.run(forget_worker(self.owner), patience_seconds=1)
         log.info("stopped: %d jobs settled, %d lost to other workers", self.finisher.settled, self.finisher.lost)
+
+    def _give_back_waiting(self) -> None:
+        self.suspects.stop()
+        self.suspects.give_back()
+        self.executor.give_back_ready()
 
     async def _drain(self) -> bool:
         drained = asyncio.create_task(self.executor.drain(self.shutdown_timeout))
@@ -303,10 +314,13 @@ class Worker:
 
     def _room(self) -> int:
         prefetch = self.app.settings.prefetch
-        ahead = self.pace.ahead() if prefetch is None else prefetch
-        # Attempts that are over and being written need no slot: the next are claimed beside that.
-        ahead = max(ahead, min(self.finisher.pending, self.concurrency))
-        return self.concurrency + ahead - len(self.flights)
+        return room(
+            slots=self.concurrency,
+            ahead=self.pace.ahead() if prefetch is None else prefetch,
+            held=len(self.flights),
+            over=self.finisher.pending,
+            ready=self.executor.ready,
+        )
 
     def _note_settled(self, jobs: int) -> None:
         self.pace.note(jobs)

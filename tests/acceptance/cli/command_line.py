@@ -15,7 +15,9 @@ from stagepost.cli.main import cli
 from stagepost.store import Store
 
 PROJECT = """
+import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 from stagepost import App, Permanent, RetryPolicy
 
@@ -39,10 +41,9 @@ def fail(order: int) -> None:
 
 
 @app.task(queue="slow")
-async def wait(seconds: float) -> None:
-    import asyncio
-
-    await asyncio.sleep(seconds)
+async def wait(file: str) -> None:
+    while not Path(file).exists():
+        await asyncio.sleep(0.01)
 
 
 app.schedule("nightly", "0 3 * * *", mail.job("the boss"))
@@ -60,7 +61,7 @@ class CommandLine:
             "STAGEPOST_APP": "shop",
             "STAGEPOST_POLL_SHORTEST": "0.01",
             "STAGEPOST_POLL_LONGEST": "0.05",
-            "STAGEPOST_LEASE": "3",
+            "STAGEPOST_LEASE": "120",
         }
         (folder / "shop.py").write_text(PROJECT, encoding="utf-8")
 

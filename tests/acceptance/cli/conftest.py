@@ -1,8 +1,9 @@
-"""Fixtures: a project on SQLite, or on each database."""
+"""Fixtures: a project on SQLite, or on each database; a port that refuses."""
 
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,3 +47,11 @@ def shop_anywhere(request: pytest.FixtureRequest, folder: Path) -> Iterator[Comm
     migrate(line.store)
     yield line
     line.store.close()
+
+
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """A port that nobody else can get meanwhile, and that refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,23 @@ from pathlib import Path
 import pytest
 
 from stagepost.cli.demo.plan import Kind, Plan
+from stagepost.cli.demo.show import Rescue, Show
+from stagepost.cli.render import Bar
 from stagepost.store import Store
 from tests.acceptance.cli.command_line import CommandLine
+
+LEASE = "6"
+"""Ends soon after the kill; a worker that lives loses its jobs only to a stall, and no job to three of them."""
+LONG_WAY = """
+import asyncio, pathlib, types
+from stagepost.cli.demo import app as demo
+
+async def until_the_kill(_seconds):
+    while not pathlib.Path({gate!r}).exists():
+        await asyncio.sleep(0.02)
+
+demo.asyncio = types.SimpleNamespace(sleep=until_the_kill, to_thread=asyncio.to_thread)
+"""
 
 
 @pytest.fixture
@@ -23,8 +39,26 @@ def demo_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.fixture
+def _long_way_lasts_until_the_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a worker have jobs in its hands when it is killed, however late the demo sees that it is time to."""
+    gate, modules = tmp_path / "killed", tmp_path / "modules"
+    modules.mkdir()
+    (modules / "sitecustomize.py").write_text(LONG_WAY.format(gate=str(gate)), encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(modules), prepend=os.pathsep)
+    kill_one = Show._kill_one
+
+    def kill_and_tell(show: Show, bar: Bar) -> Rescue:
+        rescue = kill_one(show, bar)
+        gate.touch()
+        return rescue
+
+    monkeypatch.setattr(Show, "_kill_one", kill_and_tell)
+
+
+@pytest.mark.usefixtures("_long_way_lasts_until_the_kill")
 def test_the_demo_explains_itself_and_passes_on_a_file_of_its_own(shop: CommandLine, demo_folder: Path) -> None:
-    result = shop.run("demo", "--items", "300", "--lease", "1")
+    result = shop.run("demo", "--items", "300", "--lease", LEASE)
 
     assert result.exit_code == 0, result.output
     [folder] = demo_folder.iterdir()
@@ -37,11 +71,11 @@ def test_the_demo_explains_itself_and_passes_on_a_file_of_its_own(shop: CommandL
 
 
 @pytest.mark.parametrize("database", ["postgres_database", "mariadb_database"])
-@pytest.mark.usefixtures("demo_folder")
+@pytest.mark.usefixtures("demo_folder", "_long_way_lasts_until_the_kill")
 def test_the_demo_passes_on_a_server(shop: CommandLine, request: pytest.FixtureRequest, database: str) -> None:
     url = request.getfixturevalue(database)
 
-    result = shop.run("demo", "--items", "300", "--lease", "1", "--database", url, "--json")
+    result = shop.run("demo", "--items", "300", "--lease", LEASE, "--database", url, "--json")
 
     assert result.exit_code == 0, result.output
     sums = json.loads(result.stdout)

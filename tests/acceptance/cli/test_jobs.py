@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
-from stagepost.store.leases import claim
+from stagepost.store.leases import claim, renew
 from tests.acceptance.cli.command_line import CommandLine
 
 
@@ -62,7 +63,7 @@ def test_what_cannot_be_enqueued_is_explained(
 
 def test_lists_are_filtered_and_go_on_where_the_page_before_ended(shop: CommandLine) -> None:
     mails = [shop.enqueue("mail", f'"{number}"') for number in range(5)]
-    shop.enqueue("wait", "0")
+    shop.enqueue("wait", '"file"')
 
     first = shop.json("jobs", "list", "--task", "shop.mail", "--limit", "3")
     second = shop.json("jobs", "list", "--task", "shop.mail", "--limit", "3", "--before", first["next_before"])
@@ -108,6 +109,20 @@ def test_a_waiting_job_is_cancelled_and_a_running_one_is_asked_to_stop(shop: Com
     assert f"Job {running} is running; its worker is asked to stop it." in said
     assert f"Job {waiting} is cancelled." in said
     assert shop.json("jobs", "show", waiting)["state"] == "cancelled"
+
+
+def test_a_running_job_is_shown_with_its_progress(shop: CommandLine) -> None:
+    job_id, silent = shop.enqueue("mail", '"ada"'), shop.enqueue("mail", '"bob"')
+    lease = timedelta(minutes=1)
+    shop.store.run(claim("default", owner="w", task_names=["shop.mail"], slots=2, lease=lease))
+    shop.store.run(renew([(job_id, 1)], owner="w", lease=lease, reports={(job_id, 1): '{"done":3,"of":10}'}))
+
+    assert shop.json("jobs", "show", job_id)["progress"] == {"done": 3, "of": 10}
+    assert shop.json("jobs", "show", silent)["progress"] is None
+    assert re.search(r'^progress: +\{"done":3,"of":10\}$', shop.says("jobs", "show", job_id), re.MULTILINE)
+    assert "progress:" not in shop.says("jobs", "show", silent)
+    listed = shop.json("jobs", "list")["jobs"]
+    assert {job["id"]: job["progress"] for job in listed} == {job_id: {"done": 3, "of": 10}, silent: None}
 
 
 def test_an_ended_job_cannot_be_cancelled(shop: CommandLine) -> None:

@@ -165,12 +165,14 @@ def test_sql_is_printed_without_a_server(shop: CommandLine, url: str) -> None:
     assert "create table stagepost_job" in shop.says("migrate", "--sql", "--database", url)
 
 
-def test_top_shows_queues_workers_and_rates_once(shop_anywhere: CommandLine) -> None:
+def test_top_shows_queues_workers_and_rates_once(shop_anywhere: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = shop_anywhere
-    shop.enqueue("mail", '"ada"')
-    shop.work()
-    shop.enqueue("mail", '"bob"')
+    monkeypatch.setattr("stagepost.cli.top.WINDOW", timedelta(seconds=100))  # it may be a while from work to look
+    for number in range(10):
+        shop.enqueue("mail", f'"{number}"')
+    shop.enqueue("mail", '"bob"', "--delay", "1h")
     greet(shop)
+    shop.work()
 
     shown = json.loads(shop.says("top", "--once", "--json"))
 

@@ -26,7 +26,6 @@ from stagepost.store.sending import mark_sent, sent_jobs
 from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.topology import topology_of
 from tests.acceptance.cli.command_line import CommandLine
-from tests.services.processes import free_port
 from tests.services.rabbitmq import RabbitmqServer
 
 NOBODY_LISTENS = "amqp://guest:secret-of-a-test@127.0.0.1:{}/x"
@@ -36,6 +35,12 @@ NOBODY_LISTENS = "amqp://guest:secret-of-a-test@127.0.0.1:{}/x"
 def vhost(rabbitmq_server: RabbitmqServer) -> Iterator[str]:
     with rabbitmq_server.database() as url:
         yield url
+
+
+@pytest.fixture
+def _patient_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the driver wait for a silent broker far longer than anybody who asks."""
+    monkeypatch.setattr("stagepost.transport.rabbitmq.address.CONNECT_SECONDS", 120.0)
 
 
 @pytest.fixture
@@ -66,8 +71,8 @@ def keep_dead_message(shop: CommandLine, number: int, **changes: Any) -> DeadMes
     return message
 
 
-def test_a_plan_is_shown_without_asking_the_broker(shop: CommandLine) -> None:
-    shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(free_port())}
+def test_a_plan_is_shown_without_asking_the_broker(shop: CommandLine, deaf_port: int) -> None:
+    shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(deaf_port)}
 
     plan = shop.json("rabbitmq", "plan")
 
@@ -159,12 +164,13 @@ def test_jobs_go_through_the_broker_from_the_command_line(carried: CommandLine) 
 
 
 def test_reconciling_says_why_and_sends_again_only_what_is_lost(carried: CommandLine) -> None:
-    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.01"
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "60"
     carried.says("rabbitmq", "apply")
     job_id = carried.enqueue("mail", '"ada"')
     carried.store.run(mark_sent([(job_id, 1)]))  # and the message got lost
 
     first = carried.json("reconcile", "--dry-run")["queues"]
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.001"
     dry = carried.json("reconcile", "--dry-run")["queues"]
     still_sent = sent(carried)
     done = carried.json("reconcile")["queues"]
@@ -181,13 +187,14 @@ def test_reconciling_says_why_and_sends_again_only_what_is_lost(carried: Command
 
 def test_reconciling_tells_of_requests_that_are_never_answered(carried: CommandLine) -> None:
     """The queue has a program that is silent, as others have written down."""
-    carried.environment |= {"STAGEPOST_RABBITMQ_LOST_AFTER": "0.01", "STAGEPOST_RABBITMQ_MOST_SENDS": "1"}
+    carried.environment |= {"STAGEPOST_RABBITMQ_LOST_AFTER": "60", "STAGEPOST_RABBITMQ_MOST_SENDS": "1"}
     carried.says("rabbitmq", "apply")
     job_id = carried.enqueue("mail", '"ada"')
     carried.store.run(mark_sent([(job_id, 1)]))
-    carried.store.run(declare_patience({"default": timedelta(milliseconds=10)}))
+    carried.store.run(declare_patience({"default": timedelta(milliseconds=1)}))
 
     carried.json("reconcile")
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.001"
     [default, _] = carried.json("reconcile")["queues"]
 
     assert default["lost"] == 0
@@ -200,7 +207,7 @@ def sent(shop: CommandLine) -> list[str]:
 
 
 def test_a_queue_with_messages_has_lost_none(carried: CommandLine, vhost: str, prefix: str) -> None:
-    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.01"
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.001"
     carried.says("rabbitmq", "apply")
     job_id = carried.enqueue("mail", '"ada"')
     carried.store.run(mark_sent([(job_id, 1)]))
@@ -218,8 +225,8 @@ def test_a_queue_with_messages_has_lost_none(carried: CommandLine, vhost: str, p
     assert sent(carried) == [job_id]
 
 
-def test_health_and_top_tell_that_the_broker_is_away_and_what_waits(shop: CommandLine) -> None:
-    shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(free_port())}
+def test_health_and_top_tell_that_the_broker_is_away_and_what_waits(shop: CommandLine, deaf_port: int) -> None:
+    shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(deaf_port)}
     shop.enqueue("mail", '"ada"')
 
     health = shop.run("health", "--json")
@@ -237,14 +244,19 @@ def test_health_and_top_tell_that_the_broker_is_away_and_what_waits(shop: Comman
     assert "secret-of-a-test" not in health.output + text + json.dumps(top)
 
 
-def test_top_does_not_wait_for_a_broker_from_which_nothing_comes(shop: CommandLine) -> None:
+@pytest.mark.usefixtures("_patient_driver")
+def test_top_does_not_wait_for_a_broker_from_which_nothing_comes(
+    shop: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stagepost.cli.top.PATIENCE_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as black_hole:
         shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(black_hole.getsockname()[1])}
         top = shop.json("top", "--once")
 
-    assert "cannot be used: it has not answered for 5 s" in top["broker"]["trouble"]  # the driver waits for 10
+    assert "cannot be used: it has not answered for 1 s" in top["broker"]["trouble"]
 
 
+@pytest.mark.usefixtures("_patient_driver")
 def test_an_answer_that_was_late_is_taken_at_the_next_look() -> None:
     plans = list(topology_of(RabbitmqSettings(), ["mail"]).queues)
     with socket.create_server(("127.0.0.1", 0)) as black_hole:

@@ -14,7 +14,9 @@ import pytest
 from tests.acceptance.cli.command_line import CommandLine
 from tests.services.processes import wait_until
 
-LIMIT = 20.0
+LIMIT = 120.0
+PATIENT = ("--shutdown-timeout", str(10 * LIMIT))
+"""Lets jobs go on for as long as a test wants."""
 
 
 @pytest.fixture
@@ -50,11 +52,13 @@ def wait_for_workers(shop: CommandLine, number: int, *, besides: int = 0) -> lis
 def test_a_worker_told_to_stop_finishes_its_job_and_exits_with_0(
     shop: CommandLine, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    job_id = shop.enqueue("wait", "1.0")
-    process = start("worker", "--queues", "slow,default", "--concurrency", "2")
+    job_id = shop.enqueue("wait", '"file"')
+    process = start("worker", "--queues", "slow,default", "--concurrency", "2", *PATIENT)
     wait_until(lambda: shop.json("jobs", "show", job_id)["state"] == "running", "the job runs", seconds=LIMIT)
 
     process.send_signal(signal.SIGTERM)
+    _read_until(process, "stopping: 1 jobs are running")
+    (shop.folder / "file").touch()
     said, _ = process.communicate(timeout=LIMIT)
 
     assert process.returncode == 0, said
@@ -64,23 +68,18 @@ def test_a_worker_told_to_stop_finishes_its_job_and_exits_with_0(
 def test_a_second_signal_gives_the_job_back_at_once(
     shop: CommandLine, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    job_id = shop.enqueue("wait", "60")
-    process = start("worker")
+    job_id = shop.enqueue("wait", '"a file that never comes"')
+    process = start("worker", *PATIENT)
     wait_until(lambda: shop.json("jobs", "show", job_id)["state"] == "running", "the job runs", seconds=LIMIT)
 
     process.send_signal(signal.SIGINT)
-    wait_until(lambda: _stopping(process), "it is stopping", seconds=LIMIT)
+    _read_until(process, "stopping: 1 jobs are running")
     process.send_signal(signal.SIGINT)
 
     process.communicate(timeout=LIMIT)
     assert process.returncode == 0
     shown = shop.json("jobs", "show", job_id)
     assert (shown["state"], shown["failures"]) == ("queued", 0)
-
-
-def _stopping(process: subprocess.Popen[str]) -> bool:
-    assert process.stdout is not None
-    return "stopping: 1 jobs are running" in process.stdout.readline()
 
 
 def test_a_killed_process_is_replaced_and_all_stop_on_request(
@@ -103,11 +102,13 @@ def test_a_killed_process_is_replaced_and_all_stop_on_request(
 
 
 def test_ctrl_c_in_a_terminal_hurries_nobody(shop: CommandLine, start: Callable[..., subprocess.Popen[str]]) -> None:
-    job_id = shop.enqueue("wait", "1.0")
-    supervisor = start("worker", "--processes", "1", start_new_session=True)
+    job_id = shop.enqueue("wait", '"file"')
+    supervisor = start("worker", "--processes", "1", *PATIENT, start_new_session=True)
     wait_until(lambda: shop.json("jobs", "show", job_id)["state"] == "running", "the job runs", seconds=LIMIT)
 
     os.killpg(supervisor.pid, signal.SIGINT)  # a terminal tells every process in the foreground
+    _read_until(supervisor, "stopping: 1 jobs are running")
+    (shop.folder / "file").touch()
     supervisor.communicate(timeout=LIMIT)
 
     assert supervisor.returncode == 0

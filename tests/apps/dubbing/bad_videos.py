@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tests.apps.dubbing.talks import ffmpeg, session_folder, talk
 
-__all__ = ["BAD", "GOOD", "Case", "sources"]
+__all__ = ["BAD", "GOOD", "UPLOADS", "Case", "sources"]
 
 _SIZE = "320x180"
 _SECONDS = 3
@@ -230,6 +230,11 @@ BAD = [
 ]
 
 _VP9 = ["-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-c:a", "libopus"]
+
+NO_FILES = {"missing.mp4", "folder.mp4", "pipe.mp4", "nul\0.mp4", "name\nwith a line.mp4"}
+"""Refused before they are stored; the last has nothing wrong but its name, which it has not in the store."""
+UPLOADS = [case for case in BAD if case.name not in NO_FILES]
+"""Bad files that can be stored."""
 
 GOOD = [
     Case("matroska-named.mp4", _cut("whole.mkv", 1), None),

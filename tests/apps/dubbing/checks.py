@@ -1,7 +1,8 @@
-"""What a dubbed video must be like, measured on the video itself."""
+"""What a dubbed video must be like, measured on the video itself, and what is left in directories."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +14,15 @@ from stagepost_dubbing.media.extracting import extract_audio
 from stagepost_dubbing.media.ffmpeg import find_ffmpeg
 from stagepost_dubbing.media.muxing import video_checksum
 from stagepost_dubbing.media.probe import probe
-from stagepost_dubbing.media.sound import read_wav
+from stagepost_dubbing.sound import read_wav, wav_level
 
-__all__ = ["check_dubbed", "word_error_rate"]
+__all__ = ["check_dubbed", "files_in", "left_in", "word_error_rate"]
 
 WINDOW_SECONDS = 0.01
 QUIET_DB = -35.0
 """Below the loudest window, what counts as silence."""
+LOUDER_DB = 3.0
+"""How much louder or quieter than the original a dub may be."""
 
 
 def word_error_rate(said: str, heard: str) -> float:
@@ -34,12 +37,14 @@ def word_error_rate(said: str, heard: str) -> float:
 
 
 def check_dubbed(source: Path, dubbed: Path, segments: Sequence[Segment], *, directory: Path) -> None:
-    """Demand the same pictures, the same length, and speech that begins with its slots and ends before the next."""
+    """Demand the same pictures, length and loudness, and speech that begins with its slots and ends before the next."""
     ffmpeg = find_ffmpeg()
     before, after = probe(ffmpeg, source), probe(ffmpeg, dubbed)
     assert video_checksum(ffmpeg, dubbed) == video_checksum(ffmpeg, source)
     assert abs(after.duration - before.duration) <= 0.1, (before, after)
-    is_loud = _loud_windows(dubbed, directory)
+    sounds = [_sound_of(video, directory / f"{video.stem}.wav") for video in (source, dubbed)]
+    assert abs(wav_level(sounds[1]) - wav_level(sounds[0])) <= LOUDER_DB
+    is_loud = _loud_windows(sounds[1])
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         start = segment.start_ms / 1000
         end = after.duration if following is None else following.start_ms / 1000
@@ -52,9 +57,23 @@ def check_dubbed(source: Path, dubbed: Path, segments: Sequence[Segment], *, dir
             assert ends < end - 0.02, f"segment {segment.idx} reaches into the next"
 
 
-def _loud_windows(video: Path, directory: Path) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    audio = directory / "heard.wav"
+def files_in(directory: Path) -> list[str]:
+    """Every file, those that no store would list as well."""
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir())
+
+
+def left_in(directory: Path) -> list[str]:
+    """Files and directories that should have gone; some may go meanwhile, at which `rglob` would fail."""
+    walked = [(Path(parent), [*directories, *files]) for parent, directories, files in os.walk(directory)]
+    return sorted(str((parent / name).relative_to(directory)) for parent, names in walked for name in names)
+
+
+def _sound_of(video: Path, audio: Path) -> Path:
     extract_audio(find_ffmpeg(), video, audio, seconds=60)
+    return audio
+
+
+def _loud_windows(audio: Path) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     sound = read_wav(audio)
     size = int(sound.rate * WINDOW_SECONDS)
     windows = sound.samples[: len(sound.samples) // size * size].astype(np.float64).reshape(-1, size)

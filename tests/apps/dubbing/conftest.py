@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,8 +12,11 @@ import pytest
 
 from stagepost_dubbing import Dubbing
 from stagepost_dubbing.media.ffmpeg import find_ffmpeg
+from tests.apps.dubbing.broker import Ear
 from tests.apps.dubbing.s3 import S3_VARIABLES, S3Server, s3_server
-from tests.apps.dubbing.stand_ins import Control
+from tests.apps.dubbing.stand_ins import Control, write_ffmpeg
+from tests.apps.dubbing.workers import dubbed, facts
+from tests.services.rabbitmq import RabbitmqServer
 
 HERE = "tests.apps.dubbing.stand_ins"
 
@@ -76,11 +81,31 @@ def quick_variables(directory: Path, control: Control) -> dict[str, str]:
         "STAND_INS": str(control.directory),
         "STAGEPOST_POLL_SHORTEST": "0.02",
         "STAGEPOST_POLL_LONGEST": "0.1",
-        "STAGEPOST_LEASE": "3",
+        # Longer than any machine stands still; who kills a worker ends its leases with `end_leases`.
+        "STAGEPOST_LEASE": "30",
         "TTS_MAX_RETRIES": "1",
         "TTS_RETRY_DELAY_SECONDS": "0.01",
         "TRANSLATE_ITEM_MAX_RETRIES": "1",
     }
+
+
+@pytest.fixture
+def governed_ffmpeg(tmp_path: Path, control: Control, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An ffmpeg before all others on the path, here and in workers, which `control` slows down."""
+    program = tmp_path / "bin" / "ffmpeg"
+    program.parent.mkdir()
+    write_ffmpeg(program, control, find_ffmpeg().program)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    return str(program)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, small_video: Path) -> object:
+    """All that matters of the small video when it is dubbed by stand-ins, and nothing goes wrong."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    control = Control(directory)
+    with Dubbing(environment=quick_variables(directory, control)) as dubbing:
+        return facts(dubbing, dubbed(dubbing, small_video).id)
 
 
 @pytest.fixture
@@ -100,3 +125,23 @@ def make_dubbing(environment: dict[str, str]) -> Iterator[MakeDubbing]:
 def dubbing(make_dubbing: MakeDubbing, database_url: str) -> Dubbing:
     """The application on each database."""
     return make_dubbing(DUBBING_DATABASE_URL=database_url)
+
+
+@pytest.fixture
+def distributed(postgres_database: str, rabbitmq_server: RabbitmqServer, s3: S3Server) -> Iterator[dict[str, str]]:
+    """Variables of workers that share PostgreSQL, RabbitMQ and S3."""
+    with rabbitmq_server.database() as broker:
+        yield {
+            "DUBBING_DATABASE_URL": postgres_database,
+            "STAGEPOST_TRANSPORT": broker,
+            "DUBBING_OBJECTS_URL": s3.url(str(uuid.uuid4())),
+            "TTS_MAX_CONCURRENCY": "1",
+        }
+
+
+@pytest.fixture
+def ear(distributed: dict[str, str]) -> Iterator[Ear]:
+    """Hears every message of those workers."""
+    ear = Ear(distributed["STAGEPOST_TRANSPORT"])
+    yield ear
+    ear.close()

@@ -1,9 +1,10 @@
-"""An S3 server of a test's own (SeaweedFS), and a gate before it that can refuse writes."""
+"""An S3 server of a test's own (SeaweedFS), behind a gate."""
 
 from __future__ import annotations
 
 import http.client
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -12,82 +13,25 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.apps.dubbing.gate import Gate
 
 __all__ = ["S3_VARIABLES", "S3Server", "s3_server"]
 
 BUCKET = "dubbing"
-START_SECONDS = 60
+START_SECONDS = 180
 S3_VARIABLES = {"AWS_ACCESS_KEY_ID": "dubber", "AWS_SECRET_ACCESS_KEY": "not-a-secret-of-anybody"}
 PORTS = ("master", "volume", "filer", "s3", "admin", "webdav")
 
 
-class S3Server:
+class S3Server(Gate):
     """A running server, seen through its gate."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._refuses = threading.Event()
-        self.refused = 0
-        self._gate = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._gate.serve_forever, name="s3-gate", daemon=True)
-        self._thread.start()
 
     def url(self, prefix: str) -> str:
         """Where objects of one test go."""
-        return f"s3://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{self._gate.server_address[1]}"
-
-    def refuse_writes(self) -> None:
-        """Answer every write with 503 from now on."""
-        self._refuses.set()
-
-    def take_writes(self) -> None:
-        self._refuses.clear()
-
-    def close(self) -> None:
-        self._gate.shutdown()
-        self._gate.server_close()
-        self._thread.join()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
-
-        class Gate(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _pass_on(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if server._refuses.is_set() and self.command in {"PUT", "POST"}:
-                    server.refused += 1
-                    self._answer(503, {}, b"SlowDown")
-                    return
-                behind = http.client.HTTPConnection("127.0.0.1", server._port, timeout=60)
-                try:
-                    behind.request(self.command, self.path, body, dict(self.headers.items()))
-                    answer = behind.getresponse()
-                    self._answer(answer.status, dict(answer.getheaders()), answer.read())
-                finally:
-                    behind.close()
-
-            def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-                self.send_response_only(status)
-                for name, value in headers.items():
-                    if name.lower() not in {"transfer-encoding", "connection", "content-length"}:
-                        self.send_header(name, value)
-                length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
-                self.send_header("Content-Length", length)
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
-
-            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815 - as its base has them
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base has it
-                pass
-
-        return Gate
+        return f"s3://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{self.port}"
 
 
 @contextmanager
@@ -134,7 +78,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
     for _ in range(START_SECONDS * 10):
         assert process.poll() is None, log.read_text()[-2000:]
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             connection.request("GET", f"/{BUCKET}")
             status = connection.getresponse().status
             connection.close()
@@ -147,11 +91,16 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports in a row that no system gives away by itself: the server takes them seconds later, if nobody else has."""
+    while True:
+        first = 10_000 + 16 * secrets.randbelow(1_375)
+        ports = list(range(first, first + count))
+        if all(map(_is_free, ports)):
+            return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one, suppress(OSError):
+        one.bind(("127.0.0.1", port))
+        return True
+    return False

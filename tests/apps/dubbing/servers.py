@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stagepost import Permanent
 from stagepost_dubbing.engines.interfaces import Recogniser, Translator, Voice
-from stagepost_dubbing.engines.recordings import wav_of
+from stagepost_dubbing.sound import Sound, wav_bytes
 
 
 class Asked(NamedTuple):
@@ -106,7 +106,7 @@ def instead(content_type: str, body: bytes) -> Fault:
 
 def hang(handler: Handler, _: Answer) -> None:
     """Say nothing until the test is over."""
-    handler.server.ending.wait(60)
+    handler.server.ending.wait()
 
 
 def drip(handler: Handler, answer: Answer) -> None:
@@ -190,7 +190,7 @@ def speaking(voice: Voice) -> Callable[[Asked], Answer]:
             )
         except Permanent as error:
             return Answer(422, "text/plain", str(error).encode())
-        return Answer(200, "audio/wav", wav_of(speech.samples, rate=speech.rate))
+        return Answer(200, "audio/wav", wav_bytes(Sound.from_pcm(speech.samples, speech.rate)))
 
     return answer
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepost_dubbing.engines.recordings import wav_of
+from stagepost_dubbing.sound import Sound, wav_bytes
 
 RATE = 16_000
 SENTENCES = (
@@ -33,7 +33,7 @@ class Talk(NamedTuple):
 
     def save(self, path: Path) -> Path:
         """Write it as a WAV file."""
-        path.write_bytes(wav_of(self.samples.tobytes(), rate=RATE))
+        path.write_bytes(wav_bytes(Sound.from_pcm(self.samples.tobytes(), RATE)))
         return path
 
 

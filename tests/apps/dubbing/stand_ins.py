@@ -2,7 +2,7 @@
 
 `STAND_INS` names a directory. `calls.log` there has a line for every call. A file `fail-<what>` makes that call fail
 as it says: `permanent`, `temporary`, or `die` for the process; with `-once` the file is taken away first.
-`hold-<what>` keeps a call until the file is gone.
+`hold-<what>` keeps a call until the file is gone. `slow-ffmpeg` names a file that ffmpeg takes very long to write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from stagepost import Permanent, Retryable
 from stagepost_dubbing.engines.interfaces import Speech, Utterance
 
-__all__ = ["SENTENCES", "Control", "StandInRecogniser", "StandInTranslator", "StandInVoice"]
+__all__ = ["SENTENCES", "Control", "StandInRecogniser", "StandInTranslator", "StandInVoice", "write_ffmpeg"]
 
 SENTENCES = ("alpha one", "bravo two", "charlie three", "delta four", "echo five")
 RATE = 16_000
@@ -42,6 +42,13 @@ class Control:
     def release(self, what: str) -> None:
         (self.directory / f"hold-{what}").unlink(missing_ok=True)
 
+    def slow_ffmpeg(self, file: str) -> None:
+        """Let an ffmpeg that writes this file take very long."""
+        (self.directory / "slow-ffmpeg").write_text(file)
+
+    def hasten_ffmpeg(self) -> None:
+        (self.directory / "slow-ffmpeg").unlink()
+
     @property
     def calls(self) -> list[str]:
         """What was called, in order."""
@@ -64,6 +71,20 @@ class Control:
         if how == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         raise (Permanent if how == "permanent" else Retryable)(f"{what} is broken")
+
+
+def write_ffmpeg(program: Path, control: Control, real: str) -> None:
+    """Write a program that is the real ffmpeg, but for how fast it reads when the test wants it slow."""
+    slow = control.directory / "slow-ffmpeg"
+    program.write_text(
+        f"""#!/bin/sh
+        if [ -e {slow} ]; then
+            case "$*" in *"/$(cat {slow}).part"*) exec {real} -readrate 0.01 "$@" ;; esac
+        fi
+        exec {real} "$@"
+        """
+    )
+    program.chmod(0o755)
 
 
 class StandInRecogniser:

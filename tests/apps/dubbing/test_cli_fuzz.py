@@ -14,7 +14,7 @@ from stagepost_dubbing import Dubbing
 from stagepost_dubbing.cli.main import cli
 from tests.apps.dubbing.conftest import quick_variables
 from tests.apps.dubbing.stand_ins import Control
-from tests.apps.dubbing.test_core_pipeline import dubbed
+from tests.apps.dubbing.workers import dubbed
 
 CODES = {0, 1, 2}
 """Done, it failed, wrong usage: with a database that works, nothing else can be."""

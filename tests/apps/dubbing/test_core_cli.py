@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from stagepost_dubbing.cli.main import cli
 from tests.apps.dubbing.stand_ins import Control
+from tests.apps.dubbing.workers import PATIENCE_SECONDS, worker_process
 
 NO_TASK = "0b1c7f2e-6a0d-4f5e-9a52-1f0d5b6c7d8e"
 
@@ -91,6 +94,23 @@ def test_a_task_that_failed_says_how_to_go_on(shell: Shell, small_video: Path, c
     assert shell.json("dub", small_video, "--to", "pt")["task"]["status"] == "done"
 
 
+def test_dub_says_what_it_waits_for_after_another_was_killed(
+    shell: Shell, environment: dict[str, str], small_video: Path, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAGEPOST_LEASE", "3")
+    shell("dub", small_video, "--to", "pt", "--detach")
+    control.fail("asr", "die-once")
+    with worker_process(environment | {"STAGEPOST_LEASE": "3"}) as process:
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+
+    done = shell("dub", small_video, "--to", "pt")
+
+    told = re.search(r"^asr +is held by another process\. If that was killed, .* within (\d+) s\.$", done.stderr, re.M)
+    assert told, done.stderr
+    assert 15 <= int(told[1]) <= 15 + 3
+    assert "is held by another process" not in shell("dub", small_video, "--to", "pt").stderr
+
+
 def test_a_task_can_wait_for_workers_and_be_cancelled(shell: Shell, small_video: Path) -> None:
     detached = shell.json("dub", small_video, "--to", "pt", "--detach")
     task_id = detached["task"]["id"]
@@ -122,8 +142,6 @@ def test_what_is_wrong_is_said_with_what_to_do(
     shell: Shell, small_video: Path, arguments: list[str], code: int, message: str
 ) -> None:
     done = shell(*[str(small_video) if argument == "VIDEO" else argument for argument in arguments], code=code)
-
-    import re
 
     assert re.search(message, done.stderr), done.stderr
     assert "Traceback" not in done.output

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from stagepost import ConfigurationError, Permanent, Retryable
 from stagepost_dubbing import keys, objects
 from stagepost_dubbing.objects import ObjectDiffers, Objects
-from tests.apps.dubbing.s3 import S3Server
+from tests.apps.dubbing.gate import WRITES
+from tests.apps.dubbing.s3 import S3_VARIABLES, S3Server
 
 TASK = "0b1c7f2e-6a0d-4f5e-9a52-1f0d5b6c7d8e"
 KEY = f"asr/{TASK}/asr.json"
@@ -121,14 +122,21 @@ def test_a_store_that_refuses_is_tried_again_later(s3: S3Server, monkeypatch: py
     monkeypatch.setattr(objects, "RETRY", {"max_retries": 1})
     store = Objects(s3.url(str(uuid.uuid4())))
     store.create(KEY, b"before")
-    s3.refuse_writes()
-    try:
+    with s3.refusing(WRITES):
         with pytest.raises(Retryable, match=f"failed to write asr/{TASK}/other"):
             store.create(f"asr/{TASK}/other", b"x")
         assert store.read(KEY) == b"before"
-    finally:
-        s3.take_writes()
     assert store.create(f"asr/{TASK}/other", b"x")
+
+
+def test_a_store_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "RETRY", {"max_retries": 1})
+    for name, value in S3_VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    store = Objects("s3://dubbing/x?endpoint=http://127.0.0.1:1")
+
+    with pytest.raises(Retryable, match=f"^object store failed to read {KEY}: no answer from http://127.0.0.1:1 "):
+        store.read(KEY)
 
 
 @pytest.mark.parametrize(

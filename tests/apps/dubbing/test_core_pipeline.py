@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,35 +11,12 @@ import msgspec
 import pytest
 
 from stagepost import LeaseLost, Permanent
-from stagepost_dubbing import Dubbing, DubbingError, DubOptions, Task
-from stagepost_dubbing.cli.dub import work_until_ended
+from stagepost_dubbing import Dubbing, DubbingError, DubOptions
 from stagepost_dubbing.settings import STEPS
 from stagepost_dubbing.steps.frame import Attempt
 from tests.apps.dubbing.conftest import MakeDubbing
 from tests.apps.dubbing.stand_ins import SENTENCES, Control
-
-LIMIT = 60.0
-
-
-def work(dubbing: Dubbing, task_id: str) -> Task:
-    """Run a worker until the task has ended."""
-
-    async def run() -> Task:
-        async with asyncio.timeout(LIMIT):
-            return await work_until_ended(dubbing, task_id)
-
-    return asyncio.run(run())
-
-
-def dubbed(dubbing: Dubbing, video: Path) -> Task:
-    task = work(dubbing, dubbing.submit(video, to="pt").id)
-    assert task.status == "done", task.error
-    return task
-
-
-def statuses(dubbing: Dubbing, task_id: str) -> list[tuple[str, int, str]]:
-    return [(row.step, row.attempt, row.status) for row in dubbing.attempts(task_id)]
-
+from tests.apps.dubbing.workers import dubbed, statuses, work, work_until_idle
 
 ONCE = [(step, 1, "succeeded") for step in STEPS]
 
@@ -194,29 +170,23 @@ def test_a_segment_that_is_not_there_cannot_be_edited(dubbing: Dubbing, small_vi
     assert dubbing.task(task.id).status == "done"
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_message_that_comes_twice_is_skipped(
-    dubbing: Dubbing, small_video: Path, control: Control, step: str
-) -> None:
+def test_messages_that_come_twice_are_skipped(dubbing: Dubbing, small_video: Path, control: Control) -> None:
     task = dubbed(dubbing, small_video)
     calls, objects = control.calls, dubbing.services.objects.list()
-    [first] = [job for job in dubbing.app.client.jobs(most=100) if job.task_name == step]
+    first = {job.task_name: job for job in dubbing.app.client.jobs(most=100) if job.task_name in STEPS}
+    assert len(first) == len(STEPS)
 
-    again = dubbing.app.registry.get(step)
-    handle = dubbing.app.client.enqueue(again.job(**json.loads(first.payload)))
-    asyncio.run(_until_idle(dubbing))
+    again = {
+        step: dubbing.app.client.enqueue(dubbing.app.registry.get(step).job(**json.loads(job.payload)))
+        for step, job in first.items()
+    }
+    work_until_idle(dubbing)
 
-    assert dubbing.app.client.job(handle.id).state == "completed"
-    assert dubbing.app.client.job(handle.id).result == first.result
+    for step, handle in again.items():
+        job = dubbing.app.client.job(handle.id)
+        assert (step, job.state, job.result) == (step, "completed", first[step].result)
     assert (control.calls, dubbing.services.objects.list()) == (calls, objects)
     assert statuses(dubbing, task.id) == ONCE
-
-
-async def _until_idle(dubbing: Dubbing) -> None:
-    from stagepost import Worker
-
-    async with asyncio.timeout(LIMIT):
-        await Worker(dubbing.app).run(until_idle=True)
 
 
 def test_a_message_that_comes_too_early_waits(dubbing: Dubbing, small_video: Path, control: Control) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
+from uuid import UUID
 
+import msgspec
 import pytest
 
 from stagepost_dubbing import Dubbing, Segment
@@ -100,6 +102,41 @@ def test_an_error_of_any_length_is_kept_in_part(dubbing: Dubbing, task_id: str) 
 
     kept = (dubbing.task(task_id).error, dubbing.segments(task_id)[0].tts_error, dubbing.attempts(task_id)[0].error)
     assert {text[:5] for text in kept if text is not None} == {" 😀xxx"}
+
+
+SORTS = {"sqlite3": "TEMP B-TREE", "psycopg": "Sort", "pymysql": "filesort"}
+"""What databases say when they sort what no index brings in order."""
+
+
+def test_the_newest_tasks_are_found_without_sorting_all(dubbing: Dubbing, task_id: str) -> None:
+    task = dubbing.task(task_id)
+    with dubbing.services.database.transaction() as tx:
+        for number in range(500):
+            status = "failed" if number % 50 == 0 else "done"
+            tasks.add(tx, msgspec.structs.replace(task, id=str(UUID(int=number)), status=status, run_id=None))
+
+    with dubbing.services.database.transaction() as tx:
+        tx.run_text("analyze table tasks" if tx.driver == "pymysql" else "analyze")
+    for name, index, search in (
+        ("list_tasks", "tasks_newest", "USING INDEX"),
+        ("list_tasks_by_status", "tasks_newest_by_status", "(status=?)"),
+    ):
+        with dubbing.services.database.reading() as tx:
+            plan = plan_of(tx, name, {"status": "failed", "most": 5})
+            assert SORTS[tx.driver] not in plan, plan
+            assert (search if tx.driver == "sqlite3" else index) in plan, plan
+    newest = dubbing.tasks(status="failed", most=5)
+    assert [one.status for one in newest] == ["failed"] * 5
+    assert [one.created_at for one in newest] == sorted((one.created_at for one in newest), reverse=True)
+
+
+def plan_of(tx: connection.Connection, name: str, values: dict[str, object]) -> str:
+    """How the database would run a statement."""
+    sql, parameters = connection._prepared(name, tx.driver)
+    cursor = tx.raw.cursor()
+    prefix = "explain query plan" if tx.driver == "sqlite3" else "explain"
+    cursor.execute(f"{prefix} {sql}", tuple(values[parameter] for parameter in parameters))
+    return "\n".join(" ".join(str(value) for value in row) for row in cursor.fetchall())
 
 
 def test_tables_can_be_made_by_many_at_once(make_dubbing: MakeDubbing, database_url: str) -> None:

@@ -25,7 +25,8 @@ def test_a_worker_killed_while_it_speaks_costs_no_segment(tmp_path: Path) -> Non
     ledger = said["ledger"]
     assert ledger["segments"] == ledger["spoken"] >= 6
     assert 0 < ledger["stored_before_the_kill"] < ledger["segments"]
-    assert (ledger["spoken_again"], ledger["attempts_to_speak"]) == (0, 2)
+    assert ledger["spoken_again"] == 0
+    assert ledger["attempts_to_speak"] >= 2
     assert Path(said["output"]).is_relative_to(tmp_path)
     assert Path(said["output"]).stat().st_size > 10_000
     assert "SIGKILL" in run.stderr

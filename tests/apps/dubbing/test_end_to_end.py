@@ -20,8 +20,10 @@ from tests.apps.dubbing.s3 import S3Server
 from tests.apps.dubbing.talks import talk
 from tests.services.rabbitmq import RabbitmqServer
 
-LIMIT = 240
+LIMIT = 600
 ROOT = Path(__file__).parents[3]
+
+pytestmark = pytest.mark.timeout(2 * LIMIT)
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def workers(environment: Mapping[str, str], log: Path, *, queues: str = "") -> I
     finally:
         if process.poll() is None:
             process.terminate()
-        assert process.wait(60) in {0, -9}, log.read_text()[-3000:]
+        assert process.wait(LIMIT) in {0, -9}, log.read_text()[-3000:]
 
 
 def check(environment: dict[str, str], answer: Any, output: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from stagepost import ConfigurationError, Permanent
 from stagepost_dubbing.engines.choose import choose_recogniser
 from stagepost_dubbing.engines.interfaces import Recogniser, Utterance
-from stagepost_dubbing.engines.recordings import wav_of
+from stagepost_dubbing.sound import Sound, wav_bytes
 from tests.apps.dubbing.checks import word_error_rate
 from tests.apps.dubbing.spoken import RATE, Talk, talk
 
@@ -39,7 +39,7 @@ def heard(moonshine: Recogniser, recording: Path) -> Sequence[Utterance]:
 
 
 def save(path: Path, samples: np.ndarray[tuple[int], np.dtype[np.int16]]) -> Path:
-    path.write_bytes(wav_of(samples.tobytes(), rate=RATE))
+    path.write_bytes(wav_bytes(Sound.from_pcm(samples.tobytes(), RATE)))
     return path
 
 
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_recording_is_refused(moonshine: Recogniser, tmp_path:
     for content, complaint in [
         (b"not sound at all", "no WAV file"),
         (b"", "no WAV file"),
-        (wav_of(bytes(3200), rate=44_100), "44100 Hz"),
+        (wav_bytes(Sound.from_pcm(bytes(3200), 44_100)), "44100 Hz"),
     ]:
         path.write_bytes(content)
         with pytest.raises(Permanent, match=complaint):

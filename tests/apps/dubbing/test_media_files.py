@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from time import perf_counter
@@ -15,9 +18,10 @@ from stagepost_dubbing.media.extracting import extract_audio
 from stagepost_dubbing.media.ffmpeg import Ffmpeg, find_ffmpeg
 from stagepost_dubbing.media.muxing import mux, video_checksum
 from stagepost_dubbing.media.probe import probe
-from stagepost_dubbing.media.sound import read_wav
 from stagepost_dubbing.media.talk import make_talk
+from stagepost_dubbing.sound import read_wav
 from tests.apps.dubbing.talks import ffmpeg, no_process_stays, talk, voice
+from tests.apps.dubbing.workers import wait_until
 
 
 def test_a_talk_is_what_its_script_says(tmp_path: Path) -> None:
@@ -69,7 +73,7 @@ def test_the_picture_is_untouched_and_the_sound_replaced(tmp_path: Path, origina
     assert facts == probe(ffmpeg(), output)
     assert facts.duration == pytest.approx(10, abs=0.1)
     assert facts.audio_tracks == (1 if original is None else 2)
-    log = ffmpeg().run(["-i", str(output)], seconds=10).log
+    log = ffmpeg().run(["-i", str(output)], seconds=60).log
     assert "(por): Audio: aac" in log
     assert ("(eng): Audio: aac" in log) == (original is not None)
     assert output.read_bytes().index(b"moov") < output.read_bytes().index(b"mdat")
@@ -91,21 +95,50 @@ def test_a_deadline_ends_ffmpeg(tmp_path: Path) -> None:
         assert perf_counter() - began < 100
 
 
-def test_ffmpeg_ends_soon_after_a_worker_that_was_killed() -> None:
-    script = (
-        f"from stagepost_dubbing.media.ffmpeg import Ffmpeg\nFfmpeg({ffmpeg().program!r}).run({_FOREVER}, seconds=1)"
-    )
-    worker = psutil.Popen([sys.executable, "-c", script])
-    orphans: list[psutil.Process] = []
-    while not orphans:
-        assert worker.poll() is None
-        orphans = worker.children()
-    worker.kill()
-    worker.wait()
+_DYING_WORKER = """
+import os, psutil, signal
+from stagepost_dubbing.media.ffmpeg import Ffmpeg
 
-    _, alive = psutil.wait_procs(orphans, timeout=120)
+def die():
+    [child] = psutil.Process().children()
+    while child.exe() != program.program:
+        pass
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    assert alive == []
+program = {program!r}
+program.run({arguments!r}, seconds={seconds}, while_running=die)
+"""
+
+
+def orphan_of_a_killed_worker(program: Ffmpeg, arguments: list[str], *, seconds: float) -> int:
+    """Let a process be killed while its ffmpeg runs, and give the id of what is left of that."""
+    script = _DYING_WORKER.format(program=program, arguments=arguments, seconds=seconds)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        orphan = int(worker.stdout.readline())
+        assert worker.wait() == -signal.SIGKILL
+    return orphan
+
+
+def test_ffmpeg_ends_with_a_worker_that_is_killed() -> None:
+    assert ffmpeg().guard, "setpriv is part of every Linux that tests run on"
+
+    orphan = orphan_of_a_killed_worker(ffmpeg(), _FOREVER, seconds=1000)
+
+    wait_until(lambda: not psutil.pid_exists(orphan))
+
+
+def test_ffmpeg_without_a_guard_ends_soon_after_a_worker_that_is_killed(tmp_path: Path) -> None:
+    beginning = tmp_path / "beginning"
+    os.mkfifo(beginning)  # it waits for this, and uses up no time before its worker is killed
+    arguments = ["-f", "s16le", "-i", str(beginning), *_FOREVER[:4], "-map", "1", *_FOREVER[4:]]
+
+    orphan = orphan_of_a_killed_worker(Ffmpeg(ffmpeg().program), arguments, seconds=0.9)
+    assert psutil.pid_exists(orphan)
+    beginning.write_bytes(bytes(100_000))
+
+    wait_until(lambda: not psutil.pid_exists(orphan))
 
 
 def test_a_job_that_should_stop_ends_ffmpeg() -> None:
@@ -126,6 +159,8 @@ def test_a_missing_program_is_named() -> None:
         find_ffmpeg("no-such-ffmpeg")
     with pytest.raises(ConfigurationError, match="cannot be started"):
         Ffmpeg("/no/such/ffmpeg").run([], seconds=1)
+    with pytest.raises(ConfigurationError, match=r"cannot be started: .*No such file"):
+        Ffmpeg("/no/such/ffmpeg", ffmpeg().guard).run([], seconds=60)
 
 
 _FOREVER = ["-f", "lavfi", "-i", "anullsrc", "-f", "null", "-"]

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagepost import Cancelled, Permanent
-from stagepost_dubbing.media.mixing import mix
-from stagepost_dubbing.media.sound import Sound, level, parse_wav, read_wav, resample, wav_bytes, wav_level, write_wav
+from stagepost_dubbing.media.mixing import mix, voice_level
 from stagepost_dubbing.media.stretching import speed_up
 from stagepost_dubbing.media.timeline import Placed, Slot, place
+from stagepost_dubbing.sound import Sound, level, parse_wav, read_wav, resample, wav_bytes, wav_level, write_wav
 
 VOICE = 22_050
 RATE = 48_000
@@ -48,7 +48,7 @@ def test_wav_keeps_every_sample(samples: list[int], rate: int) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"RIFF", b"not a sound" * 20, wav_bytes(tone(0.1))[:30]])
 def test_what_is_no_wav_is_refused(data: bytes) -> None:
-    with pytest.raises(Permanent, match="voice is not a WAV file"):
+    with pytest.raises(Permanent, match="voice is no WAV file"):
         parse_wav(data, "voice")
 
 
@@ -186,6 +186,19 @@ def test_memory_does_not_grow_with_the_video(tmp_path: Path) -> None:
         tracemalloc.stop()
 
     assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_pauses_in_a_noisy_room_do_not_count() -> None:
+    noise = np.random.default_rng(1).normal(0, 32768 * 10 ** (-45 / 20), 10 * VOICE).astype(np.int16)
+    talk = noise.copy()
+    talk[: 2 * VOICE] += tone(2).samples
+
+    assert level(Sound(talk, VOICE)) == pytest.approx(level(tone(2)), abs=0.1)
+
+
+@pytest.mark.parametrize(("original", "voice"), [(None, -20), (-25.5, -25.5), (-50, -32), (-6, -16)])
+def test_a_voice_is_as_loud_as_the_original_within_limits(original: float | None, voice: float) -> None:
+    assert voice_level(original) == voice
 
 
 def test_the_level_of_a_file_is_that_of_its_sound(tmp_path: Path) -> None:

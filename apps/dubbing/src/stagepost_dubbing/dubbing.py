@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from stagepost import App, RunError, RunState, Settings, StagepostError, WaitTimeout
+from stagepost import App, JobNotFound, RunError, RunState, Settings, StagepostError, WaitTimeout
 from stagepost_dubbing import keys
 from stagepost_dubbing.engines.languages import tidy_language
 from stagepost_dubbing.media.ffmpeg import whole_file
@@ -97,7 +97,7 @@ class Dubbing:
         task_id = str(uuid5(NAMESPACE, made_of)) if id is None else keys.checked_id(id)
         task = Task(
             task_id, "queued", None, source, to, _name(video), digest, keys.video_key(task_id),
-            keys.output_key(task_id), chosen, 1, 0, None, None, 0, 0, None,
+            keys.output_key(task_id), chosen, 1, 0, None, None, None, 0, 0, None,
         )  # fmt: skip
         known = self._find(task_id)
         if known is None:
@@ -135,6 +135,18 @@ class Dubbing:
         task = self.task(task_id)
         with self._database.reading() as tx:
             return steps.list_all(tx, task.id)
+
+    def held(self, task_id: str) -> dict[str, float]:
+        """Steps that a process is at, each with the seconds that are left of its lease.
+
+        Until then the step is its own; if it was killed, some worker takes the step over soon after.
+        """
+        task = self.task(task_id)
+        with self._database.reading() as tx:
+            [(now,)] = tx.all("now")
+            running = [row for row in steps.list_all(tx, task.id) if row.status == "running"]
+            leases = [(row.step, self._lease_until(tx, row)) for row in running]
+        return {step: max(0.0, (until - now) / 1e6) for step, until in leases if until is not None}
 
     def wait(
         self, task_id: str, *, timeout: float | None = None, on_look: Callable[[TaskView], None] = lambda _view: None
@@ -229,7 +241,8 @@ class Dubbing:
             task = tasks.lock(tx, task_id)
             if task is None:
                 raise DubbingError(f"there is no task {task_id}. `stagepost-dubbing list` shows those that exist.")
-            run = self._pipeline.find(tx, task)
+            # One that is done became so with its last job: what is left of its run is to note that it has ended.
+            run = None if task.status == "done" else self._pipeline.find(tx, task)
             if run is not None and run.graph(tx=tx.raw).state is RunState.RUNNING:
                 raise DubbingError(f"task {task_id} is {task.status}. Wait until it has ended, or cancel it first.")
             yield tx, task
@@ -243,6 +256,12 @@ class Dubbing:
             run.retry(tx=tx.raw)
         except RunError as error:
             raise DubbingError(f"task {task.id} cannot be retried now: {error}") from error
+
+    def _lease_until(self, tx: Connection, row: StepRow) -> int | None:
+        try:
+            return self.app.client.job(row.owner, tx=tx.raw).lease_until
+        except JobNotFound:
+            return None
 
     def _find(self, task_id: str) -> Task | None:
         with self._database.reading() as tx:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,9 +30,15 @@ __all__ = ["ObjectDiffers", "Objects"]
 IN_PARTS = 64 * 1024 * 1024
 """From which size an object is sent in parts, which no server can make conditional."""
 CHUNK = 8 * 1024 * 1024
-RETRY: Any = {"max_retries": 6, "retry_timeout": timedelta(seconds=30)}
-"""What takes longer is for the job's own retries, which a crash does not forget."""
+RETRY: Any = {"max_retries": 1000, "retry_timeout": timedelta(seconds=30)}
+"""Tries for half a minute. What takes longer is for the job's own retries, which a crash does not forget."""
 S3_OPTIONS = frozenset({"endpoint", "region", "allow_http", "virtual_hosted"})
+
+LONGEST_REASON = 300
+STATUS = re.compile(r"status code: (\d{3} [A-Za-z -]+)")
+SAID = re.compile(r"<(?:Code|Message)>([^<]+)<")
+"""In the body of an error, as S3 writes it."""
+NO_ANSWER = re.compile(r"Error performing \w+ (\S+) in .+? - (.+)")
 
 _memories: dict[str, MemoryStore] = {}
 _memories_lock = threading.Lock()
@@ -130,7 +137,9 @@ def _explained(what: str, key: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise Permanent(f"object {key} is missing: it was deleted, or never stored.") from error
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise Retryable(f"object store refuses to {what} {key}: {_short(error)}. Check its credentials.") from error
+        raise Retryable(
+            f"object store refuses to {what} {key}: {_short(error)}. Check its credentials, and what they allow."
+        ) from error
     except (AlreadyExistsError, PreconditionError):
         raise
     except BaseError as error:
@@ -138,8 +147,16 @@ def _explained(what: str, key: str) -> Iterator[None]:
 
 
 def _short(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:300]
+    """What a server said, or that it said nothing, without the key and the address in every sentence."""
+    text = str(error).partition("Debug source:")[0].strip()
+    lines = text.splitlines()
+    if status := STATUS.search(text):
+        said = ": ".join(found[1] for found in SAID.finditer(text))
+        return f"{status[1].strip()}{said and f', {said}'}"[:LONGEST_REASON].rstrip(".")
+    if unheard := NO_ANSWER.search(text):
+        address = urlsplit(unheard[1])
+        return f"no answer from {address.scheme}://{address.netloc} ({unheard[2]})"[:LONGEST_REASON]
+    return (lines[0] if lines else type(error).__name__)[:LONGEST_REASON]
 
 
 def _store_at(url: str) -> Any:

@@ -154,6 +154,8 @@ class Show:
                 rescue.report(bar)
             self._check_workers(monotonic() - last_change)
             sleep(pause)
+        if rescue is not None:
+            rescue.report(bar, is_last=True)
         bar.move_to(self.plan.items)
 
     def _live(self) -> int:
@@ -201,12 +203,12 @@ class Rescue:
         self._seen = 0
         self._is_told = False
 
-    def report(self, bar: Bar) -> None:
-        """Say it when their number has come to rest."""
+    def report(self, bar: Bar, *, is_last: bool = False) -> None:
+        """Say it when their number has come to rest, as it has at the end."""
         if self._is_told:
             return
         now = self._crashes()
-        if now and now == self._seen:
+        if now and (now == self._seen or is_last):
             self._is_told = True
             bar.say(f"{now} jobs of the dead worker were taken back {monotonic() - self._since:.1f} s after the kill.")
         self._seen = now

@@ -6,13 +6,25 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from stagepost.transport.rabbitmq.address import driver
+from stagepost.transport.rabbitmq.admin import NOT_FOUND
 from stagepost.transport.rabbitmq.link import Link
 
-__all__ = ["Consumer", "Delivery"]
+__all__ = ["Consumer", "Delivery", "Position"]
+
+CHECK_SECONDS = 5.0
+"""How long nothing comes from a queue before the broker is asked whether it would bring anything."""
+LONGEST_CHECK_SECONDS = 300.0
+IDLE_CHECKS = 60
+"""After how many of these in a row a queue is consumed anew through another channel, whatever the broker says."""
+
+Position = tuple[int, int]
+"""How far a queue was consumed: changes with every message that comes from it, and when it is consumed anew."""
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -52,11 +64,26 @@ class Line:
     """A queue's channel, and what is acknowledged on it so far."""
 
     number: int
+    queue: str
+    prefetch: int
+    """How many may be here unacknowledged; 0 if any number may."""
     channel: Any
+    last_tag: int = 0
+    """Of the last message that came."""
     next_tag: int = 1
     """The smallest that is not acknowledged."""
     ahead: set[int] = field(default_factory=set)
     """Larger ones that are."""
+    checked_tag: int = 0
+    """The last when the broker was last asked about the queue."""
+    is_passed_over: bool = False
+    """Whether messages waited there that could have come here, when the broker was last asked."""
+    is_asked: bool = False
+    """Whether an answer to that is due."""
+    idle_checks: int = 0
+    """How often in a row it was asked without a reason to doubt."""
+    is_given_up: bool = False
+    """Whether another line has taken its place."""
 
     def acknowledge(self, tags: set[int]) -> tuple[int | None, list[int]]:
         """Note tags that were not acknowledged before; returns up to which all can be at once, and those after a gap.
@@ -70,6 +97,30 @@ class Line:
             self.next_tag += 1
         together = [tag for tag in tags if tag < self.next_tag]
         return max(together, default=None), sorted(tag for tag in tags if tag >= self.next_tag)
+
+    @property
+    def held(self) -> int:
+        """How many messages are here unacknowledged."""
+        return self.last_tag - (self.next_tag - 1) - len(self.ahead)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another message could come."""
+        return self.prefetch == 0 or self.held < self.prefetch
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing came since the last question, and something could have."""
+        return self.last_tag == self.checked_tag and self.has_room
+
+    def is_dropped(self, *, ready: int, consumers: int) -> bool:
+        """Decide from how the queue stands whether the broker has forgotten that we consume it, seen twice in a row.
+
+        It does not always tell consumers of a queue that is deleted and made anew at once. Such a queue has none; or
+        it has others, and messages wait there although we hold fewer than we may.
+        """
+        was_passed_over, self.is_passed_over = self.is_passed_over, self.is_quiet and (ready > 0 or consumers == 0)
+        return was_passed_over and self.is_passed_over
 
 
 class Consumer(Link):
@@ -94,6 +145,10 @@ class Consumer(Link):
         self._acks_are_asked = False
         self._lines: dict[int, Line] = {}
         self._lines_made = 0
+        self._unchecked: set[str] = set()
+        """Queues of which the broker does not tell how they stand."""
+        self._alarms = 0
+        """How often connecting again was tried since something came."""
         self._consuming = 0
         self._is_paused = False
 
@@ -124,6 +179,15 @@ class Consumer(Link):
         returned = list(deliveries)
         self._later(lambda: self._send_back(returned))
 
+    def position(self, queue: str) -> Position | None:
+        """Say how far a queue was consumed, from any thread; None while nothing can come from it."""
+        lines = [line for line in tuple(self._lines.values()) if line.queue == queue and line.has_room]
+        return (lines[-1].number, lines[-1].last_tag) if lines else None
+
+    def connect_again(self, reason: str) -> None:
+        """Give up the connection for another one, from any thread."""
+        self._later(lambda: self._break_off(reason))
+
     def pause(self) -> None:
         """Ask for no more messages; what was taken can still be acknowledged, what was not goes back at once."""
         self._is_paused = True
@@ -137,26 +201,66 @@ class Consumer(Link):
     def _opener(self, queue: str, prefetch: int) -> Callable[[Any], None]:
         def opened(channel: Any) -> None:
             self._lines_made += 1
-            line = self._lines[self._lines_made] = Line(self._lines_made, channel)
-            channel.add_on_close_callback(self._channel_closed)
+            line = self._lines[self._lines_made] = Line(self._lines_made, queue, prefetch, channel)
+            channel.add_on_close_callback(partial(self._channel_closed, line))
             channel.add_on_cancel_callback(lambda _: self._break_off(f"queue {queue} was deleted"))
             if self._is_paused:
                 return
             channel.basic_qos(prefetch_count=prefetch)
-            channel.basic_consume(queue, self._receiver(queue, line), callback=self._consumes)
+            channel.basic_consume(queue, self._receiver(line), callback=self._consumes)
+            self._check_later(line)
 
         return opened
+
+    def _check_later(self, line: Line) -> None:
+        pause = min(LONGEST_CHECK_SECONDS, CHECK_SECONDS * 2.0 ** min(self._alarms, 10))
+        line.channel.connection.ioloop.call_later(pause, partial(self._check, line))
+
+    def _check(self, line: Line) -> None:
+        """Ask how a queue stands from which nothing comes; on the line's own channel, which ends if it is gone."""
+        if not line.channel.is_open or self._is_paused or line.queue in self._unchecked:
+            return
+        if line.is_quiet:
+            line.is_asked = True
+            line.channel.queue_declare(line.queue, passive=True, callback=partial(self._checked, line))
+            return
+        if line.checked_tag != line.last_tag:
+            self._alarms = 0
+        line.checked_tag, line.is_passed_over, line.idle_checks = line.last_tag, False, 0
+        self._check_later(line)
+
+    def _checked(self, line: Line, frame: Any) -> None:
+        line.is_asked = False
+        if self._is_paused:
+            return
+        if line.is_dropped(ready=frame.method.message_count, consumers=frame.method.consumer_count):
+            self._alarms += 1  # where it does not help, as with a queue for one consumer at a time, it is tried less
+            self._break_off(f"queue {line.queue} brings nothing, though messages wait there or it has no consumer")
+            return
+        line.idle_checks += 1
+        if line.idle_checks >= IDLE_CHECKS and not line.held:
+            self._consume_anew(line)
+        else:
+            self._check_later(line)
+
+    def _consume_anew(self, line: Line) -> None:
+        """Take a fresh channel; a queue that counts us and gives us nothing gets back what it gave to the old one."""
+        line.is_given_up = True
+        self._lines.pop(line.number, None)
+        line.channel.close()
+        line.channel.connection.channel(on_open_callback=self._opener(line.queue, line.prefetch))
 
     def _consumes(self, _frame: Any) -> None:
         self._consuming += 1
         if self._consuming == len(self._queues):
             self._works()
 
-    def _receiver(self, queue: str, line: Line) -> Callable[[Any, Any, Any, bytes], None]:
+    def _receiver(self, line: Line) -> Callable[[Any, Any, Any, bytes], None]:
         def receive(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            line.last_tag = method.delivery_tag
             self._inbox.append(
                 Delivery(
-                    queue,
+                    line.queue,
                     line.number,
                     method.delivery_tag,
                     body,
@@ -169,8 +273,11 @@ class Consumer(Link):
 
         return receive
 
-    def _channel_closed(self, channel: Any, reason: object) -> None:
-        if not self._stopping.is_set() and not channel.connection.is_closing:
+    def _channel_closed(self, line: Line, channel: Any, reason: Any) -> None:
+        is_refused = isinstance(reason, driver().exceptions.ChannelClosedByBroker) and reason.reply_code != NOT_FOUND
+        if line.is_asked and is_refused:
+            self._unchecked.add(line.queue)
+        if not (line.is_given_up or self._stopping.is_set() or channel.connection.is_closing):
             self._break_off(f"a channel was closed: {reason}")
 
     def _cancel(self) -> None:

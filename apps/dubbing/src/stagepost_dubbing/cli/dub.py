@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -21,6 +21,8 @@ from stagepost_dubbing.tables.tasks import DubOptions, Task
 __all__ = ["dub", "work_until_ended"]
 
 LOOK_SECONDS = 0.2
+RESCUE_SECONDS = 15
+"""In which a worker takes over what another held whose lease has ended."""
 
 
 @click.command(short_help="Dub a video.")
@@ -66,6 +68,8 @@ def dub(
         if not task.has_ended:
             dubbing.services.check(STEPS)
             remove_leftovers(dubbing.settings.work_directory)
+            if not is_json:
+                _tell_of_others(dubbing.held(task.id))
             with progress_bars(is_quiet=is_json) as draw, _resumable(task):
                 asyncio.run(work_until_ended(dubbing, task.id, on_look=draw))
         _finish(dubbing, task.id, output or Path(f"{video.stem}.{to}.mp4"), is_json=is_json)
@@ -93,6 +97,16 @@ async def work_until_ended(
     # What is said to be done has been noted; the note that its run has ended may still wait.
     await Worker(dubbing.app, queues=[OWN_QUEUE]).run(until_idle=True)
     return view.task
+
+
+def _tell_of_others(held: Mapping[str, float]) -> None:
+    """Say what may have to be waited for, after a process was killed: nobody can tell that from one that is slow."""
+    for step, seconds in held.items():
+        click.echo(
+            f"{step:14} is held by another process. If that was killed, this one goes on with the step within "
+            f"{seconds + RESCUE_SECONDS:.0f} s.",
+            err=True,
+        )
 
 
 @contextlib.contextmanager

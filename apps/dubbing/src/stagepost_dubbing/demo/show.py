@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from stagepost_dubbing.demo.voice import BOOK_VARIABLE, PACE_VARIABLE, spoken_in
+from stagepost_dubbing.demo.voice import BOOK_VARIABLE, MOST_VARIABLE, PACE_VARIABLE, spoken_in
 from stagepost_dubbing.dubbing import Dubbing, DubbingError, TaskView
 from stagepost_dubbing.settings import DubbingSettings
 from stagepost_dubbing.tables.segments import Segment
@@ -23,6 +24,7 @@ __all__ = ["LEASE_SECONDS", "Ledger", "Show"]
 
 LEASE_SECONDS = 3
 PACE_SECONDS = 0.4
+MOST_BEFORE_THE_KILL = 4
 LONGEST_SECONDS = 600
 STOP_SECONDS = 20
 
@@ -37,13 +39,13 @@ class Ledger(msgspec.Struct, frozen=True):
     spoken_again: int
     """Of these, how many were spoken once more; must be none."""
     attempts_to_speak: int
-    """Attempts of the step tts; must be two, because one was killed."""
+    """Attempts of the step tts; must be two, because one was killed, or more where a machine stood still for long."""
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing was lost, and nothing that was stored was done again."""
         is_whole = self.segments > 0 and self.spoken == self.segments
-        return is_whole and self.spoken_again == 0 and self.attempts_to_speak == 2
+        return is_whole and self.spoken_again == 0 and self.attempts_to_speak >= 2
 
 
 class Show:
@@ -72,7 +74,7 @@ class Show:
         """Dub the video, with a kill on the way."""
         self.dubbing.services.check(self.dubbing.app.registry.queues)
         task = self.dubbing.submit(video, to=to)
-        self._start_worker()
+        self._start_worker(most=MOST_BEFORE_THE_KILL)
 
         def look(view: TaskView) -> None:
             on_look(view)
@@ -112,12 +114,14 @@ class Show:
         started = self._start_worker()
         self._say(f"Started another worker (process {started.pid}).")
 
-    def _start_worker(self) -> subprocess.Popen[bytes]:
+    def _start_worker(self, *, most: float = math.inf) -> subprocess.Popen[bytes]:
+        """Start a worker that speaks at most so many segments."""
         self._started += 1
+        environment = self._environment | {MOST_VARIABLE: str(most)}
         with (self.folder / f"worker-{self._started}.log").open("ab") as log:
             # -P: modules in the folder the demo is started from are none of its business.
             command = [sys.executable, "-P", "-m", "stagepost_dubbing", "worker"]
-            self._worker = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+            self._worker = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         return self._worker
 
     def _check_worker(self) -> None:
@@ -139,9 +143,9 @@ class Show:
 
 
 def _is_speaking(view: TaskView) -> bool:
-    """Whether a third of the segments is stored, and not all."""
+    """Whether a third of the segments is stored, or as many as will be, and not all."""
     [(stored, all_of_them)] = [step.segments or (0, 0) for step in view.steps if step.step == "tts"]
-    return all_of_them <= 3 * stored < 3 * all_of_them
+    return min(all_of_them / 3, MOST_BEFORE_THE_KILL) <= stored < all_of_them
 
 
 def _environment(folder: Path, book: Path) -> dict[str, str]:

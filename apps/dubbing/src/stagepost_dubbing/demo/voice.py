@@ -10,10 +10,12 @@ from threading import Event
 from stagepost_dubbing.engines.choose import choose_voice
 from stagepost_dubbing.engines.interfaces import Speech
 
-__all__ = ["BOOK_VARIABLE", "PACE_VARIABLE", "BookedVoice", "spoken_in"]
+__all__ = ["BOOK_VARIABLE", "MOST_VARIABLE", "PACE_VARIABLE", "BookedVoice", "spoken_in"]
 
 BOOK_VARIABLE = "DUBBING_DEMO_BOOK"
 PACE_VARIABLE = "DUBBING_DEMO_PACE"
+MOST_VARIABLE = "DUBBING_DEMO_MOST"
+"""How many texts are spoken: the worker that will be killed might be done before on a slow machine."""
 
 
 class BookedVoice:
@@ -23,9 +25,14 @@ class BookedVoice:
         self._voice = choose_voice("espeak", environment)
         self._book = Path(environment[BOOK_VARIABLE])
         self._pace = float(environment.get(PACE_VARIABLE, "0"))
+        self._most = float(environment.get(MOST_VARIABLE, "inf"))
+        self._texts: set[str] = set()
 
     def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:
         """Speak a text, and write it into the book."""
+        if text not in self._texts and len(self._texts) >= self._most:
+            Event().wait()
+        self._texts.add(text)
         speech = self._voice.speak(text, language=language, speaker=speaker, seconds=seconds)
         Event().wait(self._pace)
         with self._book.open("ab", buffering=0) as book:

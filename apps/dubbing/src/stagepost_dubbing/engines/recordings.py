@@ -1,9 +1,7 @@
-"""Reads the sound that recognisers get: WAV, 16 kHz, mono, 16 bit."""
+"""Checks the sound that recognisers get, WAV of 16 kHz, mono and 16 bit, and the sound that services send."""
 
 from __future__ import annotations
 
-import io
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +9,16 @@ from numpy.typing import NDArray
 
 from stagepost import Permanent
 from stagepost_dubbing.engines.interfaces import Speech
+from stagepost_dubbing.sound import opened_wav
 
-__all__ = ["read_recording", "read_speech", "wav_of"]
+__all__ = ["read_recording", "read_speech"]
 
 
 def read_recording(path: Path, *, rate: int = 16_000) -> NDArray[np.int16]:
     """Return the samples; refuse a file of another kind, for the step before it makes this one."""
-    try:
-        with wave.open(str(path), "rb") as file:
-            kind = (file.getframerate(), file.getnchannels(), file.getsampwidth())
-            sound = file.readframes(file.getnframes())
-    except FileNotFoundError:
-        raise Permanent(f"{path.name}: there is no such recording") from None
-    except (wave.Error, EOFError) as error:
-        raise Permanent(f"{path.name} is no WAV file that can be read: {error}") from None
+    with opened_wav(path) as file:
+        kind = (file.getframerate(), file.getnchannels(), file.getsampwidth())
+        sound = file.readframes(file.getnframes())
     if kind != (rate, 1, 2):
         raise Permanent(
             f"{path.name} has {kind[0]} Hz, {kind[1]} channels and {kind[2] * 8} bits; "
@@ -36,13 +30,14 @@ def read_recording(path: Path, *, rate: int = 16_000) -> NDArray[np.int16]:
 def read_speech(sound: bytes, parameters: dict[str, str | int | float]) -> Speech:
     """Make a speech of the WAV that a service sent; ValueError says what is wrong with it."""
     try:
-        with wave.open(io.BytesIO(sound), "rb") as file:
-            if (file.getnchannels(), file.getsampwidth()) != (1, 2):
-                raise ValueError(f"it has {file.getnchannels()} channels and {file.getsampwidth() * 8} bits")
+        with opened_wav(sound, "it") as file:
+            kind = (file.getnchannels(), file.getsampwidth())
             announced, rate = file.getnframes(), file.getframerate()
             samples = file.readframes(announced)
-    except (wave.Error, EOFError) as error:
-        raise ValueError(f"it is no WAV file: {error}") from None
+    except Permanent as error:  # of this answer, not of the text
+        raise ValueError(str(error)) from None
+    if kind != (1, 2):
+        raise ValueError(f"it has {kind[0]} channels and {kind[1] * 8} bits")
     if not 8_000 <= rate <= 192_000:
         raise ValueError(f"it has {rate} samples per second")
     # A service that streams does not know the length when it begins, and writes the largest number.
@@ -51,14 +46,3 @@ def read_speech(sound: bytes, parameters: dict[str, str | int | float]) -> Speec
     if len(samples) < 2:
         raise ValueError("there is no sound in it")
     return Speech(samples=samples[: len(samples) // 2 * 2], rate=rate, parameters=parameters)
-
-
-def wav_of(samples: bytes, *, rate: int) -> bytes:
-    """Write 16-bit mono samples as a WAV file."""
-    file = io.BytesIO()
-    with wave.open(file, "wb") as wav:
-        wav.setnchannels(1)
-        wav.setsampwidth(2)
-        wav.setframerate(rate)
-        wav.writeframes(samples)
-    return file.getvalue()

@@ -72,6 +72,7 @@ class Whisper:
                 temperature=0.0,
                 condition_on_previous_text=False,
                 vad_filter=True,
+                word_timestamps=True,  # without them a segment lasts until the next begins
             )
             for segment in segments:
                 if text := " ".join(segment.text.split()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from stagepost import Permanent
 from stagepost_dubbing.media.ffmpeg import Ffmpeg, Watch, nothing, reading, tail, whole_file
 from stagepost_dubbing.media.probe import Limits, MediaFacts, check_dubbable, measure, probe
-from stagepost_dubbing.media.sound import SILENCE, wav_seconds
+from stagepost_dubbing.sound import SILENCE, opened_wav, wav_seconds
 
 __all__ = ["extract_audio"]
 
@@ -83,7 +82,7 @@ def _check_picture(video: Path, end: float, facts: MediaFacts) -> None:
 
 def _check_audible(video: Path, audio: Path) -> None:
     quiet = round(32768 * 10 ** (SILENCE / 20))
-    with wave.open(str(audio), "rb") as file:
+    with opened_wav(audio) as file:
         while block := file.readframes(_BLOCK):
             if np.abs(np.frombuffer(block, dtype="<i2").astype(np.int32)).max() > quiet:
                 return

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import IO, cast
@@ -30,6 +31,8 @@ HINTS = "gif", "png_pipe", "jpeg_pipe", "webp_pipe", "bmp_pipe", "srt", "webvtt"
 """Opened only to say what the file is instead of a video."""
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+_NOT_STARTED = {126, 127}
+"""How a guard ends that finds no program."""
 _ORIGIN = re.compile(r"\[[^\]]* @ 0x[0-9a-f]+\] ?")
 _KEPT = 256 * 1024
 _INTERVAL = 0.1
@@ -51,14 +54,18 @@ class Ffmpeg(msgspec.Struct, frozen=True):
     """An ffmpeg program."""
 
     program: str
+    guard: tuple[str, ...] = ()
+    """What it is started through, so that it ends with this process, even if that is killed."""
 
     def run(self, arguments: Sequence[str], *, seconds: float, while_running: Watch = nothing) -> Finished:
         """Run it to its end; Retryable if it takes longer than `seconds`, is killed, or finds the disk full."""
-        # A worker that is killed leaves ffmpeg behind; the limit of processor time ends it even then.
+        # Without a guard a worker that is killed leaves ffmpeg behind; the limit of processor time ends it even then.
         limit = ["-timelimit", str(int(seconds) * (os.cpu_count() or 1) + 1)]
         with self._started(["-nostdin", "-hide_banner", "-nostats", "-y", *limit, *arguments]) as process:
             log = _read(cast("IO[bytes]", process.stderr), seconds=seconds, while_running=while_running)
             code = process.wait()
+        if self.guard and code in _NOT_STARTED:
+            raise ConfigurationError(f"{self.program} cannot be started: {log.strip()}. {_REMEDY}")
         if -code in _CRASHES:
             raise Permanent(
                 f"ffmpeg crashed on {_input(arguments)}. Convert it first, or try another version of ffmpeg."
@@ -73,7 +80,7 @@ class Ffmpeg(msgspec.Struct, frozen=True):
     def _started(self, arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
         try:
             process = subprocess.Popen(
-                [self.program, *arguments],
+                [*self.guard, self.program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -101,7 +108,18 @@ def find_ffmpeg(program: str | None = None) -> Ffmpeg:
         found = _bundled()
     if found is None:
         raise ConfigurationError(f"There is no {program or 'ffmpeg'}. {_REMEDY}")
-    return Ffmpeg(found)
+    return Ffmpeg(found, _guard())
+
+
+@cache
+def _guard() -> tuple[str, ...]:
+    """Linux kills a process with the thread that started it, if `setpriv` asks for that; some cannot ask."""
+    program = shutil.which("setpriv")
+    if program is None:
+        return ()
+    guard = (program, "--pdeathsig", "KILL")
+    done = subprocess.run([*guard, program, "--version"], capture_output=True, check=False)
+    return guard if done.returncode == 0 else ()
 
 
 def _bundled() -> str | None:

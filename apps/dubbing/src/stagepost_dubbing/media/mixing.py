@@ -10,11 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from stagepost_dubbing.media.ffmpeg import Watch, nothing, whole_file
-from stagepost_dubbing.media.sound import Sound, Wave, level, resampled, to_samples, to_wave
 from stagepost_dubbing.media.stretching import speed_up
 from stagepost_dubbing.media.timeline import Placed
+from stagepost_dubbing.sound import Sound, Wave, level, opened_wav, resampled, to_samples, to_wave
 
-__all__ = ["mix"]
+__all__ = ["mix", "voice_level"]
+
+USUAL_DB = -20.0
+QUIETEST_DB = -32.0
+LOUDEST_DB = -16.0
+"""How loud a voice is, in decibels below full scale; above the loudest, its peaks could not be recorded."""
 
 _BLOCK = 10.0
 _FADE = 0.1
@@ -32,7 +37,7 @@ def mix(
     *,
     duration: float,
     rate: int = 48_000,
-    level_db: float | None = -20.0,
+    level_db: float | None = USUAL_DB,
     under: Path | None = None,
     duck_db: float = -18.0,
     while_running: Watch = nothing,
@@ -58,6 +63,11 @@ def mix(
                 block += _read(original, size) * _ducked(placed, first, size, rate, duck_db)
             file.writeframes(to_samples(block).astype("<i2").tobytes())
     return length / rate
+
+
+def voice_level(original_db: float | None) -> float:
+    """How loud the voice is to be: as loud as the original, unless that can hardly be heard or is too loud."""
+    return USUAL_DB if original_db is None else min(max(original_db, QUIETEST_DB), LOUDEST_DB)
 
 
 class _Speeches:
@@ -106,7 +116,7 @@ def _original(path: Path | None, rate: int) -> Iterator[wave.Wave_read | None]:
     if path is None:
         yield None
         return
-    with wave.open(str(path), "rb") as file:
+    with opened_wav(path) as file:
         if (file.getframerate(), file.getnchannels(), file.getsampwidth()) != (rate, 1, 2):
             raise ValueError(f"{path.name} must have {rate} samples per second, one channel, 16 bits")
         yield file

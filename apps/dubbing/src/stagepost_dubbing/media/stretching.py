@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stagepost_dubbing.media.sound import Sound, Wave, to_samples, to_wave
+from stagepost_dubbing.sound import Sound, Wave, to_samples, to_wave
 
 __all__ = ["speed_up"]
 

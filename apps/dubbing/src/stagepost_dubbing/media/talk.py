@@ -13,7 +13,7 @@ from stagepost import ConfigurationError
 from stagepost_dubbing.engines.espeak import EspeakVoice
 from stagepost_dubbing.engines.interfaces import Utterance
 from stagepost_dubbing.media.ffmpeg import Ffmpeg, tail, whole_file
-from stagepost_dubbing.media.sound import Sound, Wave, resampled, to_samples, to_wave, write_wav
+from stagepost_dubbing.sound import Sound, Wave, resampled, to_samples, to_wave, write_wav
 
 __all__ = ["SCRIPT", "Speak", "Talk", "make_talk", "speaker"]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 from stagepost import JobContext
 from stagepost_dubbing.keys import checked_own, task_of
 from stagepost_dubbing.media.extracting import extract_audio
 from stagepost_dubbing.services import Services
+from stagepost_dubbing.sound import wav_level
 from stagepost_dubbing.steps.frame import Attempt, Finished, Step
 from stagepost_dubbing.tables import tasks
 
@@ -32,7 +36,15 @@ class ExtractAudio:
                 self._services.ffmpeg, video, audio, seconds=attempt.seconds_left, while_running=attempt.check
             )
             attempt.store(output_audio_key, audio)
-            duration_ms = round(facts.duration * 1000)
-            return Finished(output_audio_key, lambda tx: tasks.note_duration(tx, attempt.task.id, duration_ms))
+            duration_ms, speech_db = round(facts.duration * 1000), _speech_db(audio)
+            return Finished(
+                output_audio_key,
+                lambda tx: tasks.note_sound(tx, task_id, duration_ms=duration_ms, speech_db=speech_db),
+            )
 
         return self._step.run(job, task_id, work, skipped=lambda _tx: output_audio_key)
+
+
+def _speech_db(audio: Path) -> float | None:
+    found = wav_level(audio)
+    return round(found, 1) if math.isfinite(found) else None

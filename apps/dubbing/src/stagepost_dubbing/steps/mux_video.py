@@ -11,12 +11,12 @@ from stagepost import JobContext, Permanent
 from stagepost_dubbing.engines.interfaces import Utterance
 from stagepost_dubbing.keys import checked_id, checked_own, subtitles_key
 from stagepost_dubbing.media.extracting import extract_audio
-from stagepost_dubbing.media.mixing import mix
+from stagepost_dubbing.media.mixing import mix, voice_level
 from stagepost_dubbing.media.muxing import mux
-from stagepost_dubbing.media.sound import parse_wav
 from stagepost_dubbing.media.subtitles import to_srt, to_vtt
 from stagepost_dubbing.media.timeline import Placed, Slot, place
 from stagepost_dubbing.services import Services
+from stagepost_dubbing.sound import parse_wav
 from stagepost_dubbing.steps.frame import Attempt, Finished, Step
 from stagepost_dubbing.tables import segments, tasks
 from stagepost_dubbing.tables.segments import Segment
@@ -104,6 +104,7 @@ class MuxVideo:
             placed,
             lambda idx: parse_wav(self._services.objects.read(_spoken_key(found[idx]))),
             duration=duration,
+            level_db=voice_level(attempt.task.speech_db),
             under=under,
             duck_db=0.0 if duck_db is None else duck_db,
             while_running=attempt.check,
@@ -139,8 +140,9 @@ def _spoken_key(segment: Segment) -> str:
 
 def _fingerprint(attempt: Attempt, found: list[Segment]) -> str:
     facts = [[segment.start_ms, segment.end_ms, segment.tts_audio_key] for segment in found]
-    options = [attempt.task.duration_ms, attempt.task.options.duck_db]
-    return hashlib.sha256(msgspec.json.encode([facts, options])).hexdigest()
+    task = attempt.task
+    others = [task.duration_ms, voice_level(task.speech_db), task.options.duck_db]
+    return hashlib.sha256(msgspec.json.encode([facts, others])).hexdigest()
 
 
 def _sha256(file: Path) -> str:

@@ -11,9 +11,9 @@ import msgspec
 from stagepost import JobContext, Permanent, Retryable, StagepostError
 from stagepost_dubbing.engines.interfaces import Speech
 from stagepost_dubbing.keys import checked_id, speech_key
-from stagepost_dubbing.media.sound import Sound, wav_bytes
 from stagepost_dubbing.objects import ObjectDiffers
 from stagepost_dubbing.services import Services
+from stagepost_dubbing.sound import Sound, wav_bytes
 from stagepost_dubbing.steps.frame import Attempt, Finished, Step
 from stagepost_dubbing.tables import segments
 from stagepost_dubbing.tables.connection import Connection, shortened
@@ -40,8 +40,9 @@ class SpeechFailed(StagepostError):
 
     def __init__(self, errors: dict[int, Exception]) -> None:
         first = min(errors)
+        reason = str(errors[first]).rstrip(".")
         super().__init__(
-            f"{len(errors)} segments could not be spoken; the first is segment {first}: {errors[first]}. "
+            f"{len(errors)} segments could not be spoken; the first is segment {first}: {reason}. "
             f"When that is mended: stagepost-dubbing tts-requeue, or retry."
         )
         self.errors = errors
@@ -144,10 +145,14 @@ class Speaking:
         voice = self._services.settings.voice
         made_of = msgspec.json.encode([segment.mt_text, language, self._speaker, segment.seconds, voice]).decode()
         key = speech_key(self.attempt.task.id, segment.idx, made_of)
+        speech: Speech | None = None
         tries = 0
         while True:
             try:
-                parameters = self._spoken(segment, language, key)
+                self.attempt.check()
+                if speech is None:  # a store that refuses costs no second one
+                    speech = self._spoken(segment, language)
+                self._store(key, speech)
             except Permanent:
                 raise
             except Exception as error:
@@ -156,8 +161,7 @@ class Speaking:
                 if tries > self._max_retries or self._stopped.wait(self._pause_after(error)):
                     raise
             else:
-                with self._services.database.transaction() as tx:
-                    segments.save_speech(tx, self.attempt.task.id, segment, key=key, parameters=parameters)
+                self._note(segment, key, speech)
                 return
 
     def _pause_after(self, error: Exception) -> float:
@@ -166,18 +170,23 @@ class Speaking:
         seconds = 0.0 if asked is None else asked.total_seconds()
         return min(max(self._retry_delay, seconds), LONGEST_PAUSE_SECONDS)
 
-    def _spoken(self, segment: Segment, language: str, key: str) -> str:
-        """Speak a segment and store its sound; gives with what it was made, as JSON."""
-        self.attempt.check()
+    def _spoken(self, segment: Segment, language: str) -> Speech:
         text = (segment.mt_text or "").strip()
-        speech = Speech(b"", 16_000, {"engine": "none"})
-        if text:
-            voice = self._services.voice
-            speech = voice.speak(text, language=language, speaker=self._speaker, seconds=segment.seconds)
+        if not text:
+            return Speech(b"", 16_000, {"engine": "none"})
+        return self._services.voice.speak(text, language=language, speaker=self._speaker, seconds=segment.seconds)
+
+    def _store(self, key: str, speech: Speech) -> None:
+        sound = wav_bytes(Sound.from_pcm(speech.samples, speech.rate))
         try:
-            self._services.objects.create(key, wav_bytes(Sound.from_pcm(speech.samples, speech.rate)))
+            self._services.objects.create(key, sound)
         except ObjectDiffers:
             # An attempt that crashed stored it; a voice may speak a text differently, and both are right.
-            self._services.objects.replace(key, wav_bytes(Sound.from_pcm(speech.samples, speech.rate)))
+            self._services.objects.replace(key, sound)
+
+    def _note(self, segment: Segment, key: str, speech: Speech) -> None:
+        """Keep where a speech is, and with what it was made."""
         facts = {**speech.parameters, "speaker": self._speaker, "seconds": round(speech.seconds, 3)}
-        return msgspec.json.encode(facts).decode()
+        parameters = msgspec.json.encode(facts).decode()
+        with self._services.database.transaction() as tx:
+            segments.save_speech(tx, self.attempt.task.id, segment, key=key, parameters=parameters)

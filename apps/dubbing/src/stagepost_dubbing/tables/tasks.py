@@ -17,8 +17,8 @@ __all__ = [
     "list_page",
     "lock",
     "lock_by_run",
-    "note_duration",
     "note_error",
+    "note_sound",
     "set_status",
     "without_speech",
 ]
@@ -54,6 +54,8 @@ class Task(msgspec.Struct, frozen=True):
     requeues: int
     run_id: str | None
     duration_ms: int | None
+    speech_db: float | None
+    """How loud the original is where it is not silent, in decibels below full scale."""
     created_at: int
     updated_at: int
     finished_at: int | None
@@ -94,7 +96,9 @@ def lock_by_run(tx: Connection, run_id: str) -> Task | None:
 
 def list_page(tx: Connection, *, status: str | None, most: int) -> list[Task]:
     """The newest tasks."""
-    return [Task(*row) for row in tx.all("list_tasks", status=status or "", most=most)]
+    if status is None:
+        return [Task(*row) for row in tx.all("list_tasks", most=most)]
+    return [Task(*row) for row in tx.all("list_tasks_by_status", status=status, most=most)]
 
 
 def set_status(tx: Connection, task_id: str, status: str, *, error: str | None = None) -> None:
@@ -107,9 +111,9 @@ def note_error(tx: Connection, task_id: str, error: str) -> None:
     tx.change("note_task_error", id=task_id, error=shortened(error))
 
 
-def note_duration(tx: Connection, task_id: str, duration_ms: int) -> None:
-    """Keep how long the video is."""
-    tx.change("note_task_duration", id=task_id, duration_ms=duration_ms)
+def note_sound(tx: Connection, task_id: str, *, duration_ms: int, speech_db: float | None) -> None:
+    """Keep how long the video is, and how loud."""
+    tx.change("note_task_sound", id=task_id, duration_ms=duration_ms, speech_db=speech_db)
 
 
 def begin_run(tx: Connection, task_id: str, *, run_id: str, revision: int) -> None:

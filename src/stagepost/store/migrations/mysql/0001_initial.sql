@@ -1,5 +1,7 @@
 -- Live jobs. `sent_at` of a queued job: when the broker took a message with its id; null until then, and again once it
--- is claimed.
+-- is claimed. Only running ones have `lease_until`. Two columns are there for the sake of claims alone: `limit_state`, so
+-- that one need not move the job's entry in the index of limits where it has none; and `room`, which it gives up for what
+-- it writes, so that the row does not grow: rows lie close together, and every page of them would be split.
 create table stagepost_job (
     id char(36) character set ascii collate ascii_bin primary key,
     queue_name varchar(191) not null,
@@ -20,24 +22,24 @@ create table stagepost_job (
     unique_key varchar(191),
     limit_key varchar(191),
     limit_slots integer,
+    limit_state varchar(24) generated always as (case when limit_key is not null then state end) stored,
     batch_id char(36) character set ascii collate ascii_bin,
     item_key varchar(191),
     has_children smallint not null default 0,
+    room varchar(56) character set ascii collate ascii_bin
+        generated always as (case when locked_by is null then repeat(' ', 56) end) stored,
     payload longtext not null,
     context longtext,
+    progress longtext,
     created_at bigint not null,
     updated_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
 create index stagepost_job_claim on stagepost_job (state, queue_name, sent_at, priority desc, available_at, id);
 
-create index stagepost_job_sent on stagepost_job (queue_name, sent_at);
+create index stagepost_job_time on stagepost_job (state, lease_until, available_at);
 
-create index stagepost_job_due on stagepost_job (state, available_at);
-
-create index stagepost_job_lease on stagepost_job (lease_until);
-
-create index stagepost_job_limit on stagepost_job (limit_key, state, priority desc, available_at, id);
+create index stagepost_job_limit on stagepost_job (limit_key, limit_state, priority desc, available_at, id);
 
 create unique index stagepost_job_unique_key on stagepost_job (unique_key);
 
@@ -288,6 +290,7 @@ create table stagepost_channel (
     empty_since bigint,
     active_at bigint,
     looked_at bigint,
+    resent_at bigint,
     patience_us bigint
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 

@@ -1,11 +1,17 @@
+-- The states of live and of ended jobs. Domains: the check of a column is read anew for every statement that writes it.
+create domain stagepost_live_state as varchar(24)
+check (value in ('blocked', 'queued', 'retrying', 'running', 'scheduled', 'waiting'));
+
+create domain stagepost_ended_state as varchar(24)
+check (value in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed', 'waived'));
+
 -- Live jobs: narrow, and full of updates, so pages keep room for new versions of their rows.
 -- `sent_at` of a queued job: when the broker took a message with its id; null until then, and again once it is claimed.
 create table stagepost_job (
     id uuid primary key,
     queue_name varchar(191) not null,
     task_name varchar(191) not null,
-    state varchar(24) not null
-        check (state in ('blocked', 'queued', 'retrying', 'running', 'scheduled', 'waiting')),
+    state stagepost_live_state not null,
     priority smallint not null,
     available_at bigint not null,
     attempts integer not null,
@@ -25,6 +31,7 @@ create table stagepost_job (
     has_children smallint not null default 0,
     payload json not null,
     context json,
+    progress json,
     created_at bigint not null,
     updated_at bigint not null
 ) with (
@@ -58,8 +65,7 @@ create table stagepost_job_history (
     id uuid primary key,
     queue_name varchar(191) not null,
     task_name varchar(191) not null,
-    state varchar(24) not null
-        check (state in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter', 'failed', 'waived')),
+    state stagepost_ended_state not null,
     priority smallint not null,
     available_at bigint not null,
     attempts integer not null,
@@ -81,6 +87,10 @@ create table stagepost_job_history (
     started_at bigint,
     finished_at bigint not null,
     announced_at bigint
+) with (
+    -- Soon after rows come, so that counts are read from indexes alone.
+    autovacuum_vacuum_insert_scale_factor = 0.02,
+    autovacuum_vacuum_insert_threshold = 10000
 );
 
 create index stagepost_job_history_ended on stagepost_job_history (state, finished_at);
@@ -308,6 +318,7 @@ create table stagepost_channel (
     empty_since bigint,
     active_at bigint,
     looked_at bigint,
+    resent_at bigint,
     patience_us bigint
 );
 

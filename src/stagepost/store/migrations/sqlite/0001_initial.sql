@@ -25,6 +25,7 @@ create table stagepost_job (
     has_children integer not null default 0,
     payload text not null,
     context text,
+    progress text,
     created_at integer not null,
     updated_at integer not null
 );
@@ -298,6 +299,7 @@ create table stagepost_channel (
     empty_since integer,
     active_at integer,
     looked_at integer,
+    resent_at integer,
     patience_us integer
 );
 

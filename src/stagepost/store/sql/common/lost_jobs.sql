@@ -1,6 +1,7 @@
 select id
 from stagepost_job
-where queue_name = :queue_name
+where state = 'queued'
+  and queue_name = :queue_name
   and sent_at <= :sent_before
 order by sent_at
 limit :most

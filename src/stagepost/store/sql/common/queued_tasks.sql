@@ -15,7 +15,8 @@ from (
     from (
         select task_name, available_at
         from stagepost_job
-        where queue_name = :queue_name
+        where state = 'queued'
+          and queue_name = :queue_name
           and sent_at > 0
         order by sent_at
         limit :most

@@ -4,6 +4,7 @@ set state = 'waiting',
     crashes = crashes + :crashes,
     lease_until = null,
     locked_by = null,
+    progress = null,
     updated_at = :now
 where id = :id
   and attempts = :attempt

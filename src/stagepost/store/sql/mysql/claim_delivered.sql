@@ -20,6 +20,6 @@ set job.state = 'running',
     job.sent_at = null,
     job.locked_by = :owner,
     job.lease_until = :now + :lease_us,
-    job.started_at = :now,
+    job.started_at = case when job.crashes < :suspect_crashes then :now end,
     job.cancel_requested_at = null,
     job.updated_at = :now

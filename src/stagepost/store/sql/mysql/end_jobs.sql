@@ -11,31 +11,26 @@ for update
 ;
 insert into stagepost_move (scope, was, became, jobs)
 select
-    concat('queue:', job.queue_name), case when job.state in ('queued', 'running') then 'active' else job.state end,
-    case when ended.id is null then change_.state end, count(*)
-from json_table(:changes, '$[*]' columns (
-    id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
-    owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'
-)) as change_
-straight_join stagepost_job as job force index (primary) on job.id = change_.id
-left join stagepost_job_history as ended force index (primary) on ended.id = job.id
-where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
-  and (job.has_children = 0 or job.state = 'waiting')
-group by 1, 2, 3
-union all
-select
-    concat('batch:', job.batch_id), case when job.state in ('queued', 'running') then 'active' else job.state end,
-    case when ended.id is null then change_.state end, count(*)
-from json_table(:changes, '$[*]' columns (
-    id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
-    owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'
-)) as change_
-straight_join stagepost_job as job force index (primary) on job.id = change_.id
-left join stagepost_job_history as ended force index (primary) on ended.id = job.id
-where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
-  and job.batch_id is not null
-  and (job.has_children = 0 or job.state = 'waiting')
-group by 1, 2, 3
+    case kind.scope when 'queue' then concat('queue:', moved.queue_name) else concat('batch:', moved.batch_id) end,
+    moved.was, moved.became, moved.jobs
+from (
+    select
+        job.queue_name, job.batch_id,
+        case when job.state in ('queued', 'running') then 'active' else job.state end as was,
+        case when ended.id is null then change_.state end as became,
+        count(*) as jobs
+    from json_table(:changes, '$[*]' columns (
+        id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
+        owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'
+    )) as change_
+    straight_join stagepost_job as job force index (primary) on job.id = change_.id
+    left join stagepost_job_history as ended force index (primary) on ended.id = job.id
+    where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
+      and (job.has_children = 0 or job.state = 'waiting')
+    group by 1, 2, 3, 4
+) as moved
+join (select 'queue' as scope union all select 'batch') as kind
+where kind.scope = 'queue' or moved.batch_id is not null
 ;
 insert into stagepost_job_history (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,

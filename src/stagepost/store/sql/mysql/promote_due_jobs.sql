@@ -1,7 +1,9 @@
--- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked.
+-- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked. They have no lease: the
+-- index asks for it first.
 select id, queue_name, batch_id, state, case when limit_key is null then 'queued' else 'blocked' end
 from stagepost_job
 where state in ('retrying', 'scheduled')
+  and lease_until is null
   and available_at <= :now
 order by available_at
 limit :most

@@ -12,4 +12,5 @@ set job.state = case when :delay_us > 0 then 'scheduled' else job.state end,
     job.available_at = case when :delay_us > 0 then :now + :delay_us else job.available_at end,
     job.crashes = job.crashes + :crashes,
     job.sent_at = null,
+    job.progress = null,
     job.updated_at = :now

@@ -24,6 +24,7 @@ set job.available_at = case when change_.state = 'queued' then job.available_at 
     job.crashes = job.crashes + coalesce(change_.crashes, 0),
     job.lease_until = null,
     job.locked_by = null,
+    job.progress = null,
     job.updated_at = :now
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
   and job.cancel_requested_at is null

@@ -17,7 +17,7 @@ set state = 'running',
     sent_at = null,
     locked_by = :owner,
     lease_until = :now + :lease_us,
-    started_at = :now,
+    started_at = case when job.crashes < :suspect_crashes then :now end,
     cancel_requested_at = null,
     updated_at = :now
 from picked

@@ -1,4 +1,4 @@
--- Differs: takes the rows over, and records that, in one statement.
+-- Differs: takes the rows over, and records that, in one statement; one alone is found by its id.
 with ended as (
     delete from stagepost_job as job
     using json_to_recordset(:changes::text::json) as change (
@@ -6,6 +6,7 @@ with ended as (
         reason text
     )
     where job.id = change.id
+      [[and job.id = :only::uuid]]
       and job.attempts = change.attempt and coalesce(job.locked_by, '') = change.owner
       and (job.has_children = 0 or job.state = 'waiting')
     returning
@@ -27,7 +28,11 @@ kept as (
     from ended
     -- A request repeated at the very moment its job ended may have made it once more: the first end stands. It was
     -- committed before the job could be made again, so this sees it; `on conflict` would cost a third more.
-    where not exists (select 1 from stagepost_job_history as known where known.id = ended.id)
+    where not exists (
+        select 1
+        from stagepost_job_history as known
+        where known.id = ended.id [[and known.id = :only::uuid]]
+    )
     returning id, attempts
 ),
 moved as (

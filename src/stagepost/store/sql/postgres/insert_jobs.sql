@@ -20,7 +20,9 @@ with inserted as (
         max_attempts integer, unique_key text, limit_key text, limit_slots integer, batch_id uuid, item_key text,
         payload text, context text
     )
-    where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)
+    -- `offset 0` keeps this from being joined: a join may bring the rows in another order than they were given in, and
+    -- two transactions that take the same unique keys in opposite order deadlock.
+    where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id offset 0)
     on conflict do nothing
     returning id, queue_name, batch_id, state
 ),

@@ -10,7 +10,7 @@ select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
     batch_id, item_key,
     payload::text, context::text, available_at, null, processed_by, null, created_at, finished_at, started_at,
-    finished_at, result::text, error
+    finished_at, result::text, error, null
 from few
 where id < :before
 order by id desc

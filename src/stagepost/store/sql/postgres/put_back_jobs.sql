@@ -12,6 +12,7 @@ set state = case when :delay_us::bigint > 0 then 'scheduled' else job.state end,
     available_at = case when :delay_us::bigint > 0 then :now + :delay_us else job.available_at end,
     crashes = job.crashes + :crashes,
     sent_at = null,
+    progress = null,
     updated_at = :now
 from picked
 where job.id = picked.id

@@ -6,6 +6,7 @@ set state = case when change.state = 'queued' and job.limit_key is not null then
     crashes = job.crashes + coalesce(change.crashes, 0),
     lease_until = null,
     locked_by = null,
+    progress = null,
     updated_at = :now
 from json_to_recordset(:changes::text::json) as change (
     id uuid, attempt integer, owner text, state text, failures integer, crashes integer, delay_us bigint

@@ -4,7 +4,7 @@ set state = 'running',
     attempts = attempts + 1,
     locked_by = :owner,
     lease_until = :now + :lease_us,
-    started_at = :now,
+    started_at = case when crashes < :suspect_crashes then :now end,
     cancel_requested_at = null,
     updated_at = :now
 where id in (

@@ -12,6 +12,7 @@ set state = case
     crashes = crashes + coalesce(change.value ->> 'crashes', 0),
     lease_until = null,
     locked_by = null,
+    progress = null,
     updated_at = :now
 from json_each(:changes) as change
 where stagepost_job.id = change.value ->> 'id'

@@ -1,4 +1,4 @@
 select id, status, error, source_language, target_language, title, source_sha256, source_video_key, output_video_key,
-    options_json, revision, requeues, run_id, duration_ms, created_at, updated_at, finished_at
+    options_json, revision, requeues, run_id, duration_ms, speech_db, created_at, updated_at, finished_at
 from tasks
 where id = :id

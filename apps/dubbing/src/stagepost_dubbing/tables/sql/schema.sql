@@ -13,10 +13,13 @@ create table if not exists tasks (
     requeues integer not null,
     run_id varchar(36),
     duration_ms bigint,
+    speech_db double precision,
     created_at bigint not null,
     updated_at bigint not null,
     finished_at bigint,
     constraint tasks_run unique (run_id),
+    constraint tasks_newest unique (created_at, id),
+    constraint tasks_newest_by_status unique (status, created_at, id),
     constraint tasks_status check (status in ('queued', 'running', 'done', 'failed', 'cancelled'))
 );
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import math
 import wave
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -19,6 +21,7 @@ __all__ = [
     "Sound",
     "Wave",
     "level",
+    "opened_wav",
     "parse_wav",
     "read_wav",
     "resample",
@@ -39,6 +42,8 @@ SILENCE = -60.0
 """Decibels below full scale under which nobody speaks."""
 
 _FRAME = 0.02
+_GATE = -10.0
+"""Decibels below the mean under which a frame is a pause."""
 
 
 class Sound(msgspec.Struct, frozen=True, eq=False):
@@ -59,15 +64,28 @@ class Sound(msgspec.Struct, frozen=True, eq=False):
         return len(self.samples) / self.rate
 
 
+@contextmanager
+def opened_wav(source: Path | bytes, name: str | None = None) -> Iterator[wave.Wave_read]:
+    """Open WAV, in a file or in memory; Permanent if it is none. All WAV is read through here."""
+    called = name or (source.name if isinstance(source, Path) else "the sound")
+    try:
+        file = wave.open(str(source) if isinstance(source, Path) else io.BytesIO(source), "rb")  # noqa: SIM115 - closed below
+    except FileNotFoundError:
+        raise Permanent(f"{called}: there is no such recording") from None
+    except (wave.Error, EOFError) as error:
+        raise Permanent(f"{called} is no WAV file: {error}") from error
+    with file:
+        yield file
+
+
 def read_wav(path: Path) -> Sound:
     """Read a whole file; Permanent if it is not 16-bit WAV."""
-    with path.open("rb") as file:
-        return _read(file, path.name)
+    return _read(path, path.name)
 
 
 def parse_wav(data: bytes, name: str = "the sound") -> Sound:
     """Read WAV from memory; Permanent if it is not 16-bit WAV."""
-    return _read(io.BytesIO(data), name)
+    return _read(data, name)
 
 
 def write_wav(path: Path, sound: Sound) -> None:
@@ -88,20 +106,14 @@ def wav_bytes(sound: Sound) -> bytes:
 
 def wav_seconds(path: Path) -> float:
     """Read how long a file is, and nothing else of it."""
-    try:
-        with wave.open(str(path), "rb") as file:
-            return file.getnframes() / file.getframerate()
-    except (wave.Error, EOFError) as error:
-        raise Permanent(f"{path.name} is not a WAV file: {error}") from error
+    with opened_wav(path) as file:
+        return file.getnframes() / file.getframerate()
 
 
-def _read(file: Any, name: str) -> Sound:
-    try:
-        with wave.open(file, "rb") as source:
-            channels, width, rate = source.getnchannels(), source.getsampwidth(), source.getframerate()
-            data = source.readframes(source.getnframes())
-    except (wave.Error, EOFError) as error:
-        raise Permanent(f"{name} is not a WAV file: {error}") from error
+def _read(source: Path | bytes, name: str) -> Sound:
+    with opened_wav(source, name) as file:
+        channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        data = file.readframes(file.getnframes())
     if width != 2 or rate <= 0:
         raise Permanent(f"{name} has {8 * width} bits a sample at {rate} Hz; 16 bits are understood.")
     samples = np.frombuffer(data[: len(data) // (2 * channels) * 2 * channels], dtype="<i2").reshape(-1, channels)
@@ -148,13 +160,13 @@ def _smooth(number: int) -> int:
 
 
 def level(sound: Sound) -> float:
-    """Say how loud the parts are that are not silent, in decibels below full scale; -inf if all is silent."""
+    """Say how loud it is where it is no pause, in decibels below full scale; -inf if all is silent."""
     return _decibels(_power(sound.samples, sound.rate))
 
 
 def wav_level(path: Path) -> float:
     """Say the same of a file, however long it is, without holding it in memory."""
-    with wave.open(str(path), "rb") as file:
+    with opened_wav(path) as file:
         rate = file.getframerate()
         blocks = iter(lambda: file.readframes(rate * 60), b"")
         heard = [_power(np.frombuffer(block, dtype="<i2").astype(np.int16), rate) for block in blocks]
@@ -170,4 +182,8 @@ def _power(samples: Samples, rate: int) -> Wave:
 
 
 def _decibels(power: Wave) -> float:
-    return 10 * math.log10(float(power.mean(dtype=np.float64))) if len(power) else -math.inf
+    """The mean of the frames that count: a quiet room between sentences does not, although it is not silent."""
+    if not len(power):
+        return -math.inf
+    counted = power[power >= power.mean(dtype=np.float64) * 10 ** (_GATE / 10)]
+    return 10 * math.log10(float(counted.mean(dtype=np.float64)))

@@ -1,0 +1,116 @@
+"""Many jobs asked for at once: each made before, or all made on the way to the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import count, repeat
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from stagepost.errors import ConfigurationError, PayloadError
+from stagepost.model.identity import new_ids
+from stagepost.model.job import NewJob
+
+__all__ = ["Arguments", "JobSeries", "Likeness", "Singles", "as_call"]
+
+Arguments = tuple[Any, ...] | dict[str, Any]
+"""Of one call: a tuple by position, a dict by name."""
+Likeness = tuple[NewJob, str, str]
+"""A job that is like this one but for its id and its payload."""
+ID, PAYLOAD = attrgetter("id"), attrgetter("payload")
+NO_ARGUMENTS: tuple[Any, ...] = ()
+NO_KEYWORDS: Mapping[str, Any] = {}
+
+
+class JobSeries:
+    """Jobs of one task without unique keys that differ in nothing but their ids and arguments.
+
+    Arguments are checked and encoded when they are read, each time anew, so that a database can take in jobs while
+    others are being made. Their ids are drawn before: they stay the same however often that is.
+    """
+
+    def __init__(
+        self,
+        pattern: NewJob,
+        arguments: Sequence[Arguments],
+        encode: Callable[[tuple[Any, ...], Mapping[str, Any]], str],
+    ) -> None:
+        if not isinstance(arguments, Sequence):
+            raise ConfigurationError(
+                f"task {pattern.task_name}: arguments come from a {type(arguments).__name__}, whose code would run "
+                f"while a transaction is open. Make a list of it before: `list(...)`."
+            )
+        self.pattern = pattern
+        self.ids = new_ids(len(arguments))
+        self._arguments = tuple(arguments)
+        self._encode = encode
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[NewJob]:
+        return self.without(())
+
+    def without(self, ids: Container[str]) -> Iterator[NewJob]:
+        """Make all jobs but these."""
+        for position, job_id in enumerate(self.ids):
+            if job_id not in ids:
+                yield msgspec.structs.replace(self.pattern, id=job_id, payload=self._payload(position))
+
+    @property
+    def plain_ids(self) -> list[str]:
+        """The ids of those without unique keys: all."""
+        return self.ids
+
+    def plain(self) -> Iterator[Likeness]:
+        """Encode one after the other."""
+        return zip(repeat(self.pattern), self.ids, map(self._payload, count()), strict=False)
+
+    def _payload(self, position: int) -> str:
+        arguments = self._arguments[position]
+        try:
+            if type(arguments) is tuple:  # nearly always, and there may be very many
+                return self._encode(arguments, NO_KEYWORDS)
+            return self._encode(*as_call(arguments))
+        except PayloadError as error:
+            error.args = (f"arguments[{position}]: {error}",)
+            raise
+
+
+class Singles:
+    """Jobs that were made before and may differ in everything."""
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self.ids = [job.id for job in jobs]
+        self._jobs = jobs
+        self._plain = [job for job in jobs if job.unique_key is None]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def without(self, ids: Container[str]) -> Iterator[NewJob]:
+        """Look at all jobs but these."""
+        return (job for job in self._jobs if job.id not in ids)
+
+    @property
+    def plain_ids(self) -> list[str]:
+        """The ids of those without unique keys."""
+        return [job.id for job in self._plain]
+
+    def plain(self) -> Iterator[Likeness]:
+        """Look at those without unique keys one by one; each is like itself."""
+        return zip(self._plain, map(ID, self._plain), map(PAYLOAD, self._plain), strict=True)
+
+
+def as_call(arguments: Arguments) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Tell arguments by position from arguments by name."""
+    if isinstance(arguments, tuple):
+        return arguments, NO_KEYWORDS
+    if isinstance(arguments, dict):
+        return NO_ARGUMENTS, arguments
+    raise PayloadError(
+        f"these are of type {type(arguments).__name__}. Give a tuple of arguments by position, such as (1,), "
+        f"or a dict of arguments by name."
+    )

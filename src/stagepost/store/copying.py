@@ -1,0 +1,39 @@
+"""Rows as PostgreSQL's COPY takes them: lines of text, in pieces of a size that is worth sending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from stagepost.store.statement import Row
+
+__all__ = ["pieces_of"]
+
+PIECE = 32_768
+NULL = "\\N"
+
+
+def pieces_of(rows: Iterable[Row]) -> Iterator[str]:
+    """Write one line per row. What rows share is written once: for very many that is most of the work."""
+    shared, end = None, ""
+    lines: list[str] = []
+    size = 0
+    for own, its_shared in rows:
+        if its_shared is not shared:
+            shared, end = its_shared, "\t".join(["", *map(_written, its_shared)]) + "\n"
+        line = "\t".join(map(_written, own)) + end
+        lines.append(line)
+        size += len(line)
+        if size >= PIECE:
+            yield "".join(lines)
+            lines, size = [], 0
+    yield "".join(lines)
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return NULL
+    text = str(value)
+    if "\\" in text or "\t" in text or "\n" in text or "\r" in text:  # to look costs a fifth of replacing nothing
+        return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return text

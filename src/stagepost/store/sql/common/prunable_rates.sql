@@ -1,0 +1,5 @@
+select name
+from stagepost_rate
+where name > :after
+order by name
+limit :most

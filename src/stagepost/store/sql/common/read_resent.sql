@@ -1,0 +1,3 @@
+select queue_name, resent_at
+from stagepost_channel
+where resent_at is not null

@@ -1,0 +1,48 @@
+"""Raises alerts: enqueues the app's job for them together with what they tell of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from stagepost.model.alert import Alert
+from stagepost.model.job import NewJob
+from stagepost.store.alerts import alerting
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.jobs import enqueue
+from stagepost.store.statement import Operation
+
+__all__ = ["Alarm"]
+
+T = TypeVar("T")
+
+
+class Alarm:
+    """Tells the task that the app has for alerts; without one, the log is all that tells of them."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        *,
+        job_for: Callable[[Alert], NewJob] | None = None,
+        on_raised: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`job_for` makes the job that tells of an alert; `on_raised` wakes whoever runs it."""
+        self._store = store
+        self._job_for = job_for
+        self._on_raised = on_raised
+
+    async def run(self, work: Operation[T], about: Callable[[T], Alert | None]) -> T:
+        """Run an operation and, in its transaction, raise the alert `about` what came of it, if there is one."""
+        if self._job_for is None:
+            return await self._store.run(work)
+        result, alert = await self._store.run(alerting(work, about, self._job_for))
+        if alert is not None:
+            self._on_raised()
+        return result
+
+    async def tell(self, alert: Alert) -> None:
+        """Raise an alert about what is stored already."""
+        if self._job_for is not None:
+            await self._store.run(enqueue(self._job_for(alert)))
+            self._on_raised()

@@ -1,0 +1,1 @@
+"""Programs in other languages, which run remote tasks."""

@@ -1,0 +1,257 @@
+"""Consumers at a broker that forgets them without a word."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from stagepost.model.identity import new_id
+from stagepost.transport.rabbitmq import consumer as consumer_module
+from stagepost.transport.rabbitmq import link
+from stagepost.transport.rabbitmq.address import parameters_of
+from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
+from tests.acceptance.remote import until
+
+NEVER = 300.0
+"""Seconds that no test lasts."""
+
+
+class Queue:
+    """A queue, as those see it who make and delete it."""
+
+    def __init__(self, url: str) -> None:
+        self.name = f"t{new_id()[-12:]}"
+        self.made = 0
+        self._url = url
+        self._connection = pika.BlockingConnection(parameters_of(url))
+        self._channel = self._connection.channel()
+
+    def prepare(self) -> None:
+        """As a consumer does before it connects."""
+        with contextlib.closing(pika.BlockingConnection(parameters_of(self._url))) as connection:
+            connection.channel().queue_declare(self.name, durable=True, arguments={"x-queue-type": "quorum"})
+        self.made += 1
+
+    def make(self) -> None:
+        self._channel.queue_declare(self.name, durable=True, arguments={"x-queue-type": "quorum"})
+
+    def delete(self) -> None:
+        self._channel.queue_delete(self.name)
+
+    def put(self, *bodies: bytes) -> None:
+        with contextlib.closing(pika.BlockingConnection(parameters_of(self._url))) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            for body in bodies:
+                channel.basic_publish("", self.name, body, pika.BasicProperties(delivery_mode=2), mandatory=True)
+
+    @contextlib.contextmanager
+    def somebodys_own(self) -> Iterator[str]:
+        """Make a queue that nobody else may look at."""
+        with contextlib.closing(pika.BlockingConnection(parameters_of(self._url))) as connection:
+            yield connection.channel().queue_declare("", exclusive=True).method.queue
+
+    @property
+    def consumers(self) -> int:
+        return int(self._channel.queue_declare(self.name, passive=True).method.consumer_count)
+
+    def close(self) -> None:
+        self.delete()
+        self._connection.close()
+
+
+@pytest.fixture
+def queue(broker_url: str) -> Iterator[Queue]:
+    queue = Queue(broker_url)
+    queue.make()
+    yield queue
+    queue.close()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_module, "CHECK_SECONDS", 0.1)
+
+
+@pytest.fixture
+def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the broker think that consumers do not want to know when their queue is deleted."""
+
+    def deaf(url: str) -> Any:
+        parameters = parameters_of(url)
+        parameters.client_properties |= {"capabilities": {"consumer_cancel_notify": False, "basic.nack": True}}
+        return parameters
+
+    monkeypatch.setattr(link, "parameters_of", deaf)
+
+
+@contextlib.contextmanager
+def consuming(url: str, queue: Queue, *, prefetch: int = 10) -> Iterator[Consumer]:
+    consumer = Consumer(url, {queue.name: prefetch}, name="consume", prepare=queue.prepare, on_deliveries=lambda: None)
+    consumer.start()
+    try:
+        until(lambda: consumer.trouble is None, "it to consume")
+        yield consumer
+    finally:
+        consumer.stop()
+
+
+def taken(consumer: Consumer, number: int) -> list[Delivery]:
+    found: list[Delivery] = []
+
+    def look() -> bool:
+        found.extend(consumer.take(100))
+        return len(found) >= number
+
+    until(look, f"{number} messages")
+    return found
+
+
+def checks(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """How often the broker has said how the queue stands, from now on."""
+    answers: list[None] = []
+    checked = consumer._checked
+
+    def noted(line: Any, frame: Any) -> None:
+        if frame.method.consumer_count == 0:  # what RabbitMQ says of a queue that does not tell it within 250 ms
+            consumer._check_later(line)
+            return
+        answers.append(None)
+        checked(line, frame)
+
+    monkeypatch.setattr(consumer, "_checked", noted)
+    return answers
+
+
+@pytest.mark.usefixtures("_untold")
+def test_a_queue_that_is_deleted_unheard_is_made_anew(broker_url: str, queue: Queue) -> None:
+    with consuming(broker_url, queue):
+        queue.delete()
+        until(lambda: queue.made >= 2, "it to be made anew")
+        until(lambda: queue.consumers == 1, "it to be consumed")
+
+
+def test_one_that_a_queue_counts_but_gives_nothing_notices_by_what_waits(
+    broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ 3.10 lets a quorum queue that is made anew at once give messages to consumers that never get them."""
+    with consuming(broker_url, queue, prefetch=1) as consumer:
+        queue.delete()
+        queue.make()
+        queue.put(b"1", b"2")
+
+        [first] = taken(consumer, 1)
+        monkeypatch.setattr(consumer_module, "CHECK_SECONDS", NEVER)  # it has noticed, and keeps what it has
+        consumer.ack([first])
+        [second] = taken(consumer, 1)
+
+    assert {first.body, second.body} == {b"1", b"2"}
+    assert queue.made >= 2
+
+
+def test_one_that_is_idle_for_long_takes_a_fresh_channel_and_gets_what_was_kept_from_it(
+    broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "IDLE_CHECKS", 3)
+    with consuming(broker_url, queue) as consumer:
+        queue.delete()
+        queue.make()
+        queue.put(b"1")
+        held = taken(consumer, 1)
+        assert [one.body for one in held] == [b"1"]
+        made = queue.made
+        position = consumer.position(queue.name)
+        answers = checks(consumer, monkeypatch)
+        until(lambda: len(answers) >= 6, "the broker to be asked while a message is held")
+        assert consumer.position(queue.name) == position, "a message that is held was given up"
+        consumer.ack(held)
+        until(lambda: consumer.position(queue.name) != position, "another channel")
+        monkeypatch.setattr(consumer_module, "CHECK_SECONDS", NEVER)  # a broker that is slow is not what is meant
+
+        queue.put(b"2")
+        assert [one.body for one in taken(consumer, 1)] == [b"2"]
+        assert queue.made == made, "it has connected again"
+
+
+def until_one_of(number: int, consumer: Consumer) -> None:
+    """Wait for a message of a queue's life; those of earlier ones may have come before it ended."""
+
+    def look() -> bool:
+        found = consumer.take(100)
+        consumer.ack(one for one in found if not one.body.startswith(b"%d." % number))
+        return any(one.body.startswith(b"%d." % number) for one in found)
+
+    until(look, f"a message of life {number}")
+
+
+def test_many_consume_again_whether_they_hear_of_it_or_not(broker_url: str, queue: Queue) -> None:
+    with contextlib.ExitStack() as stack:
+        consumers = [stack.enter_context(consuming(broker_url, queue, prefetch=1)) for _ in range(4)]
+        for number in range(3):
+            queue.delete()
+            queue.make()
+            queue.put(*(b"%d.%d" % (number, message) for message in range(8)))
+            for consumer in consumers:
+                until_one_of(number, consumer)
+            for consumer in consumers:
+                consumer.connect_again("the test wants it empty-handed")
+
+
+def check_now(consumer: Consumer) -> None:
+    """Let it look whether it should ask how its queue stands."""
+    [line] = consumer._lines.values()
+    has_looked = threading.Event()
+
+    def look() -> None:
+        consumer._check(line)
+        has_looked.set()
+
+    assert consumer._later(look)
+    assert has_looked.wait(60)
+
+
+def test_one_to_which_nothing_comes_for_good_reason_is_left_alone(
+    broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with consuming(broker_url, queue, prefetch=2) as full, consuming(broker_url, queue, prefetch=2) as idle:
+        looks = [checks(consumer, monkeypatch) for consumer in (full, idle)]
+        until(lambda: min(map(len, looks)) >= 4, "the broker to be asked while the queue is empty")
+        monkeypatch.setattr(consumer_module, "CHECK_SECONDS", NEVER)  # a broker that is slow here is not what is meant
+        queue.put(*(b"%d" % number for number in range(8)))
+        taken(full, 2)
+        held = taken(idle, 2)
+        for consumer in (full, idle, full, idle):
+            check_now(consumer)
+        idle.ack(held)
+        taken(idle, 2)
+
+        assert queue.made == 2
+
+
+def test_a_broker_that_does_not_tell_is_not_asked_again(
+    broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its refusal ends the channel, so that asking again and again would end every connection."""
+    with consuming(broker_url, queue) as consumer, queue.somebodys_own() as locked:
+        [line] = consumer._lines.values()
+        monkeypatch.setattr(line, "queue", locked)
+        until(lambda: queue.made >= 2, "the connection to end")
+        until(lambda: consumer.trouble is None, "it to consume")
+        queue.put(b"1")
+
+        assert [one.body for one in taken(consumer, 1)] == [b"1"]
+        assert consumer._unchecked == {locked}
+
+
+def test_a_broker_that_goes_away_while_it_is_asked_is_asked_again(broker_url: str, queue: Queue) -> None:
+    with consuming(broker_url, queue) as consumer:
+        [line] = consumer._lines.values()
+        line.is_asked = True
+        consumer._channel_closed(line, line.channel, pika.exceptions.ConnectionClosedByBroker(320, "CONNECTION_FORCED"))
+
+        assert consumer._unchecked == set()

@@ -1,0 +1,10 @@
+"""Faults planted in the product itself, and the tests that must notice: a suite that cannot fail shows nothing."""
+
+from __future__ import annotations
+
+from tests.fault.mutants import counts, fences, progress, rabbitmq, store, worker
+from tests.fault.mutants.planting import Mutant, planted
+
+__all__ = ["MUTANTS", "Mutant", "planted"]
+
+MUTANTS = [mutant for topic in (fences, counts, store, worker, rabbitmq, progress) for mutant in topic.MUTANTS]

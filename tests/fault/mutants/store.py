@@ -1,0 +1,88 @@
+"""Transactions, connections and repeated calls that go wrong."""
+
+from __future__ import annotations
+
+from tests.fault.mutants.planting import SQL, Mutant
+
+SWEEP = "test_sweep.py::test_a_job_survives_an_error_at_every_call_of_its_life"
+LOST = "test_lost_commits.py::test_an_operation_whose_commit_reply_is_lost_happens_once"
+
+MUTANTS = [
+    Mutant(
+        "a commit whose failure nobody hears of",
+        "store/store.py",
+        "                if is_begun:\n                    connection.commit()\n",
+        "                with contextlib.suppress(Exception):\n                    connection.commit()\n",
+        f"{SWEEP}[sqlite-connection lost]",
+    ),
+    Mutant(
+        "an error that commits instead of rolling back",
+        "store/store.py",
+        "                        connection.rollback()\n",
+        "                        connection.commit()\n",
+        f"{SWEEP}[sqlite-conflict]",
+    ),
+    Mutant(
+        "a handler's transaction that commits after an error",
+        "store/store.py",
+        "self._in_time(connection):\n                    connection.rollback()\n",
+        "self._in_time(connection):\n                    connection.commit()\n",
+        "test_conflicts.py::test_a_lock_timeout_in_a_handlers_transaction_undoes_all_of_it[mariadb]",
+    ),
+    Mutant(
+        "a dead connection that is replaced by a dead neighbour",
+        "store/store.py",
+        "                    self.pool.close_idle()\n",
+        "",
+        "test_connections.py::test_connections_that_were_ended_while_idle_are_replaced_without_an_error[app-postgres]",
+    ),
+    Mutant(
+        "a failed rollback that hides what went wrong before it",
+        "store/store.py",
+        "                with contextlib.suppress(Exception), self._in_time(connection):\n",
+        "                with self._in_time(connection):\n",
+        "test_connections.py::test_the_error_of_a_body_is_raised_as_it_is_though_its_connection_died[mariadb]",
+    ),
+    Mutant(
+        "a broken connection that is lent again",
+        "store/pool.py",
+        "            if is_sound and not self._closed:\n",
+        "            if not self._closed:\n",
+        f"{SWEEP}[sqlite-connection lost]",
+    ),
+    Mutant(
+        "an enqueue that is repeated after its job ended",
+        f"{SQL}/postgres/insert_job.sql",
+        "    where not exists (select 1 from stagepost_job_history where id = :id::uuid)\n",
+        "",
+        f"{LOST}[lose_enqueue_of_a_job_that_ended_meanwhile-postgres]",
+    ),
+    Mutant(
+        "a completion whose reply was lost counts as a lost lease",
+        "store/leases.py",
+        "    if len(accepted) < len(by_fence) and ended_counts:\n",
+        "    if accepted is None:\n",
+        f"{LOST}[lose_completion-postgres]",
+    ),
+    Mutant(
+        "unique keys taken in any order",
+        "store/jobs.py",
+        'key=lambda job: job.unique_key or ""',
+        "key=lambda job: 0",
+        "test_conflicts.py::test_unique_keys_are_taken_in_one_order_whatever_the_order_they_are_given_in[hashjoin-postgres]",
+    ),
+    Mutant(
+        "calls without a deadline",
+        "store/deadline.py",
+        "                    abort()\n",
+        "                    continue\n",
+        "test_fences.py::test_no_call_outlives_its_deadline[postgres]",
+    ),
+    Mutant(
+        "connections shared with a forked child",
+        "store/pool.py",
+        "        self._idle, self._open = [], 0\n",
+        "",
+        "test_forks_and_cancels.py::test_a_forked_child_has_sessions_of_its_own[postgres]",
+    ),
+]

@@ -1,0 +1,85 @@
+"""Workers that forget, go on for too long or lose their slots."""
+
+from __future__ import annotations
+
+from tests.fault.mutants.planting import SQL, Mutant
+
+SWEEP = "test_sweep.py::test_a_job_survives_an_error_at_every_call_of_its_life"
+
+MUTANTS = [
+    Mutant(
+        "a rescue that does not look at leases",
+        f"{SQL}/common/lock_expired_leases.sql",
+        "lease_until < :now - :grace_us",
+        "lease_until is not null and :grace_us is not null",
+        "test_fences.py::test_a_lease_is_left_alone_until_its_end_and_its_grace_are_over[sqlite]",
+    ),
+    Mutant(
+        "a rescue that does not count crashes",
+        "store/leases.py",
+        "        crashes=1,\n",
+        "",
+        "test_fences.py::test_a_job_is_parked_at_the_last_crash_it_may_have_and_not_before[sqlite]",
+    ),
+    Mutant(
+        "a rescue that charges those that had not begun",
+        f"{SQL}/common/lock_expired_leases.sql",
+        "started_at is not null",
+        "1 = 1",
+        "tests/acceptance/test_suspects.py::test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker",
+    ),
+    Mutant(
+        "a claim that begins suspects",
+        f"{SQL}/sqlite/claim_jobs.sql",
+        "crashes < :suspect_crashes",
+        ":suspect_crashes is not null",
+        "tests/acceptance/test_suspects.py::test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker",
+    ),
+    Mutant(
+        "claims whose reply was lost are forgotten",
+        "worker/claimer.py",
+        "        self._may_have_strays = True\n",
+        "        self._may_have_strays = False\n",
+        f"{SWEEP}[sqlite-connection lost]",
+    ),
+    Mutant(
+        "a lost lease that nobody is told of",
+        "client/context.py",
+        "        if not all(held.values()):\n",
+        "        if not held:\n",
+        "test_zombies.py::test_nothing_of_a_worker_that_overslept_its_lease_is_accepted[sqlite]",
+    ),
+    Mutant(
+        "leases renewed on the event loop",
+        "worker/lease_keeper.py",
+        "                self.run_once()\n",
+        "                self._loop.call_soon_threadsafe(self.run_once)\n",
+        "test_bad_handlers.py::"
+        "test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_safely[postgres]",
+        seconds=60,
+    ),
+    Mutant(
+        "handlers that go on when their lease cannot be renewed",
+        "worker/lease_keeper.py",
+        "            if now > flight.lease_ends - self._margin:\n",
+        "            if now < 0:\n",
+        "test_connections.py::"
+        "test_a_worker_cut_off_from_its_database_stops_its_handlers_before_another_can_start_them[postgres]",
+        seconds=120,
+    ),
+    Mutant(
+        "the worker's clock instead of the database's",
+        "clock.py",
+        "    def instant(self) -> int | None:\n        return None\n",
+        "    def instant(self) -> int | None:\n        return time.time_ns() // 1000\n",
+        "test_time.py::test_workers_whose_clocks_are_wrong_and_jump_keep_leases_and_delays[postgres]",
+        seconds=60,
+    ),
+    Mutant(
+        "a slot that stays taken after its thread came back",
+        "worker/threads.py",
+        "                self._on_freed()\n",
+        "                pass\n",
+        "tests/unit/test_threads.py::test_a_thread_left_behind_is_free_as_soon_as_it_returns",
+    ),
+]

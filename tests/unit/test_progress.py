@@ -1,0 +1,146 @@
+"""Progress on its way to the store: what is taken along with leases, and what comes out of a handler's process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+import pytest
+
+from stagepost import App, JobContext
+from stagepost.client.asyncapi import asyncapi_of
+from stagepost.clock import SystemClock
+from stagepost.errors import PayloadError, PayloadTooLarge
+from stagepost.model.job import LeasedJob
+from stagepost.model.outcome import Completed
+from stagepost.model.results import check_progress, decode_progress, encode_progress
+from stagepost.worker import child
+from stagepost.worker.child import Teller
+from stagepost.worker.children import Reply, Report, read_frame
+from stagepost.worker.flights import Flight
+from stagepost.worker.lease_keeper import MOST_BYTES, newest
+
+
+class Rows(msgspec.Struct):
+    """Some progress."""
+
+    done: int
+    of: int
+
+
+app = App("sqlite://")
+
+
+@app.task
+def load() -> None: ...
+
+
+def a_context(number: int = 1) -> JobContext:
+    job = LeasedJob(f"job-{number}", load.name, "default", 1, 0, 0, 5, 0, 0, 0, "{}", None, None, None, "worker-a")
+    return JobContext(job, load, SystemClock())
+
+
+def a_flight(number: int, *, lease_ends: float = 30.0) -> Flight:
+    context = a_context(number)
+    return Flight(context.job, lease_ends, context)
+
+
+def reporting(flight: Flight, progress: Any) -> Flight:
+    assert flight.context is not None
+    flight.context.report(progress)
+    return flight
+
+
+def test_what_was_not_reported_or_is_written_is_not_written_again() -> None:
+    waiting, silent, written = Flight(a_context(1).job, 30.0), a_flight(2), reporting(a_flight(3), 5)
+    written.written = written.unwritten
+    told = reporting(reporting(a_flight(4), 1), 2)
+
+    assert newest([waiting, silent, written, told]) == {told: "2"}
+
+    told.written = "2"
+    assert newest([reporting(told, 2)]) == {}
+    assert newest([reporting(told, 3)]) == {told: "3"}
+
+
+def test_as_much_progress_is_taken_as_fits_and_the_rest_goes_first_the_next_time() -> None:
+    size = 10_000
+    flights = [reporting(a_flight(number), "x" * (size - 2)) for number in range(MOST_BYTES // size + 3)]
+
+    first = newest(flights)
+    assert list(first) == flights[:-3]
+
+    for flight in first:
+        flight.written, flight.lease_ends = first[flight], 31.0
+        reporting(flight, "y" * (size - 2))
+    assert list(newest(flights)) == [*flights[-3:], *flights[:-6]]
+
+
+def test_progress_is_told_as_often_as_there_is_time_and_never_after_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "REPORT_SECONDS", 0)
+    ours, theirs = os.pipe()
+    with os.fdopen(ours, "rb") as pipe, os.fdopen(theirs, "wb") as output:
+        teller = Teller(output)
+        teller.start()
+
+        def told() -> Report | Reply:
+            return msgspec.json.decode(read_frame(pipe), type=Report | Reply)
+
+        first, second, reply = a_context(1), a_context(2), Reply(Completed(None), settled_in_transaction=False)
+        teller.follow(first)
+        first.report(1)
+        assert told() == Report("1")
+        teller.reply(reply)
+        first.report(2)  # by a thread that the handler left behind
+        assert told() == reply
+        teller.follow(second)
+        first.report(3)
+        second.report(4)
+        assert told() == Report("4")
+        teller.reply(reply)  # it is silent when the pipe is closed
+
+
+def test_progress_is_read_as_the_type_that_was_declared() -> None:
+    assert decode_progress(encode_progress(Rows(1, 2), annotation=Rows), Rows) == Rows(1, 2)
+    assert decode_progress(encode_progress({"done": 1, "of": 2}, annotation=Rows), Rows) == Rows(1, 2)
+    assert decode_progress('{"done":1}', dict[str, int]) == {"done": 1}
+    assert decode_progress(None, Rows) is None
+    with pytest.raises(PayloadError, match="stored progress does not fit the declared type `Rows`"):
+        decode_progress('{"done":1}', Rows)
+
+
+deep: list[Any] = []
+for _ in range(40):
+    deep = [deep]
+
+
+@pytest.mark.parametrize("bad", [{"a": "\0"}, float("nan"), 2**64, deep])
+def test_progress_must_be_what_every_database_can_hold(bad: Any) -> None:
+    with pytest.raises(PayloadError, match="the progress "):
+        encode_progress(bad, annotation=Any)
+
+
+def test_progress_of_another_program_is_checked_as_a_handlers() -> None:
+    assert check_progress(b'{ "done": 1, "of": 2 }', annotation=Rows) == '{"done":1,"of":2}'
+    assert check_progress(b" null ", annotation=Rows) is None
+    assert check_progress(b'"' + b"x" * 10_238 + b'"', annotation=Any) is not None
+    with pytest.raises(PayloadTooLarge, match="10,241 bytes"):
+        check_progress(b'"' + b"x" * 10_239 + b'"', annotation=Any)
+    with pytest.raises(PayloadError, match="does not fit the declared type `Rows`"):
+        check_progress(b"0.5", annotation=Rows)
+    with pytest.raises(PayloadError, match="cannot be read"):
+        check_progress(b"\xff", annotation=Any)
+
+
+def test_the_contract_says_what_a_program_may_report() -> None:
+    app = App("sqlite://", transport="amqp://guest@localhost/")
+
+    @app.task(name="listen", queue="ears", remote=True, progress=Rows)
+    def listen(progress: str) -> int:
+        raise AssertionError("never run here")
+
+    messages = asyncapi_of(app)["components"]["messages"]
+    asked, answered = (messages[f"listen.{kind}"]["payload"]["properties"] for kind in ("request", "answer"))
+    assert asked["payload"]["properties"] == {"progress": {"type": "string"}}
+    assert (answered["result"], answered["progress"]) == ({"type": "integer"}, {"$ref": "#/components/schemas/Rows"})

@@ -1,0 +1,64 @@
+"""Opening SQLite files that others use."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagepost.errors import StoreUnavailable
+from stagepost.store import connection
+from stagepost.store.connection import SqliteDatabase
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "stagepost.db"
+
+
+@pytest.fixture
+def other(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another process's connection, which has the file locked."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin exclusive")
+        yield other
+
+
+def test_a_file_that_sqlite_refuses_while_others_open_it_is_opened_a_moment_later(
+    path: Path, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it does where two of them make it a file with a log at the same moment: without waiting."""
+    tries: list[str] = []
+
+    class Impatient(sqlite3.Connection):
+        def execute(self, sql: str, /, *arguments: Any) -> sqlite3.Cursor:
+            if "journal_mode" in sql:
+                super().execute("pragma busy_timeout = 0")
+                tries.append(sql)
+                if len(tries) == 3:
+                    other.execute("rollback")
+            return super().execute(sql, *arguments)
+
+    monkeypatch.setattr(sqlite3, "connect", Impatient)
+    opened = SqliteDatabase(str(path)).connect()
+
+    assert len(tries) == 3
+    assert opened.execute("pragma synchronous", {}) == [(2,)]
+    opened.close()
+
+
+def test_a_file_that_stays_locked_is_said_to_be(
+    path: Path, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LOCK_SECONDS", 0.05)
+    with pytest.raises(StoreUnavailable, match=r"cannot be opened: database is locked\. Another process has it locked"):
+        SqliteDatabase(str(path)).connect()
+
+
+def test_a_file_in_a_folder_that_is_not_there_is_said_to_be(path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"unable to open database file\. Is its folder there, and writable\?"):
+        SqliteDatabase(str(path.parent / "missing" / "stagepost.db")).connect()
