@@ -235,6 +235,7 @@ class Task(Generic[P, R]):
             limit_key=limit_key,
             limit=options.max_running,
             context=trace,
+            has_chosen_id=job.id is not None,
         )
 
     def _check_remote(self, job: JobOptions) -> None:

@@ -273,6 +273,8 @@ def test_asking_again_with_the_same_id_is_asking_once(app: App) -> None:
     work(app)
 
     assert again.id == after_its_end.id == job_id
+    assert charge.using(id=job_id).job(0).has_chosen_id
+    assert not charge.using(priority=1).job(0).has_chosen_id
     assert after_its_end.result(timeout=0) == 0
     assert runs == [0]
 

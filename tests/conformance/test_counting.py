@@ -322,7 +322,7 @@ def test_counts_are_of_one_moment_while_jobs_move(blocking_store: Bench) -> None
 
 @pytest.mark.parametrize("act", ["settle", "restart"])
 def test_a_job_that_was_made_once_more_while_it_ended_is_counted(blocking_store: Bench, act: str) -> None:
-    """A request repeated at the very moment its job ends can do that where there is more than one writer."""
+    """A caller's transaction that sees the database as it was can do that: `docs/guarantees.md`, G1."""
     store = blocking_store
     if not store.dialect.has_row_locks:
         pytest.skip("with one writer at a time there is no such moment")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,8 +16,9 @@ from stagepost.model.outcome import Completed
 from stagepost.store import jobs, leases
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
-from tests.conformance.bench import Bench
+from tests.conformance.bench import Bench, is_kept_waiting
 from tests.conformance.samples import claim, finish, new_job, settle
+from tests.services.processes import wait_until
 
 HOUR = timedelta(hours=1)
 YEAR_US = 365 * 86_400 * 1_000_000
@@ -108,6 +110,25 @@ def test_the_same_request_twice_makes_one_job(store: Bench) -> None:
     assert store.rows("select count(*) from stagepost_job") == [(1,)]
 
 
+@pytest.mark.parametrize("number", [2, 150])
+def test_an_id_that_was_chosen_twice_in_one_request_makes_one_job(store: Bench, number: int) -> None:
+    job = new_job(has_chosen_id=True)
+
+    enqueued = store.run(jobs.enqueue_many([job] * number))
+
+    assert enqueued == [Enqueued(job.id, is_new=True)] * number
+    assert store.rows("select count(*) from stagepost_job") == [(1,)]
+
+
+def test_a_job_with_a_chosen_id_whose_unique_key_is_taken_is_not_made(store: Bench) -> None:
+    first = new_job(unique_key="letter:1")
+    enqueue(store, first)
+
+    second = enqueue(store, new_job(unique_key="letter:1", has_chosen_id=True))
+
+    assert second == Enqueued(first.id, is_new=False)
+
+
 def test_a_repeated_request_does_not_run_a_job_again_that_has_ended(store: Bench) -> None:
     job = new_job()
     enqueue(store, job)
@@ -121,18 +142,27 @@ def test_a_repeated_request_does_not_run_a_job_again_that_has_ended(store: Bench
 
 
 @pytest.mark.parametrize("number", [1, 3, 150])
-def test_a_request_that_is_repeated_while_its_job_ends_does_not_make_it_anew(store: Bench, number: int) -> None:
+@pytest.mark.parametrize("has_chosen_id", [True, False])
+def test_a_job_that_is_asked_for_again_while_it_ends_is_not_made_anew(
+    blocking_store: Bench, has_chosen_id: bool, number: int
+) -> None:
+    store = blocking_store
     if not store.dialect.has_row_locks:
-        pytest.skip("one writer at a time: nobody repeats a request meanwhile")
-    asked = [new_job() for _ in range(number)]
+        pytest.skip("one writer at a time: nobody asks for it meanwhile")
+    asked = [new_job(has_chosen_id=has_chosen_id) for _ in range(number)]
     request: Operation[Any] = jobs.enqueue(asked[0]) if number == 1 else jobs.enqueue_many(asked)
     store.run(request)
     [job] = claim(store)
     [other] = store.database.racers(1)
-    with other.transaction() as connection:
-        other.drive(leases.settle([Settlement.of(job, Completed())]), connection)
-
-        store.run(request.repeated())
+    with ThreadPoolExecutor(1) as threads:
+        with store.transaction() as connection:
+            store.database.store.drive(leases.settle([Settlement.of(job, Completed())]), connection)
+            enqueued = threads.submit(other.run, request if has_chosen_id else request.repeated())
+            wait_until(
+                lambda: enqueued.done() or is_kept_waiting(store), "a request that waits for its job's end", seconds=60
+            )
+            assert not enqueued.done()
+        enqueued.result(timeout=60)
 
     assert store.run(jobs.get(job.id)).state is JobState.COMPLETED
     assert store.rows("select count(*) from stagepost_job") == [(number - 1,)]

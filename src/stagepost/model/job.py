@@ -61,6 +61,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What makes it one of a kind in its batch."""
     context: str | None = None
     """JSON: trace, correlation and user ids, and whatever the caller attaches."""
+    has_chosen_id: bool = False
+    """Its id is one that somebody may have asked for before."""
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):

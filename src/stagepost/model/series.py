@@ -64,6 +64,11 @@ class JobSeries:
         """The ids of those without unique keys: all."""
         return self.ids
 
+    @property
+    def chosen_ids(self) -> list[str]:
+        """The ids that somebody may have asked for before: none."""
+        return []
+
     def plain(self) -> Iterator[Likeness]:
         """Encode one after the other."""
         return zip(repeat(self.pattern), self.ids, map(self._payload, count()), strict=False)
@@ -98,6 +103,11 @@ class Singles:
     def plain_ids(self) -> list[str]:
         """The ids of those without unique keys."""
         return [job.id for job in self._plain]
+
+    @property
+    def chosen_ids(self) -> list[str]:
+        """The ids that somebody may have asked for before."""
+        return [job.id for job in self._jobs if job.has_chosen_id]
 
     def plain(self) -> Iterator[Likeness]:
         """Look at those without unique keys one by one; each is like itself."""

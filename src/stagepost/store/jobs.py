@@ -51,8 +51,7 @@ def enqueue_many(
     Those of a series are made while the database takes in the ones before, if there are enough to load.
 
     A request may be repeated at any time, after a lost reply for instance: its job is made once, even if it has ended.
-    One that is known to be `repeated` looks first what is there: an insert that waits for the very end of its job would
-    find neither the job nor its history, and make it anew.
+    One that is known to be `repeated`, or whose id was chosen, looks afterwards whether its job ended meanwhile.
 
     With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
     of the one that can: it takes no statement of its own and follows the state that the insert chose, and the others
@@ -64,6 +63,7 @@ def enqueue_many(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
         )
     asked = jobs if isinstance(jobs, JobSeries) else Singles(jobs)
+    doubtful = asked.ids if repeated else asked.chosen_ids
     loaded: set[str] = set()
     if len(jobs) >= LOAD_FROM:
         loaded = yield from _load(asked, are_new=are_new, on_taken=on_taken)
@@ -71,22 +71,39 @@ def enqueue_many(
     open_: list[NewJob] = []
     # Sorted: two transactions that take the same unique keys in opposite order would deadlock.
     rest = {job.id: job for job in asked.without(loaded)}
-    stored = (yield from known_of(rest)) if repeated and rest else set()
-    for job in sorted((job for job in rest.values() if job.id not in stored), key=lambda job: job.unique_key or ""):
+    for job in sorted(rest.values(), key=lambda job: job.unique_key or ""):
         holder = (yield from _hold_unique_key(job)) if job.unique_for_us is not None else job.id
         if holder == job.id:
             open_.append(job)
         else:
             held[job.id] = holder
     results = {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
-    results |= {job_id: Enqueued(job_id, is_new=True) for job_id in stored}
+    results |= yield from _insert_or_find(open_, tell=tell, is_enough=len(jobs) == 1 and not doubtful)
+    yield from _update_existing(rest.values(), held)  # last: the holder may be among these jobs
+    if doubtful:
+        yield from _refuse_doubles(doubtful)
+    return [Enqueued(job_id, is_new=True) if job_id in loaded else results[job_id] for job_id in asked.ids]
+
+
+@operation
+def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Steps[Enqueued]:
+    """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
+    is_doubtful = repeated or job.has_chosen_id
+    if not is_doubtful and job.unique_for_us is None and (yield _insert([job], tell=tell, is_enough=True)):
+        return Enqueued(job.id, is_new=True)
+    [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated).start()
+    return enqueued
+
+
+def _insert_or_find(open_: list[NewJob], *, tell: bool, is_enough: bool) -> Steps[dict[str, Enqueued]]:
+    """Store those that are not there; for the others find who has their id or holds their unique key."""
+    results: dict[str, Enqueued] = {}
     for _ in range(ENQUEUE_TRIES):
         if not open_:
-            break
+            return results
         made: set[str] = set()
         for chunk in _chunks(open_):
-            inserted = yield _insert(chunk, tell=tell, is_enough=len(jobs) == 1)
-            made |= {str(row[0]) for row in inserted}
+            made |= {str(row[0]) for row in (yield _insert(chunk, tell=tell, is_enough=is_enough))}
         results |= {job_id: Enqueued(job_id, is_new=True) for job_id in made}
         open_ = [job for job in open_ if job.id not in made]
         if open_:
@@ -99,17 +116,21 @@ def enqueue_many(
             open_ = [job for job in open_ if job.id not in existing]
     if open_:
         raise StoreError(f"unique key {open_[0].unique_key!r} changed hands too often; enqueue the job again.")
-    yield from _update_existing(rest.values(), held)  # last: the holder may be among these jobs
-    return [Enqueued(job_id, is_new=True) if job_id in loaded else results[job_id] for job_id in asked.ids]
+    return results
 
 
-@operation
-def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Steps[Enqueued]:
-    """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
-    if not repeated and job.unique_for_us is None and (yield _insert([job], tell=tell, is_enough=True)):
-        return Enqueued(job.id, is_new=True)
-    [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated).start()
-    return enqueued
+def _refuse_doubles(ids: Collection[str]) -> Steps[None]:
+    """Give up if one of these jobs is there twice, live and ended; made again, the request finds the ended one.
+
+    An insert that waits for the very end of its job finds neither the job nor, having begun before, its history. This
+    statement begins after it.
+    """
+    found = Counter(str(job_id) for (job_id,) in (yield Statement("known_jobs", {"ids": as_json(sorted(set(ids)))})))
+    doubled = [job_id for job_id, times in found.items() if times > 1]
+    if doubled:
+        raise StoreUnavailable(
+            f"job {doubled[0]} ended while it was enqueued once more. Roll your transaction back and make it again."
+        )
 
 
 def _load(asked: JobSeries | Singles, *, are_new: bool, on_taken: Callable[[], None]) -> Steps[set[str]]:

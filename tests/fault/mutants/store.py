@@ -55,7 +55,15 @@ MUTANTS = [
         f"{SQL}/postgres/insert_job.sql",
         "    where not exists (select 1 from stagepost_job_history where id = :id::uuid)\n",
         "",
-        f"{LOST}[lose_enqueue_of_a_job_that_ended_meanwhile-postgres]",
+        "tests/conformance/test_enqueue.py::test_a_repeated_request_does_not_run_a_job_again_that_has_ended[postgres-sync]",
+    ),
+    Mutant(
+        "an enqueue that is repeated while its job ends",
+        "store/jobs.py",
+        "    if doubled:\n",
+        "    if not doubled and doubled:\n",
+        "tests/conformance/test_enqueue.py::"
+        "test_a_job_that_is_asked_for_again_while_it_ends_is_not_made_anew[postgres-True-1]",
     ),
     Mutant(
         "a completion whose reply was lost counts as a lost lease",
