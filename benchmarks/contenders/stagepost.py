@@ -163,7 +163,7 @@ class Stagepost(Contender):
         inspector.close()
 
     def _count(self, sql: str) -> int:
-        with app.transaction() as connection:
+        with app.transaction(read_only=True) as connection:
             cursor = connection.cursor()
             cursor.execute(sql)
             return int(cursor.fetchone()[0])
