@@ -52,6 +52,17 @@ def test_a_parent_waits_for_its_children_and_ends_after_the_last(store: Bench) -
     assert (counts(store, parent).completed, counts(store, parent).total) == (3, 3)
 
 
+def test_a_parent_waits_for_its_children_though_others_end_alike_with_it(store: Bench) -> None:
+    parent, *others = (running(store) for _ in range(3))
+    submit(store, parent)
+
+    held = store.run(leases.settle([Settlement.of(job, Completed()) for job in (parent, *others)]))
+
+    assert all(held.values())
+    states = [look(store, job).state for job in (parent, *others)]
+    assert states == [JobState.WAITING, JobState.COMPLETED, JobState.COMPLETED]
+
+
 def test_children_know_their_batch_and_their_key(store: Bench) -> None:
     parent = running(store)
     [by_number, by_key] = store.run(submission(parent, child(0), child(1, key="the second")))

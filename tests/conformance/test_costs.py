@@ -170,7 +170,7 @@ CALLS = {
         "enqueue one": ["begin", "insert", "insert", "commit"],
         "enqueue many": [*LOAD, "insert", "insert", "commit"],
         "claim": ["update"],
-        "settle": ["begin", "insert", "insert", "delete", "commit"],
+        "settle": ["begin", "select", "insert", "insert", "delete", "commit"],
         "claim nothing": ["update"],
         "list": ["begin", "select", "select", "commit"],
         "find what is to be sent": ["begin", "select", "commit"],

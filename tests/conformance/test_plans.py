@@ -100,6 +100,17 @@ HOT = [
         "stagepost_job_claim",
     ),
     (Statement("end_jobs", {"changes": CHANGES}), "primary key"),
+    (
+        Statement(
+            "end_jobs",
+            {
+                "changes": CHANGES,
+                "ids": as_json(IDS),
+                "like": as_json({"attempt": 1, "owner": "worker-a", "state": "completed"}),
+            },
+        ),
+        "primary key",
+    ),
     (Statement("reschedule_jobs", {"changes": CHANGES}), "primary key"),
     (Statement("renew_leases", {"leases": LEASES, "owner": "worker-a", "lease_us": 30_000_000}), "primary key"),
     (Statement("promote_due_jobs", {"most": 100}), "stagepost_job_due"),

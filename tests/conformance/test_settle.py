@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from stagepost.model.job import FailureRecord, Job, LeasedJob
@@ -317,6 +318,33 @@ def test_many_outcomes_settle_together(store: Bench) -> None:
         JobState.QUEUED,
     ]
     assert [len(store.run(jobs.failures_of(job.id))) for job in leased] == [0, 1, 1, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Completed(), Completed('{"pages":3}'), Refused("no such letter"), Abandoned("no longer wanted")],
+    ids=["Nothing", "Result", "Refused", "Abandoned"],
+)
+def test_jobs_that_end_alike_end_as_each_would_alone(store: Bench, outcome: Outcome) -> None:
+    alone, *alike = (running(store, unique_key=f"letter:{number}") for number in range(4))
+    again, stolen = running(store), running(store)
+    for job, owner in ((again, again.owner), (stolen, "worker-b")):
+        settle(store, job, Released())
+        claim(store, owner=owner)
+    released = running(store)
+    settle(store, released, Released())
+    settle(store, alone, outcome)
+
+    held = store.run(leases.settle([Settlement.of(job, outcome) for job in (*alike, again, stolen, released)]))
+
+    assert [job_id for (job_id, _), is_held in held.items() if is_held] == [job.id for job in alike]
+    expected = store.run(jobs.get(alone.id))
+    for number, job in enumerate(alike, start=1):
+        ended = store.run(jobs.get(job.id))
+        assert ended == msgspec.structs.replace(expected, id=job.id, unique_key=f"letter:{number}")
+        assert len(store.run(jobs.failures_of(job.id))) == len(store.run(jobs.failures_of(alone.id)))
+    states = [store.run(jobs.get(job.id)).state for job in (again, stolen, released)]
+    assert states == [JobState.RUNNING, JobState.RUNNING, JobState.QUEUED]
 
 
 def test_of_two_changes_for_one_attempt_the_first_counts(store: Bench) -> None:

@@ -57,16 +57,15 @@ class Dialect:
     def script(self, name: str, style: ParameterStyle, *, own_clock: bool, given: Set[str] = frozenset()) -> Script:
         """Fetch a statement's text, compiled for one style; `own_clock` leaves `:now` a parameter.
 
-        A clause in double brackets is left out unless its parameters are among those `given`.
+        A clause in double brackets is left out unless its parameters are among those `given`; one that begins with
+        `unless :name`, if that is.
         """
         optional = optional_names(self.name, name)
         key = (name, style, own_clock, optional and optional.intersection(given))
         script = self._scripts.get(key)
         if script is None:
             now = None if own_clock else self.now
-            source = _OPTIONAL.sub(
-                lambda clause: clause[1] if _names(clause[1]) <= given else "", _source(self.name, name)
-            )
+            source = _OPTIONAL.sub(lambda clause: _wanted(clause, given), _source(self.name, name))
             texts = _split(source, row_locks=self.has_row_locks)
             script = self._scripts[key] = Script(name, tuple(_compile(text, style, now) for text in texts))
         return script
@@ -85,6 +84,9 @@ class CompiledText:
 
     sql: str
     names: tuple[str, ...]
+    is_packed: bool = False
+    """All its rows come as one JSON array, in a column of that name: where a driver lets other threads go on at every
+    row, it may have to wait for them as often."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ def calls_of(
                 continue
             parameters = {**parameters, "selected": msgspec.json.encode([row[0] for row in result]).decode()}
         rows = yield SqlCall(text.sql, arranged(text, parameters, style), needs_transaction=needs_transaction)
+        if text.is_packed:
+            rows = [tuple(row) for row in msgspec.json.decode(rows[0][0])]
         result = rows or result
     return result
 
@@ -179,7 +183,13 @@ def _source(dialect: str, name: str) -> str:
 @cache
 def optional_names(dialect: str, name: str) -> frozenset[str]:
     """The parameters of a statement's optional clauses."""
-    return frozenset().union(*(_names(clause) for clause in _OPTIONAL.findall(_source(dialect, name))))
+    return frozenset().union(*(_names(clause[0]) for clause in _OPTIONAL.finditer(_source(dialect, name))))
+
+
+def _wanted(clause: re.Match[str], given: Set[str]) -> str:
+    unless, text = clause.groups()
+    is_wanted = unless not in given if unless else _names(text) <= given
+    return text if is_wanted else ""
 
 
 def _names(clause: str) -> frozenset[str]:
@@ -194,7 +204,7 @@ def _split(source: str, *, row_locks: bool) -> list[str]:
     return [text.strip() for text in re.split(r"^;$", "\n".join(lines), flags=re.MULTILINE) if text.strip()]
 
 
-_OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+_OPTIONAL = re.compile(r"\[\[(?:unless :([a-z_]+)\s)?(.*?)\]\]", re.DOTALL)
 _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%")
 
 
@@ -218,4 +228,5 @@ def _compile(text: str, style: ParameterStyle, now: str | None) -> CompiledText:
                 # This style leaves types to the server, which finds none for the sum of two parameters.
                 return f"${names.index(name) + 1}" + ("::bigint" if name == "now" else "")
 
-    return CompiledText(_TOKEN.sub(put, text), tuple(names))
+    sql = _TOKEN.sub(put, text)
+    return CompiledText(sql, tuple(names), is_packed=" as packed\n" in sql)

@@ -36,6 +36,8 @@ __all__ = [
 Fence = tuple[str, int]
 """A job's id and the number of an attempt."""
 
+HOW_IT_ENDS = attrgetter("attempt", "owner", "state", "result", "error", "failures", "crashes", "reason")
+"""All that the end of a job takes from an attempt but its id."""
 NO_REPORTS: Mapping[Fence, str] = {}
 
 
@@ -111,6 +113,8 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps
         facts = {"changes": as_json(ends)}
         if len(ends) == 1:
             facts["only"] = ends[0].id
+        elif len({*map(HOW_IT_ENDS, ends)}) == 1:
+            facts |= {"ids": as_json([change.id for change in ends]), "like": as_json(ends[0])}
         rows = yield Statement("end_jobs", facts, is_enough=is_enough)
         accepted.update((str(job_id), attempt) for job_id, attempt in rows)
         if len(rows) < len(ends):

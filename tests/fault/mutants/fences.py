@@ -60,6 +60,13 @@ MUTANTS = [
         },
     ),
     Mutant(
+        "ending jobs that end alike without the attempt",
+        f"{SQL}/sqlite/end_jobs.sql",
+        "where job.attempts = :like ->> 'attempt' and",
+        "where",
+        "tests/conformance/test_settle.py::test_jobs_that_end_alike_end_as_each_would_alone[sqlite-sync-Nothing]",
+    ),
+    Mutant(
         "ending a job without being its owner",
         f"{SQL}/sqlite/end_jobs.sql",
         "and coalesce(job.locked_by, '') = change.value ->> 'owner'",

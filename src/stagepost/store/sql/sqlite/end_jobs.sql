@@ -1,4 +1,6 @@
--- Differs: copies, records that, then deletes what was copied.
+-- Differs: copies, records that, then deletes what was copied. To take thousands of changes apart costs more than to
+-- write them, so of jobs that end alike come the ids and one change.
+[[unless :ids
 insert into stagepost_job_history (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
     processed_by, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, result, error, reason,
@@ -14,6 +16,27 @@ join stagepost_job as job on job.id = change.value ->> 'id'
 where job.attempts = change.value ->> 'attempt' and coalesce(job.locked_by, '') = change.value ->> 'owner'
   and (job.has_children = 0 or job.state = 'waiting')
 returning id, attempts
+]]
+[[
+select json_group_array(json_array(job.id, job.attempts)) as packed
+from json_each(:ids) as asked
+join stagepost_job as job on job.id = asked.value
+where job.attempts = :like ->> 'attempt' and coalesce(job.locked_by, '') = :like ->> 'owner'
+  and (job.has_children = 0 or job.state = 'waiting')
+;
+insert into stagepost_job_history (
+    id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
+    processed_by, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, result, error, reason,
+    created_at, started_at, finished_at
+)
+select
+    job.id, job.queue_name, job.task_name, :like ->> 'state', job.priority, job.available_at, job.attempts,
+    job.failures + coalesce(:like ->> 'failures', 0), job.crashes + coalesce(:like ->> 'crashes', 0), job.max_attempts,
+    job.locked_by, job.unique_key, job.limit_key, job.limit_slots, job.batch_id, job.item_key, job.payload, job.context,
+    :like ->> 'result', :like ->> 'error', :like ->> 'reason', job.created_at, job.started_at, :now
+from json_each(:selected) as kept
+join stagepost_job as job on job.id = kept.value
+]]
 ;
 insert into stagepost_move (scope, was, became, jobs)
 select
