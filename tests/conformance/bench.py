@@ -205,12 +205,11 @@ def is_kept_waiting(store: Bench) -> bool:
         return int(waiting) > 0
     # Not from information_schema.innodb_trx: it stays as it was until nobody has read it for a tenth of a second.
     [(*_, status)] = store.rows("show engine innodb status")
-    sections = [section for section in str(status).split("---TRANSACTION ") if "\nLOCK WAIT " in section]
-    waiting_threads = {int(thread) for section in sections for thread in re.findall(r"thread id (\d+),", section)}
-    own = {
-        int(thread) for (thread,) in store.rows("select id from information_schema.processlist where db = database()")
-    }
-    return bool(waiting_threads & own)
+    _, *open_ones = str(status).split("---TRANSACTION ")
+    waiting = [transaction for transaction in open_ones if "\nLOCK WAIT " in transaction]
+    threads = {thread for transaction in waiting for thread in re.findall(r"thread id (\d+),", transaction)}
+    own = store.rows("select id from information_schema.processlist where db = database()")
+    return not threads.isdisjoint(str(thread) for (thread,) in own)
 
 
 def mysql_options(url: str) -> dict[str, Any]:
