@@ -10,6 +10,7 @@ import pytest
 from stagepost import App, Settings
 from stagepost.worker.lease_keeper import LeaseKeeper
 from tests.conformance.bench import DatabaseOnBench
+from tests.services.postgres import PostgresServer
 from tests.services.rabbitmq import RabbitmqServer
 
 
@@ -39,6 +40,20 @@ def app(database: DatabaseOnBench) -> Iterator[App]:
     app = App(settings=quick_settings(database.url))
     yield app
     app.close()
+
+
+@pytest.fixture(scope="session")
+def one_database(postgres_server: PostgresServer) -> Iterator[DatabaseOnBench]:
+    database = DatabaseOnBench(postgres_server.fresh_database())
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def on_postgres(one_database: DatabaseOnBench) -> DatabaseOnBench:
+    """Empty, and the only one: for what does not depend on the database."""
+    one_database.empty()
+    return one_database
 
 
 @pytest.fixture

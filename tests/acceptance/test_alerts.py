@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,21 +13,6 @@ from stagepost.model.alert import ALERT_QUEUE
 from stagepost.store.dead_messages import dead_messages
 from tests.acceptance.broker import carried, listening, until, working
 from tests.conformance.bench import DatabaseOnBench
-from tests.services.postgres import PostgresServer
-
-
-@pytest.fixture(scope="module")
-def one_database(postgres_server: PostgresServer) -> Iterator[DatabaseOnBench]:
-    """One will do: that alerts come with what they tell of is tested on each."""
-    database = DatabaseOnBench(postgres_server.fresh_database())
-    yield database
-    database.close()
-
-
-@pytest.fixture
-def with_broker(one_database: DatabaseOnBench) -> DatabaseOnBench:
-    one_database.empty()
-    return one_database
 
 
 def told_by(app: App) -> list[Alert]:
@@ -43,9 +27,9 @@ def told_by(app: App) -> list[Alert]:
 
 
 async def test_a_message_that_can_never_be_routed_raises_an_alert(
-    with_broker: DatabaseOnBench, broker_url: str
+    on_postgres: DatabaseOnBench, broker_url: str
 ) -> None:
-    app = carried(with_broker.url, broker_url, declare=False, unroutable_timeout=0.1)
+    app = carried(on_postgres.url, broker_url, declare=False, unroutable_timeout=0.1)
     alerts = told_by(app)
 
     @app.task(queue="gone")
@@ -65,8 +49,8 @@ async def test_a_message_that_can_never_be_routed_raises_an_alert(
     app.close()
 
 
-async def test_dead_letters_raise_alerts_of_their_kinds(with_broker: DatabaseOnBench, broker_url: str) -> None:
-    app = carried(with_broker.url, broker_url, queue={"slow": QueueSettings(message_ttl=0.1)})
+async def test_dead_letters_raise_alerts_of_their_kinds(on_postgres: DatabaseOnBench, broker_url: str) -> None:
+    app = carried(on_postgres.url, broker_url, queue={"slow": QueueSettings(message_ttl=0.1)})
     alerts = told_by(app)
 
     @app.task(queue="bad")
@@ -96,8 +80,8 @@ async def test_dead_letters_raise_alerts_of_their_kinds(with_broker: DatabaseOnB
     app.close()
 
 
-async def test_a_program_that_never_answers_raises_an_alert(with_broker: DatabaseOnBench, broker_url: str) -> None:
-    app = carried(with_broker.url, broker_url, lost_after=0.1, most_sends=1)
+async def test_a_program_that_never_answers_raises_an_alert(on_postgres: DatabaseOnBench, broker_url: str) -> None:
+    app = carried(on_postgres.url, broker_url, lost_after=0.1, most_sends=1)
     alerts = told_by(app)
 
     @app.task(queue="recogniser", remote=True, timeout=timedelta(seconds=0.1))

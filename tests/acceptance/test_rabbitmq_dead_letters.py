@@ -20,34 +20,19 @@ from stagepost.upkeep import dead_letters as collecting
 from stagepost.upkeep import outgoing
 from tests.acceptance.broker import carried, listening, until, working
 from tests.conformance.bench import DatabaseOnBench
-from tests.services.postgres import PostgresServer
-
-
-@pytest.fixture(scope="module")
-def one_database(postgres_server: PostgresServer) -> Iterator[DatabaseOnBench]:
-    """One will do: what the store does with dead letters is tested on each."""
-    database = DatabaseOnBench(postgres_server.fresh_database())
-    yield database
-    database.close()
 
 
 @pytest.fixture
-def database(one_database: DatabaseOnBench) -> DatabaseOnBench:
-    one_database.empty()
-    return one_database
-
-
-@pytest.fixture
-def app(database: DatabaseOnBench, broker_url: str) -> Iterator[App]:
-    app = carried(database.url, broker_url)
+def app(on_postgres: DatabaseOnBench, broker_url: str) -> Iterator[App]:
+    app = carried(on_postgres.url, broker_url)
     yield app
     app.close()
 
 
 async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batch_goes_on(
-    database: DatabaseOnBench, broker_url: str
+    on_postgres: DatabaseOnBench, broker_url: str
 ) -> None:
-    app = carried(database.url, broker_url, message_ttl=1.0)
+    app = carried(on_postgres.url, broker_url, message_ttl=1.0)
 
     @app.task(queue="slow")
     def slow() -> None: ...
@@ -153,9 +138,9 @@ async def test_a_stranger_in_the_dead_letter_queue_is_kept_for_people_to_see(
 
 
 async def test_without_the_collector_dead_letters_stay_at_the_broker(
-    database: DatabaseOnBench, broker_url: str
+    on_postgres: DatabaseOnBench, broker_url: str
 ) -> None:
-    app = carried(database.url, broker_url, collect_dead_letters=False)
+    app = carried(on_postgres.url, broker_url, collect_dead_letters=False)
 
     @app.task
     def refuse() -> None:
