@@ -1,0 +1,1 @@
+"""Runs the checks and tests in pieces, several at once, for `./dev test` and `./dev prove`."""

@@ -1,0 +1,40 @@
+"""Runs pieces, as many at once as the machine bears, and follows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tests.runner.piece import Piece, Run
+from tests.runner.screen import Screen
+
+LOOK_SECONDS = 0.2
+
+
+def run_pieces(pieces: Sequence[Piece], *, at_once: int, screen: Screen) -> list[Run]:
+    """Run the pieces in their order; returns them all, ended. Stops them if interrupted."""
+    waiting = list(pieces)
+    runs: list[Run] = []
+    try:
+        while waiting or any(not run.is_over for run in runs):
+            while waiting and sum(not run.is_over for run in runs) < at_once:
+                runs.append(Run.of(waiting.pop(0)))
+            for run in [run for run in runs if not run.is_over]:
+                _follow(run, screen)
+            screen.draw(runs, len(waiting))
+            time.sleep(LOOK_SECONDS)
+    finally:
+        for run in runs:
+            run.interrupt()
+        for run in runs:
+            run.wait()
+    return runs
+
+
+def _follow(run: Run, screen: Screen) -> None:
+    known = len(run.failures)
+    has_ended = run.look()
+    for failure in run.failures[known:]:
+        screen.show_failure(run, failure)
+    if has_ended:
+        screen.show_end(run)
