@@ -1,8 +1,9 @@
 """Registers the fixtures that all tests share."""
 
-import os
-
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.depth import DEPTH, Depth, deselect_deeper
 
 pytest_plugins = [
     "tests.services.fixtures",
@@ -16,7 +17,12 @@ pytest_plugins = [
 settings.register_profile(
     "shared machine",
     deadline=None,
-    derandomize=not os.environ.get("STAGEPOST_NIGHTLY"),
+    derandomize=DEPTH < Depth.NIGHT,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("shared machine")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    deselect_deeper(config, items)

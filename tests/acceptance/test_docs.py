@@ -79,6 +79,7 @@ CONSOLES = [page for page in pages() if any(b.language == "console" and b.mark =
 
 
 @pytest.mark.parametrize("page", CONSOLES, ids=lambda page: page.name)
+@pytest.mark.prove
 def test_a_page_with_consoles_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     console = Console(tmp_path)
     try:

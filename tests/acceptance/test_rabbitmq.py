@@ -16,6 +16,7 @@ from stagepost.worker import doubts
 from tests.acceptance.broker import Broker, Heard, carried, listening, until, working
 from tests.acceptance.helpers import notes, write
 from tests.conformance.bench import DatabaseOnBench
+from tests.depth import quickly_on
 
 SOON = RetryPolicy(
     max_attempts=3, first_delay=timedelta(seconds=0.3), minimum_delay=timedelta(seconds=0.3), jitter=0
@@ -63,6 +64,7 @@ async def test_happy_path_from_submission_to_acknowledgement(app: App) -> None:
     assert worker.broker.relay.sent == 1
 
 
+@quickly_on("postgres", fixture="database")
 async def test_a_failed_attempt_waits_in_the_database_and_is_sent_when_it_is_due(app: App) -> None:
     @app.task(retry=SOON)
     def flaky(job: JobContext) -> int:
@@ -81,6 +83,7 @@ async def test_a_failed_attempt_waits_in_the_database_and_is_sent_when_it_is_due
     assert [request.properties.headers["attempt"] for request in requests] == [1, 2, 3]
 
 
+@quickly_on("postgres", fixture="database")
 async def test_a_job_whose_attempts_are_used_up_is_announced_to_the_dead_letter_queue(app: App) -> None:
     @app.task(name="doomed", retry=RetryPolicy(max_attempts=2, first_delay=timedelta(0), minimum_delay=timedelta(0)))
     def doomed(order: int) -> None:
@@ -102,6 +105,7 @@ async def test_a_job_whose_attempts_are_used_up_is_announced_to_the_dead_letter_
     assert app.store.run(dead_messages()) == []
 
 
+@quickly_on("postgres", fixture="database")
 async def test_a_permanent_error_goes_straight_to_the_dead_letter_queue_and_can_be_retried(app: App) -> None:
     is_mended = False
 
@@ -124,6 +128,7 @@ async def test_a_permanent_error_goes_straight_to_the_dead_letter_queue_and_can_
     assert [one.json["attempt"] for one in requests] == [1, 2]
 
 
+@quickly_on("postgres", fixture="database")
 async def test_a_message_that_comes_five_times_has_one_effect(app: App) -> None:
     @app.task
     def pay(job: JobContext, order: int) -> None:
@@ -172,6 +177,7 @@ async def test_many_jobs_are_shared_by_workers_and_each_runs_once(app: App) -> N
     assert min(first.finisher.settled, second.finisher.settled) > 0
 
 
+@quickly_on("postgres", fixture="database")
 async def test_a_parent_ends_when_its_children_have_come_through_the_broker(app: App) -> None:
     @app.task
     def child(number: int) -> int:
@@ -193,6 +199,7 @@ async def test_a_parent_ends_when_its_children_have_come_through_the_broker(app:
     assert len(requests) == 4
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_jobs_start_though_the_broker_gives_their_messages_to_nobody(
     database: DatabaseOnBench, broker_url: str, monkeypatch: pytest.MonkeyPatch

@@ -100,11 +100,15 @@ ASYNCPG: dict[str, Any] = {
 """asyncpg commits every statement by itself unless told."""
 
 
+WITHOUT_TLS: dict[str, Any] = {"ssl_disabled": True}
+"""PyMySQL reads all certificates of the machine for every connection, which takes longer than most tests."""
+
+
 def open_pymysql(url: str, *, autocommit: bool = False, odd_rows: bool = False) -> Any:
     import pymysql
     from pymysql.cursors import Cursor, DictCursor
 
-    options = {**mysql_options(url), "database": urlsplit(url).path[1:], "autocommit": autocommit}
+    options = {**mysql_options(url), "database": urlsplit(url).path[1:], "autocommit": autocommit, **WITHOUT_TLS}
     return pymysql.connect(**options, cursorclass=DictCursor if odd_rows else Cursor)
 
 
@@ -146,7 +150,9 @@ def sqlalchemy_opener(driver: str, wrap: Callable[[Any], Any]) -> Callable[..., 
     def open_(url: str, *, autocommit: bool = False, odd_rows: bool = False) -> Any:
         import sqlalchemy
 
-        options = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
+        options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
+        if driver == "mysql+pymysql":
+            options["connect_args"] = WITHOUT_TLS
         return wrap(sqlalchemy.create_engine(sqlalchemy_url(url, driver), **options))
 
     return open_
@@ -250,6 +256,7 @@ def django_kind(database: str, needs: str) -> Kind:
             "HOST": parts.hostname or "",
             "PORT": parts.port or "",
             "USER": parts.username or "",
+            "OPTIONS": WITHOUT_TLS if database == "mariadb" and "MySQLdb" not in INSTALLED else {},
         }
         completed = connections.configure_settings({"default": {}, database: facts})
         connections.settings[database] = completed[database]
@@ -307,4 +314,31 @@ KINDS = [
     django_kind("mariadb", "pymysql"),
 ]
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+QUICK = {
+    "sqlite-sqlite3",
+    "sqlite-aiosqlite",
+    "sqlite-sqlalchemy-pysqlite-session",
+    "sqlite-django",
+    "postgres-psycopg",
+    "postgres-psycopg_async",
+    "postgres-asyncpg",
+    "postgres-sqlalchemy-asyncpg-async_session",
+    "postgres-django",
+    "mariadb-pymysql",
+    "mariadb-asyncmy",
+    "mariadb-sqlalchemy-pymysql-connection",
+}
+"""One of each family, which `./dev test` tries; the others differ in what they are wrapped in."""
+
+
+def each_kind(chosen: Callable[[Kind], bool] = lambda _kind: True) -> pytest.MarkDecorator:
+    """Run a test with each kind of connection."""
+    parameters = [
+        pytest.param(kind, id=str(kind), marks=() if str(kind) in QUICK else pytest.mark.prove)
+        for kind in KINDS
+        if chosen(kind)
+    ]
+    return pytest.mark.parametrize("kind", parameters)
+
+
+every_kind = each_kind()

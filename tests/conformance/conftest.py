@@ -13,17 +13,18 @@ from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.callers import Kind
 from tests.conformance.counts import counted, kept
 from tests.conformance.ran import start_recording, stop_recording
+from tests.depth import DATABASES
 
-DATABASES = ("sqlite", "postgres", "mariadb")
 BENCHES = (
     "sqlite-sync",
-    "sqlite-async",
     "postgres-sync",
-    "postgres-async",
-    "postgres-asyncpg",
     "mariadb-sync",
-    "mariadb-async",
+    *(
+        pytest.param(name, marks=pytest.mark.prove)
+        for name in ("sqlite-async", "postgres-async", "postgres-asyncpg", "mariadb-async")
+    ),
 )
+"""Operations are the same in each colour; what differs, the runners, has tests of its own (`test_transactions.py`)."""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from stagepost.model.batch import BatchState, Counts
 from stagepost.store import batches, gates, jobs
 from tests.conformance.batches import TOLD, end, filled, item_ids, items, new_batch, opened, told
 from tests.conformance.bench import Bench
-from tests.conformance.caller_kinds import KINDS, every_kind
+from tests.conformance.caller_kinds import each_kind, every_kind
 from tests.conformance.callers import Kind, calling
 
 GATE = "dataset:7"
@@ -67,7 +67,7 @@ def test_items_that_are_in_are_not_added_again(kind: Kind, store: Bench) -> None
     assert store.run(batches.count(batch.id)) == Counts(queued=2, completed=1)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.database != "sqlite"], ids=str)
+@each_kind(lambda kind: kind.database != "sqlite")
 @pytest.mark.parametrize("number", [3, 120], ids=["inserted", "loaded"])
 def test_items_that_came_and_ended_after_the_caller_began_are_not_run_again(
     kind: Kind, store: Bench, number: int
@@ -106,7 +106,7 @@ def test_a_check_of_a_gate_tells_what_keeps_it_closed(kind: Kind, store: Bench) 
     assert inside.batches[0].counts == Counts(queued=2)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.database != "sqlite"], ids=str)
+@each_kind(lambda kind: kind.database != "sqlite")
 def test_a_check_of_a_gate_is_of_this_moment(kind: Kind, store: Bench) -> None:
     """An upload that began after the caller did is seen."""
     store.run(gates.declare(GATE, on_open=None))

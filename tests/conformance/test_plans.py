@@ -13,9 +13,9 @@ from stagepost.model.job import NewJob
 from stagepost.store import jobs
 from stagepost.store.statement import Statement, as_json
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
-from tests.conformance.conftest import DATABASES
 from tests.conformance.plans import SORTS, analyze, copy_to_history, goes_through, kept_plan_of, left_alone, plan_of
 from tests.conformance.samples import new_job
+from tests.depth import DATABASES
 
 ROWS = 20_000
 QUEUES = ("mail", "print", "fax", "pigeon")

@@ -12,9 +12,9 @@ from stagepost.model.identity import new_id
 from stagepost.store import jobs
 from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
-from tests.conformance.conftest import DATABASES
 from tests.conformance.plans import analyze, copy_to_history, left_alone, plan_of
 from tests.conformance.samples import new_job
+from tests.depth import DATABASES
 
 ROWS = 4_000
 RUN_ID, BATCH_ID = new_id(), new_id()

@@ -18,7 +18,7 @@ from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation, Rows, Statement, Steps, operation
 from tests.conformance.bench import Bench
-from tests.conformance.caller_kinds import KINDS, every_kind, sqlite_path
+from tests.conformance.caller_kinds import each_kind, every_kind, sqlite_path
 from tests.conformance.callers import Kind, calling
 from tests.conformance.counts import kept
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, new_job, running, settle
@@ -92,9 +92,7 @@ def test_an_operation_that_comes_first_opens_the_callers_transaction(kind: Kind,
     assert store.rows("select count(*) from stagepost_job") == [(1,)]
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind.database == "sqlite" and kind.name != "django"], ids=str
-)
+@each_kind(lambda kind: kind.database == "sqlite" and kind.name != "django")
 def test_what_an_operation_reads_on_sqlite_stays_so_until_it_has_written(kind: Kind, store: Bench) -> None:
     """By itself the driver opens a transaction at the first write, and another process may come in between."""
     job_id = store.run(jobs.enqueue(new_job())).id
@@ -112,7 +110,7 @@ def test_what_an_operation_reads_on_sqlite_stays_so_until_it_has_written(kind: K
         caller.rollback()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.database == "sqlite"], ids=str)
+@each_kind(lambda kind: kind.database == "sqlite")
 def test_looking_something_up_on_sqlite_keeps_nobody_from_writing(kind: Kind, store: Bench) -> None:
     job_id = store.run(jobs.enqueue(new_job())).id
     with calling(kind, store.url, store.clock) as caller:
@@ -215,7 +213,7 @@ def test_without_a_transaction_nothing_is_written(kind: Kind, store: Bench) -> N
     assert store.run(jobs.find(job.id)) is None
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.takes_begin], ids=str)
+@each_kind(lambda kind: kind.takes_begin)
 def test_autocommit_is_fine_once_a_transaction_is_begun(kind: Kind, store: Bench) -> None:
     job = new_job()
     with calling(kind, store.url, store.clock, autocommit=True) as caller:
@@ -226,7 +224,7 @@ def test_autocommit_is_fine_once_a_transaction_is_begun(kind: Kind, store: Bench
     assert store.run(jobs.find(job.id)) is None
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.has_odd_rows], ids=str)
+@each_kind(lambda kind: kind.has_odd_rows)
 def test_other_shapes_of_rows_change_nothing(kind: Kind, store: Bench) -> None:
     first, second = new_job(unique_key="letter:1"), new_job(unique_key="letter:1")
     with calling(kind, store.url, store.clock, odd_rows=True) as caller:
@@ -272,7 +270,7 @@ def lookups(job: LeasedJob, live: LeasedJob) -> list[Operation[Any]]:
     ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.database != "sqlite"], ids=str)
+@each_kind(lambda kind: kind.database != "sqlite")
 @pytest.mark.parametrize("unique_for_us", [None, 1_000_000], ids=["while-alive", "for-a-period"])
 def test_a_unique_key_taken_after_the_caller_began_is_seen(kind: Kind, store: Bench, unique_for_us: int | None) -> None:
     key = {"unique_key": "letter:1", "unique_for_us": unique_for_us}

@@ -16,6 +16,7 @@ LATE_TRIES = 1000
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)  # a held interpreter may hold SQLite's only lock, too
+@pytest.mark.prove
 def test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_safely(arena: Arena) -> None:
     """F8."""
     pipe, gate = arena.folder / "pipe", arena.folder / "gate"
@@ -41,6 +42,7 @@ def test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_sa
 
 
 @on_sqlite
+@pytest.mark.prove
 def test_leases_and_results_do_not_wait_for_the_loops_default_executor(arena: Arena) -> None:
     """F9."""
     gate = arena.folder / "gate"

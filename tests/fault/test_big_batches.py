@@ -18,6 +18,7 @@ from stagepost.client.batches import BatchHandle
 from stagepost.model.batch import BatchState, Counts
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import CRASHES_ALLOWED
+from tests.depth import sized
 from tests.fault.arena import Arena
 from tests.fault.backends import connect, execute
 from tests.fault.nursery import WorkerProcess
@@ -51,13 +52,14 @@ class Storm:
     drain_seconds: float
 
 
-BRIEF = Storm(producers=20, workers=30, life_seconds=(0.3, 1.2), drain_seconds=500)
+BRIEF = Storm(producers=sized(3, 20), workers=sized(4, 30), life_seconds=(0.3, 1.2), drain_seconds=500)
+FILES, CHUNK = sized(2_000, 20_000), sized(100, 250)
 LASTING = Storm(producers=20, workers=100, life_seconds=(1.0, 8.0), drain_seconds=1500)
 
 
 @pytest.mark.timeout(1100)
 def test_a_big_batch_is_exact_while_producer_and_workers_are_killed(arena: Arena) -> None:
-    weather(arena, Upload(files=20_000, chunk=250), BRIEF)
+    weather(arena, Upload(files=FILES, chunk=CHUNK), BRIEF)
 
 
 @pytest.mark.nightly

@@ -23,13 +23,14 @@ from stagepost.store.jobs import enqueue_many
 from stagepost.store.leases import claim, promote_due, renew, rescue_expired, settle
 from stagepost.store.settlement import Settlement
 from stagepost.store.transaction import run_in
+from tests.depth import sized
 from tests.fault.arena import LEASE, Arena
 from tests.fault.backends import Backend, connect, execute
 from tests.fault.injection import undo
 from tests.services.processes import wait_until
 
 THREADS = 6
-ROUNDS = 12
+ROUNDS = sized(4, 12)
 PATIENCE_SECONDS = 60.0
 """A deadline, not an expectation."""
 WAITING = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"

@@ -16,6 +16,7 @@ from stagepost.errors import StoreUnavailable
 from stagepost.store import Store
 from stagepost.store.health import ping
 from stagepost.store.store import CALL_SECONDS
+from tests.depth import sized
 from tests.fault.arena import LASTING_LEASE, Arena
 from tests.fault.backends import SERVERS, Backend, execute
 from tests.fault.leaks import Footprint, no_bigger_than, no_open_transaction, pools_empty
@@ -23,7 +24,7 @@ from tests.fault.proxy import FaultProxy
 from tests.services.processes import wait_until
 
 on_servers = pytest.mark.parametrize("backend", SERVERS, indirect=True)
-SESSIONS_ENDED = 150
+SESSIONS_ENDED = sized(15, 150)
 IDLE = 3
 NOTICED_SECONDS = 20.0
 LEASE_OF_CUT_OFF = 30.0
@@ -120,6 +121,7 @@ def end_all_sessions(backend: Backend) -> int:
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+@pytest.mark.prove
 def test_a_half_open_socket_is_noticed_within_twenty_seconds(mariadb_backend: Backend, backend: Backend) -> None:
     """F26: on a connection in use, on a new one, at the commit of a handler's transaction; both databases at once."""
     with contextlib.ExitStack() as stack:
@@ -167,6 +169,7 @@ def durations(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 
 @on_servers
+@pytest.mark.prove
 def test_a_worker_cut_off_from_its_database_stops_its_handlers_before_another_can_start_them(arena: Arena) -> None:
     """Its socket is half-open: no call fails, and none comes back."""
     with FaultProxy.to(arena.backend.url) as proxy:

@@ -14,12 +14,13 @@ from stagepost.model.job import NewJob
 from stagepost.store import Store
 from stagepost.store.counting import PARTS, find_drift, fold
 from stagepost.store.jobs import enqueue_many
+from tests.depth import sized
 from tests.fault.arena import Arena
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.records import Sampler
 
 TASKS = ("transfer", "transfer_flaky", "note_flaky")
-RACERS, ROUNDS = 4, 10
+RACERS, ROUNDS = 4, sized(3, 10)
 
 
 def test_counts_are_exact_at_every_moment_while_workers_are_killed(arena: Arena) -> None:

@@ -14,6 +14,7 @@ import pytest
 from stagepost.model.batch import Counts
 from stagepost.model.lifecycle import FINAL
 from stagepost.store import Store, batches
+from tests.depth import sized
 from tests.fault.arena import Arena
 from tests.fault.families import DEPTH, WIDTH, fails, is_strict, joins
 from tests.fault.nursery import WorkerProcess
@@ -21,7 +22,7 @@ from tests.fault.nursery import WorkerProcess
 WORKERS = 3
 LIFE_SECONDS = (0.2, 0.8)
 AT_ONCE = 24
-LASTING = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+KILLS = sized(4, 20, 1000)
 COLUMNS = "id, batch_id, item_key, task_name, state, crashes, payload, result, finished_at"
 
 
@@ -41,12 +42,12 @@ class Member:
     finished_at: int
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(1000, marks=LASTING)])
-def test_families_end_from_below_while_workers_are_killed(arena: Arena, kills: int) -> None:
+@pytest.mark.timeout(1800)
+def test_families_end_from_below_while_workers_are_killed(arena: Arena) -> None:
     seeds: dict[str, int] = {}
     workers: dict[WorkerProcess, float] = {}
     killed = 0
-    while killed < kills or arena.crashes() <= kills / 5:
+    while killed < KILLS or arena.crashes() <= KILLS / 5:
         keep_busy(arena, seeds)
         while len(workers) < WORKERS:
             longer = max(1.0, killed / 5 - arena.crashes())  # while the kills hit too little
@@ -59,7 +60,7 @@ def test_families_end_from_below_while_workers_are_killed(arena: Arena, kills: i
     arena.wait(lambda: all_done(arena), "all families to end", seconds=120)
 
     found = members(arena)
-    assert sum(one.crashes for one in found.values()) > kills / 5
+    assert sum(one.crashes for one in found.values()) > KILLS / 5
     assert seeds.keys() == {one.id for one in found.values() if one.parent is None}
     children: dict[str | None, list[Member]] = defaultdict(list)
     for one in found.values():

@@ -22,11 +22,12 @@ from stagepost.store.health import ping
 from stagepost.store.jobs import enqueue_many, find
 from stagepost.store.leases import begin, claim, renew, rescue_expired, settle
 from stagepost.store.settlement import Settlement
+from tests.depth import sized
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.proxy import FaultProxy
 
 LEASE, GRACE = timedelta(seconds=30), timedelta(seconds=1)
-RACERS, ROUNDS = 4, 15
+RACERS, ROUNDS = 4, sized(5, 15)
 on_servers = pytest.mark.parametrize("backend", SERVERS, indirect=True)
 OUTCOMES = (Completed(), Failed("no", timedelta(0)), Refused("no"), Snoozed(timedelta(0)), Released())
 

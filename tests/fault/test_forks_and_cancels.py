@@ -16,12 +16,13 @@ from stagepost.store import Store
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.health import ping
 from stagepost.task import Registry
+from tests.depth import sized
 from tests.fault.arena import LASTING_LEASE, Arena
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.leaks import no_open_transaction
 
-FORKS = 30
-CANCELLATIONS = 400
+FORKS = sized(10, 30)
+CANCELLATIONS = sized(60, 400)
 
 
 @pytest.mark.parametrize("backend", SERVERS, indirect=True)

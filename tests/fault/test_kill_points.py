@@ -11,6 +11,7 @@ import pytest
 from stagepost.store import Store
 from stagepost.store.connection import database_at
 from stagepost.store.jobs import enqueue_many
+from tests.depth import quickly_on, sized
 from tests.fault.arena import LASTING_LEASE, STEADY_LEASE, Arena, jobs_of
 from tests.fault.injection import Blow, Injection, Injector, Killed
 from tests.fault.nursery import WorkerProcess
@@ -26,7 +27,7 @@ POINTS = [
         "reschedule_jobs",
         RENEWAL,
         "promote_due_jobs",
-    )
+    )[: sized(3, 6)]
     for moment in Moment
 ]
 FEED_SECONDS = 5.0
@@ -81,6 +82,7 @@ def enqueue_every_kind(arena: Arena, queue: str) -> list[str]:
     return arena.submit([*slow, *(job for task in kinds for job in jobs_of(task, 2, queue=queue))])
 
 
+@quickly_on("postgres")
 def test_a_worker_that_dies_after_an_effect_outside_repeats_it_under_the_same_key(arena: Arena) -> None:
     """F2."""
     jobs = arena.enqueue("note_then_die", 2, queue="fatal")

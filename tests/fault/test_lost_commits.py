@@ -19,6 +19,7 @@ from stagepost.store.leases import claim, promote_due, release_strays, renew, se
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.task import NO_OPTIONS, Task, TaskOptions
+from tests.depth import sized
 from tests.fault.arena import Arena
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.leaks import Footprint, no_bigger_than, no_open_transaction, pools_empty
@@ -26,8 +27,8 @@ from tests.fault.proxy import FaultProxy
 
 pytestmark = pytest.mark.parametrize("backend", SERVERS, indirect=True)
 
-REPLIES_PER_KIND = 50
-REPLIES_IN_ALL = 100
+REPLIES_PER_KIND = sized(3, 50, 500)
+REPLIES_IN_ALL = sized(10, 100, 1000)
 LEASE = timedelta(seconds=30)
 
 

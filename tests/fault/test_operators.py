@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from stagepost.store.jobs import cancel
+from tests.depth import quickly_on
 from tests.fault.arena import LASTING_LEASE, STEADY_LEASE, Arena
 
 STOPPABLE = ("transfer_until_stopped", "transfer_until_stopped_async", "transfer_until_stopped_in_process")
 
 
+@quickly_on("postgres")
 def test_a_running_job_that_is_cancelled_stops_and_leaves_nothing(arena: Arena) -> None:
     jobs = [arena.enqueue(task, seconds=600)[0] for task in STOPPABLE]
     worker = arena.start_worker(lease=STEADY_LEASE)  # with every third of it cancels are noticed
@@ -25,6 +27,7 @@ def test_a_running_job_that_is_cancelled_stops_and_leaves_nothing(arena: Arena) 
 
 
 @pytest.mark.parametrize("way", ["killed", "told to stop"])
+@quickly_on("postgres")
 def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way: str) -> None:
     jobs = [arena.enqueue(task, seconds=600)[0] for task in STOPPABLE[:2]]
     worker = arena.start_worker(lease=LASTING_LEASE, shutdown_timeout=0.0)

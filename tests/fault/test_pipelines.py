@@ -14,6 +14,7 @@ import pytest
 from stagepost.model.pipeline import OnStepFailed, Run, RunState
 from stagepost.store import runs
 from stagepost.store.run_views import results_of
+from tests.depth import sized
 from tests.fault.arena import LASTING_LEASE, Arena
 from tests.fault.nursery import WorkerProcess
 from tests.property.dags import Course, Node, random_nodes, run_of
@@ -21,11 +22,11 @@ from tests.property.dags import Course, Node, random_nodes, run_of
 WORKERS = 3
 AT_ONCE = 12
 LIFE_SECONDS = (0.1, 0.6)
-LASTING = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+KILLS = sized(4, 25, 1000)
 
 
-@pytest.mark.parametrize("kills", [25, pytest.param(1000, marks=LASTING)])
-def test_pipelines_go_on_while_workers_are_killed(arena: Arena, kills: int) -> None:
+@pytest.mark.timeout(1800)
+def test_pipelines_go_on_while_workers_are_killed(arena: Arena) -> None:
     nodes: dict[str, list[Node]] = {}
 
     def keep_busy() -> None:
@@ -33,14 +34,14 @@ def test_pipelines_go_on_while_workers_are_killed(arena: Arena, kills: int) -> N
             run, made = start(arena)
             nodes[run.id] = made
 
-    kill_workers(arena, kills, keep_busy)
+    kill_workers(arena, KILLS, keep_busy)
     arena.start_worker(lease=LASTING_LEASE)
     arena.start_worker(lease=LASTING_LEASE)
     complete(arena, list(nodes))
 
     for run_id, made in nodes.items():
         expect(arena, run_id, made)
-    assert arena.crashes() > kills / 5
+    assert arena.crashes() > KILLS / 5
 
 
 def start(arena: Arena) -> tuple[Run, list[Node]]:

@@ -9,6 +9,7 @@ import pytest
 from stagepost.model.envelope import Message
 from stagepost.model.outcome import CRASHES_ALLOWED
 from stagepost.store.jobs import restart
+from tests.depth import quickly_on
 from tests.fault.arena import LASTING_LEASE, Arena
 from tests.fault.rabbit import Names
 from tests.fault.trapped import HANDLER, KillPoint, Moment, Step
@@ -21,6 +22,7 @@ POINTS = [
 STORED = "are no job's"
 
 
+@quickly_on("postgres")
 def test_a_worker_that_dies_around_a_commit_loses_and_doubles_no_job(carried: Arena) -> None:
     ids = []
     for point in POINTS:
@@ -38,6 +40,7 @@ def test_a_worker_that_dies_around_a_commit_loses_and_doubles_no_job(carried: Ar
 
 
 @pytest.mark.parametrize("moment", Moment)
+@quickly_on("postgres")
 def test_a_collector_that_dies_around_its_commit_keeps_a_dead_message_once(
     carried: Arena, names: Names, moment: Moment
 ) -> None:

@@ -13,6 +13,7 @@ from stagepost.model.identity import new_id
 from stagepost.store import batch_items, batches
 from stagepost.store.queues import set_limits
 from stagepost.upkeep.relay import AHEAD_OF_LIMIT
+from tests.depth import quickly_on
 from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
 from tests.fault.rabbit import Names, resent
 from tests.fault.trapped import KillPoint, Moment, Step
@@ -32,7 +33,13 @@ GARBAGE = {
 
 @pytest.mark.parametrize(
     ("backend", "way"),
-    [("sqlite", "reset"), ("postgres", "reset"), ("mariadb", "reset"), ("sqlite", "silence")],
+    [
+        ("sqlite", "reset"),
+        *(
+            pytest.param(*case, marks=pytest.mark.prove)
+            for case in (("postgres", "reset"), ("mariadb", "reset"), ("sqlite", "silence"))
+        ),
+    ],
     indirect=["backend"],
 )
 def test_confirms_that_are_lost_double_nothing(carried: Arena, names: Names, way: str) -> None:
@@ -56,6 +63,7 @@ def test_confirms_that_are_lost_double_nothing(carried: Arena, names: Names, way
     assert {job.state for job in evidence.jobs.values()} == {"completed"}
 
 
+@quickly_on("postgres")
 def test_a_queue_that_is_deleted_or_unbound_is_made_anew(carried: Arena, names: Names) -> None:
     carried.start_worker()
     carried.wait_for_end(carried.enqueue("transfer"))
@@ -70,6 +78,7 @@ def test_a_queue_that_is_deleted_or_unbound_is_made_anew(carried: Arena, names: 
     assert resent(carried) == 0, "what did not get through was not taken for sent"
 
 
+@quickly_on("mariadb")
 def test_jobs_whose_messages_have_nowhere_to_go_fail_and_say_why(carried: Arena, names: Names) -> None:
     with names.channel() as channel:
         channel.exchange_declare(names.settings.exchange_name, exchange_type="topic", durable=True)
@@ -95,6 +104,7 @@ def uploaded(arena: Arena, number: int) -> Batch:
     return arena.operate(batches.seal(batch.id))
 
 
+@quickly_on("mariadb")
 def test_a_collector_that_dies_before_it_tells_a_batch_leaves_that_to_upkeep(carried: Arena, names: Names) -> None:
     """It has ended the item whose message the broker gave up, and concluded nothing."""
     worker = carried.start_worker()
@@ -116,6 +126,7 @@ def test_a_collector_that_dies_before_it_tells_a_batch_leaves_that_to_upkeep(car
     assert carried.operate(batches.count(batch.id)) == Counts(dead_letter=1)
 
 
+@quickly_on("postgres")
 def test_deliveries_that_come_again_and_ids_of_ended_jobs_run_nothing(carried: Arena, names: Names) -> None:
     """Those of later attempts come first: each would start a job, if only its id counted."""
     worker = carried.start_worker()
@@ -137,6 +148,7 @@ def test_deliveries_that_come_again_and_ids_of_ended_jobs_run_nothing(carried: A
     assert resent(carried) == 0
 
 
+@quickly_on("mariadb")
 def test_garbage_is_put_aside_and_stops_nothing(carried: Arena, names: Names) -> None:
     worker = carried.start_worker()
     carried.wait_for_end(carried.enqueue("transfer"))
@@ -150,6 +162,7 @@ def test_garbage_is_put_aside_and_stops_nothing(carried: Arena, names: Names) ->
     carried.verify()
 
 
+@quickly_on("postgres")
 def test_messages_that_are_purged_are_sent_again(carried: Arena, names: Names) -> None:
     """The worker's hands are full until all are purged."""
     names.carry(carried, rabbitmq_lost_after=12)  # longer than a worker on a busy machine has a message unclaimed
@@ -172,6 +185,7 @@ def test_messages_that_are_purged_are_sent_again(carried: Arena, names: Names) -
 
 
 @pytest.mark.parametrize("backend", ["mariadb"], indirect=True)
+@pytest.mark.prove
 def test_work_that_waits_for_a_slow_worker_is_not_sent_again(carried: Arena, names: Names) -> None:
     """For more than three times as long as a message may be missing, by the one who looks."""
     gate = carried.folder / "gate"
@@ -196,6 +210,7 @@ def test_work_that_waits_for_a_slow_worker_is_not_sent_again(carried: Arena, nam
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+@pytest.mark.prove
 def test_messages_with_a_worker_that_stands_still_are_not_sent_again(carried: Arena, names: Names) -> None:
     names.carry(carried, rabbitmq_prefetch=20)  # more than will come, whether or not the first is acknowledged by then
     still = carried.start_worker()
@@ -260,6 +275,7 @@ def has_looked_since(arena: Arena, since: list[tuple[int, ...]], *, microseconds
     return looks(arena)[0][0] >= since[0][0] + microseconds
 
 
+@quickly_on("postgres")
 def test_a_worker_killed_with_messages_in_its_hands_loses_none(carried: Arena, names: Names, tmp_path: Path) -> None:
     carried.settings["rabbitmq_prefetch"] = 20
     victim = carried.start_worker(lease=LASTING_LEASE)

@@ -9,25 +9,26 @@ from typing import Any
 
 import pytest
 
+from tests.depth import quickly_on, sized
 from tests.fault.arena import LASTING_LEASE, WAIT_SECONDS, Arena
 from tests.fault.nursery import WorkerProcess
 from tests.fault.rabbit import QUICK, Names, PrivateRabbitmq, resent
 from tests.services.processes import wait_until
 
-RESTARTS = [
-    pytest.param(2, marks=pytest.mark.timeout(900)),  # the broker's own program takes minutes on a busy machine
-    pytest.param(40, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)]),
-]
+RESTARTS = sized(1, 2, 40)
+WIPES = sized(1, 1, 10)
+patient = pytest.mark.timeout(3600)
+"""The broker's own program takes minutes on a busy machine."""
 RECONCILED_SECONDS = 60
 WORKERS = 2
 
 
-@pytest.mark.parametrize("restarts", RESTARTS)
+@patient
 def test_restarts_in_the_middle_of_publishing_lose_nothing(
-    all_carried: list[Arena], rabbitmq_node: PrivateRabbitmq, restarts: int
+    all_carried: list[Arena], rabbitmq_node: PrivateRabbitmq
 ) -> None:
     start(all_carried)
-    for _ in range(restarts):
+    for _ in range(RESTARTS):
         produce_during(all_carried, rabbitmq_node.restart_app)
     end(all_carried)
 
@@ -35,13 +36,11 @@ def test_restarts_in_the_middle_of_publishing_lose_nothing(
         assert {job.state for job in arena.verify().jobs.values()} == {"completed"}
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
-def test_a_broker_that_lost_everything_gets_it_again(
-    all_carried: list[Arena], rabbitmq_node: PrivateRabbitmq, times: int
-) -> None:
+@pytest.mark.prove
+@patient
+def test_a_broker_that_lost_everything_gets_it_again(all_carried: list[Arena], rabbitmq_node: PrivateRabbitmq) -> None:
     start(all_carried, concurrency=1)
-    for number in range(times):
+    for number in range(WIPES):
         for arena in all_carried:  # whose workers are busy until the broker is back
             arena.enqueue(
                 "note_at_gate", WORKERS * QUICK["rabbitmq_prefetch"], gate=str(arena.folder / f"gate {number}")
@@ -58,6 +57,7 @@ def test_a_broker_that_lost_everything_gets_it_again(
         assert resent(arena) > 0
 
 
+@quickly_on("sqlite")
 def test_a_broker_that_is_away_delays_work_and_nothing_else(arena: Arena, names: Names) -> None:
     with names.proxy() as proxy:
         names.carry(arena, url=proxy.url_for(names.url))
@@ -81,6 +81,7 @@ def test_a_broker_that_is_away_delays_work_and_nothing_else(arena: Arena, names:
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+@pytest.mark.prove
 def test_a_worker_stops_in_time_though_its_broker_does_not_answer(arena: Arena, names: Names) -> None:
     with names.proxy() as proxy:
         names.carry(arena, url=proxy.url_for(names.url))
@@ -95,6 +96,7 @@ def test_a_worker_stops_in_time_though_its_broker_does_not_answer(arena: Arena, 
     arena.verify()
 
 
+@quickly_on("mariadb")
 def test_queues_move_to_the_broker_and_back_while_jobs_wait(arena: Arena, names: Names) -> None:
     """A deployment, twice: the next worker starts, then the one before is told to stop, in the middle of a job."""
     before = arena.start_worker(concurrency=1, lease=LASTING_LEASE)

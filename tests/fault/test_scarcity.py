@@ -16,6 +16,7 @@ import pytest
 from stagepost.errors import StoreUnavailable
 from stagepost.store import Store
 from stagepost.store.jobs import enqueue_many
+from tests.depth import quickly_on
 from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
 from tests.fault.backends import NAMES, Backend, opened, sqlite_url
 from tests.fault.nursery import Nursery
@@ -45,6 +46,7 @@ LONG = '{"trace_id": "' + "x" * 20_000 + '"}'
     [("postgres", 9, 0), *(pytest.param(name, 30, -5, marks=LASTING) for name in NAMES)],
     indirect=["backend"],
 )
+@pytest.mark.prove
 def test_a_worker_without_a_processor_to_itself_keeps_its_leases(arena: Arena, lease: int, niceness: int) -> None:
     """F10: other processes take every core, and handlers of its own the interpreter, for two leases."""
     jobs = arena.enqueue("transfer_spinning", SPINNERS, seconds=2 * lease)
@@ -74,6 +76,7 @@ def busy_machine(niceness: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [1, 2])
+@quickly_on("postgres")
 def test_a_worker_gets_by_with_a_pool_of_one_or_two(arena: Arena, size: int) -> None:
     """F30."""
     jobs = arena.enqueue("transfer", 60, seconds=0.01) + arena.enqueue("transfer_flaky", 20) + arena.enqueue("note", 60)

@@ -14,6 +14,7 @@ import pytest
 
 from stagepost.model.lifecycle import FINAL
 from stagepost.store.store import CALL_SECONDS
+from tests.depth import sized
 from tests.fault.arena import LEASE, Arena
 from tests.fault.backends import opened
 from tests.fault.conftest import WITHOUT_TLS
@@ -28,6 +29,7 @@ from tests.services.postgres import PostgresServer
 from tests.services.processes import wait_until
 
 LASTING = [pytest.mark.nightly, pytest.mark.timeout(900)]
+CRASHES = sized(1, 3, 20)
 MIX = ("transfer", "transfer_flaky", "note")
 RECOVERY_SECONDS = LEASE + 15 + 5
 GRACE_US = 15_000_000
@@ -92,20 +94,20 @@ def restart_twice(arena: Arena, server: Victim) -> None:
     restart(arena, server)
 
 
-@pytest.mark.parametrize("crashes", [3, pytest.param(20, marks=LASTING)])
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("server", "crash"),
     [
         pytest.param("postgres", restart, id="F22 postgres restarts"),
-        pytest.param("postgres", kill_a_backend, id="F23 postgres loses a backend"),
-        pytest.param("postgres", restart_twice, id="F24 postgres restarts twice"),
-        pytest.param("mariadb", restart_twice, id="F24 mariadb restarts twice"),
+        pytest.param("postgres", kill_a_backend, id="F23 postgres loses a backend", marks=pytest.mark.prove),
+        pytest.param("postgres", restart_twice, id="F24 postgres restarts twice", marks=pytest.mark.prove),
+        pytest.param("mariadb", restart_twice, id="F24 mariadb restarts twice", marks=pytest.mark.prove),
         pytest.param("mariadb", restart, id="F32 mariadb is killed"),
     ],
     indirect=["server"],
 )
 def test_a_database_that_crashes_loses_nothing_and_doubles_nothing(
-    arena: Arena, server: Victim, crash: Callable[[Arena, Victim], None], crashes: int
+    arena: Arena, server: Victim, crash: Callable[[Arena, Victim], None]
 ) -> None:
     """F22, F23, F24, F32: what it confirmed is there afterwards, and work goes on by itself."""
     worker = arena.start_worker(concurrency=4)
@@ -113,7 +115,7 @@ def test_a_database_that_crashes_loses_nothing_and_doubles_nothing(
     before = Footprint.of(worker.pid)
 
     with producing(arena):
-        for _ in range(crashes):
+        for _ in range(CRASHES):
             arena.wait(lambda: has_one(arena, "running"), "work")
             sample_what_is_kept(arena)
             crash(arena, server)
@@ -172,7 +174,9 @@ def ended(arena: Arena) -> int:
     return sum(job.state in FINAL for job in arena.jobs().values())
 
 
-@pytest.mark.parametrize("seconds", [0, pytest.param(60, marks=LASTING)], ids="hangs for {}s".format)
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(0, marks=pytest.mark.prove), pytest.param(60, marks=LASTING)], ids="hangs for {}s".format
+)
 def test_a_database_that_hangs_stops_the_handlers_and_nothing_of_them_counts(
     arena: Arena, server: Victim, seconds: int
 ) -> None:

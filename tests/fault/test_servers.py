@@ -39,6 +39,7 @@ def read_note(server: PrivatePostgres) -> str:
 
 
 @pytest.mark.parametrize("mode", ["smart", "fast", "immediate"])
+@pytest.mark.prove
 def test_postgres_keeps_its_rows_through_every_way_of_stopping(
     private_postgres: PrivatePostgres, mode: StopMode
 ) -> None:
@@ -51,6 +52,7 @@ def test_postgres_keeps_its_rows_through_every_way_of_stopping(
     assert read_note(private_postgres) == "kept"
 
 
+@pytest.mark.prove
 def test_postgres_recovers_from_kills(private_postgres: PrivatePostgres) -> None:
     write_note(private_postgres)
 
@@ -83,6 +85,7 @@ def test_a_stranger_is_not_killed_as_a_backend(private_postgres: PrivatePostgres
         private_postgres.kill_backend(psutil.Process().pid)
 
 
+@pytest.mark.prove
 def test_a_paused_postgres_hangs_and_goes_on_when_resumed(private_postgres: PrivatePostgres) -> None:
     write_note(private_postgres)
 
@@ -97,6 +100,7 @@ def test_a_paused_postgres_hangs_and_goes_on_when_resumed(private_postgres: Priv
     assert read_note(private_postgres) == "kept"
 
 
+@pytest.mark.prove
 def test_a_paused_server_can_be_closed(private_postgres: PrivatePostgres) -> None:
     pid = private_postgres.pid
     private_postgres.pause()
@@ -107,6 +111,7 @@ def test_a_paused_server_can_be_closed(private_postgres: PrivatePostgres) -> Non
     assert not private_postgres.directory.exists()
 
 
+@pytest.mark.prove
 def test_mariadb_recovers_from_a_kill_and_a_restart(private_mariadb: PrivateMariaDB) -> None:
     def notes() -> tuple[tuple[object, ...], ...]:
         with contextlib.closing(mariadb.connect(private_mariadb.url)) as connection:
@@ -126,6 +131,7 @@ def test_mariadb_recovers_from_a_kill_and_a_restart(private_mariadb: PrivateMari
     assert notes() == (("kept",),)
 
 
+@pytest.mark.prove
 def test_mariadb_ends_one_session(private_mariadb: PrivateMariaDB) -> None:
     victim = mariadb.connect(private_mariadb.url)
     cursor = victim.cursor()
@@ -138,6 +144,7 @@ def test_mariadb_ends_one_session(private_mariadb: PrivateMariaDB) -> None:
         victim.query("select 1")
 
 
+@pytest.mark.prove
 def test_a_paused_mariadb_hangs_and_goes_on_when_resumed(private_mariadb: PrivateMariaDB) -> None:
     private_mariadb.pause()
     assert not private_mariadb.is_ready()

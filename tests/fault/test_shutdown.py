@@ -7,13 +7,14 @@ import time
 
 import pytest
 
+from tests.depth import sized
 from tests.fault.arena import LASTING_LEASE, Arena
 
 STARTUP_SECONDS = 0.5
 HANDLER_SECONDS = 600
 ENDED_SECONDS = 120
 """A deadline, not an expectation: far less than the handlers take, and enough for a busy machine."""
-ROUNDS = 8
+ROUNDS = sized(3, 8)
 
 
 def test_jobs_that_outlast_the_shutdown_are_given_back_and_not_failed(arena: Arena) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterator
 
@@ -22,6 +21,7 @@ from stagepost.store.connection import database_at
 from stagepost.store.settlement import Settlement
 from tests.conformance.pipelines import QUEUE, new_run, step
 from tests.conformance.samples import LEASE
+from tests.depth import sized
 from tests.fault.backends import Backend
 from tests.fault.injection import Blow, Injection, Injector, Killed
 from tests.fault.trapped import Moment, TrappedDatabase
@@ -34,8 +34,9 @@ STEPS = (
 TASKS = [one.task_name for one in STEPS]
 FEWEST_CALLS, MOST_CALLS = 15, 80
 MOST_TRIES = 3
-STRIDE = 1 if os.environ.get("STAGEPOST_NIGHTLY") else 6
-"""On servers, where a run takes long, only every sixth call."""
+STRIDE = sized(12, 6, 1)
+"""On servers, where a run takes long, not every call."""
+SQLITE_STRIDE = sized(4, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def store(backend: Backend) -> Iterator[Store]:
 @pytest.mark.parametrize("blow", Blow)
 def test_a_join_starts_once_whatever_call_of_the_last_end_fails(backend: Backend, store: Store, blow: Blow) -> None:
     """F66."""
-    for number in itertools.count(1, 1 if backend.name == "sqlite" else STRIDE):
+    for number in itertools.count(1, SQLITE_STRIDE if backend.name == "sqlite" else STRIDE):
         injectors = [live(backend, store, Injection(number, moment, blow)) for moment in Moment]
         if not any(injector.has_struck for injector in injectors):
             break

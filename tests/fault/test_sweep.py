@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.depth import sized
 from tests.fault.backends import Backend
 from tests.fault.injection import Blow, Injection, Injector
 from tests.fault.lives import Life, facts_of
 from tests.fault.trapped import Moment
 
 FEWEST_CALLS, MOST_CALLS = 30, 200
+STRIDE = sized(12, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +29,7 @@ def silence() -> Iterator[None]:
 
 @pytest.mark.parametrize("blow", Blow)
 def test_a_job_survives_an_error_at_every_call_of_its_life(backend: Backend, blow: Blow) -> None:
-    for number in itertools.count(1):
+    for number in itertools.count(1, STRIDE):
         injectors = [live(backend, Injection(number, moment, blow)) for moment in Moment]
         if not any(injector.has_struck for injector in injectors):
             break

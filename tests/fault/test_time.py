@@ -91,6 +91,7 @@ def skewed_worker(arena: Arena, library: str, name: str, seconds: int) -> Iterat
 
 
 @pytest.mark.parametrize("backend", SERVERS, indirect=True)
+@pytest.mark.prove
 def test_workers_whose_clocks_are_wrong_and_jump_keep_leases_and_delays(arena: Arena, faketime: str) -> None:
     """F43."""
     gate = arena.folder / "gate"

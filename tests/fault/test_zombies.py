@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 from stagepost.store.jobs import get
+from tests.depth import sized
 from tests.fault.arena import LASTING_LEASE, Arena
 
-ZOMBIES = 25
+ZOMBIES = sized(4, 25)
 WORKERS = 2
 LEASE_OF_SLEEPER = 9.0
 """Not so short that a busy machine alone could cost a worker its lease, before it is made to sleep."""

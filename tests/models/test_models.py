@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.models.checker import CYCLE, MODELS, STATE, check, definitions_in
 
@@ -18,6 +20,14 @@ ONLY_THE_BROKER = ("PAUSES=0", "DEATHS=0")
 BUDGETS = {"PAUSES", "DEATHS", "LOST_REPLIES", "FAILURES", "RETRIES", "CANCELS"}
 BUDGETS |= {"LOSSES", "REPEATS", "RELAY_DEATHS", "PUT_BACKS", "SWALLOWS"}
 SILENT_PROGRAMS = ("SWALLOWS=1", "PUT_BACKS=0", *ONLY_THE_BROKER)
+
+QUICK = {
+    "producer-safe",
+    "gate-safe",
+    "batch-NO_FENCE-attempts_settle_once",
+    "gate-CHECK_WITHOUT_LOCK-callers_find_it_open",
+}
+"""What `./dev test` checks."""
 
 HOLDS: list[tuple[str, str, Definitions]] = [
     ("batch.pml", "safe", ()),
@@ -90,13 +100,20 @@ def named(*parts: str | Definitions) -> str:
     return "-".join(word.removesuffix(".pml") for group in words for word in group)
 
 
-@pytest.mark.parametrize(("model", "ltl", "definitions"), HOLDS, ids=[named(*case) for case in HOLDS])
+def params(cases: dict[str, tuple[Any, ...]]) -> list[ParameterSet]:
+    return [
+        pytest.param(*case, id=name, marks=() if name in QUICK else pytest.mark.prove) for name, case in cases.items()
+    ]
+
+
+@pytest.mark.parametrize(("model", "ltl", "definitions"), params({named(*case): case for case in HOLDS}))
 def test_the_model_holds(model: str, ltl: str, definitions: Definitions, tmp_path: Path) -> None:
     verdict = check(model, ltl, definitions, tmp_path, large=(model, ltl) == ("batch.pml", "safe"))
 
     assert verdict.broken is None, verdict.run
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("model", "ltl", "definitions"), HOLDS_STILL, ids=[named(*case) for case in HOLDS_STILL])
 def test_one_of_two_protections_is_enough(model: str, ltl: str, definitions: Definitions, tmp_path: Path) -> None:
     verdict = check(model, ltl, definitions, tmp_path)
@@ -105,12 +122,14 @@ def test_one_of_two_protections_is_enough(model: str, ltl: str, definitions: Def
 
 
 @pytest.mark.parametrize(
-    ("model", "definitions", "ltl", "how"), BROKEN, ids=[named(case[0], case[1][0], case[2]) for case in BROKEN]
+    ("model", "definitions", "ltl", "how"),
+    params({named(case[0], case[1][0], case[2]): case for case in BROKEN}),
 )
 def test_a_broken_variant_is_caught(model: str, definitions: Definitions, ltl: str, how: str, tmp_path: Path) -> None:
     assert check(model, ltl, definitions, tmp_path).broken == how
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("model", "ltl", "definitions"), REACHED, ids=[ltl for _, ltl, _ in REACHED])
 def test_the_model_goes_where_its_properties_matter(
     model: str, ltl: str, definitions: Definitions, tmp_path: Path

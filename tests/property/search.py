@@ -15,27 +15,26 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from stagepost.store import dialect
+from tests.depth import DEPTH, Depth, sized
 from tests.property.world import World
 
-NIGHTLY = bool(os.environ.get("STAGEPOST_NIGHTLY"))
+NIGHTLY = DEPTH is Depth.NIGHT
 STEPS = 100 if NIGHTLY else 50
 
 Machine = Callable[[World], RuleBasedStateMachine]
 
 
 class Backend(NamedTuple):
-    """How far to search on one database in CI, and from which seed."""
+    """How far to search on one database, and from which seed."""
 
     name: str
     examples: int
     seed: int
 
     def search(self, machine: Machine, world: World) -> None:
-        """Search as far as in CI, or longer and elsewhere every time."""
-        if NIGHTLY:
-            search(machine, world, examples=self.examples * 20, seed=None)
-        else:
-            search(machine, world, examples=self.examples, seed=self.seed)
+        """Search; at night longer, and elsewhere every time."""
+        examples = sized(max(4, self.examples // 8), self.examples, self.examples * 20)
+        search(machine, world, examples=examples, seed=None if NIGHTLY else self.seed)
 
 
 class PlantedMutant(NamedTuple):

@@ -24,6 +24,7 @@ from stagepost.store.children import submit_children
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import patient_store
+from tests.depth import sized
 from tests.property.family_model import Verdict, verdict_on
 
 LEASE = timedelta(seconds=30)
@@ -226,7 +227,7 @@ STEPS = st.lists(st.tuples(st.integers(0, len(ACTIONS) - 1), st.integers(0, 2**3
 def test_families_under_any_order_of_steps(store: Store) -> None:
     @seed(1)
     @settings(
-        max_examples=120 if store.dialect.name == "sqlite" else 25,
+        max_examples=sized(15, 120) if store.dialect.name == "sqlite" else sized(4, 25),
         deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink],

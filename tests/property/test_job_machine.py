@@ -4,7 +4,7 @@ A failure prints the steps it takes and a line `@reproduce_failure(version, b'..
 
     STAGEPOST_REPRODUCE='...' ./dev run pytest tests/property/test_job_machine.py -k 'model and <database>'
 
-STAGEPOST_NIGHTLY=1 searches longer, and elsewhere every time; what it finds is reproduced with it set, too.
+STAGEPOST_TEST_DEPTH=night searches longer, and elsewhere every time; what it finds is reproduced with it set, too.
 """
 
 from __future__ import annotations

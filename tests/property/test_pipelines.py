@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from datetime import timedelta
 from random import Random
@@ -19,9 +18,9 @@ from stagepost.store import Store, batches, leases, runs
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import patient_store
+from tests.depth import sized
 from tests.property.dags import QUEUE, TASK, Course, Node, fails, random_nodes, run_of, value_of
 
-NIGHTLY = bool(os.environ.get("STAGEPOST_NIGHTLY"))
 EXAMPLES = {"sqlite": 200, "postgres": 25, "mariadb": 10}
 
 
@@ -39,7 +38,7 @@ def test_every_step_runs_after_its_inputs_and_once(store: Store, request: pytest
 
     @seed(7)
     @settings(
-        max_examples=examples * (10 if NIGHTLY else 1),
+        max_examples=sized(examples // 8 + 2, examples, examples * 10),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tests.depth import VARIABLE
 from tests.runner import pieces, pythons
 from tests.runner.changed import affected_tests
 from tests.runner.piece import STATE, Piece
@@ -109,17 +110,16 @@ def _parts(
     chosen: Sequence[str], *, nightly: bool, seed: str, keyword: str | None
 ) -> tuple[list[Piece], dict[str, str]]:
     """The pieces of the chosen parts, and the part of each by its name."""
-    options = ("-m", "" if nightly else pieces.LONG, *(("-k", keyword) if keyword else ()))
-    environment = [("FAULT_SEED", seed)]
+    options = ("-k", keyword) if keyword else ()
     if nightly:
         options = (*options, f"--hypothesis-seed={seed}")
-        environment.append(("STAGEPOST_NIGHTLY", "1"))
+    environment = (("FAULT_SEED", seed), (VARIABLE, "night" if nightly else "proof"))
     wanted: list[Piece] = []
     parts: dict[str, str] = {}
     for part in chosen:
         for number, paths in enumerate(pieces.PARTS.get(part, ())):
             name = f"prove-{part}" + (f"-{number + 1}" if number else "")
-            wanted.append(Piece(name, pytest=(*paths, *options), environment=tuple(environment)))
+            wanted.append(Piece(name, pytest=(*paths, *options), environment=environment))
             parts[name] = part
     return wanted, parts
 

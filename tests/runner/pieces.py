@@ -8,8 +8,6 @@ from pathlib import Path
 from tests.runner.piece import Piece
 
 PROGRAMS = Path(sys.executable).parent
-LONG = "not nightly"
-"""What pytest takes to run all tests but those of the night; without it, it leaves out those marked `prove`, too."""
 
 CHECKS = (
     Piece("mypy", command=(str(PROGRAMS / "mypy"),)),

@@ -122,6 +122,7 @@ def connect(url: str) -> Connection[Cursor]:
         database=database_in(url) or None,
         autocommit=True,
         connect_timeout=60,
+        ssl_disabled=True,  # else it reads all certificates of the machine, for 30 ms of CPU
     )
 
 

@@ -72,6 +72,7 @@ def test_the_demo_explains_itself_and_passes_on_a_file_of_its_own(shop: CommandL
 
 @pytest.mark.parametrize("database", ["postgres_database", "mariadb_database"])
 @pytest.mark.usefixtures("demo_folder", "_long_way_lasts_until_the_kill")
+@pytest.mark.prove
 def test_the_demo_passes_on_a_server(shop: CommandLine, request: pytest.FixtureRequest, database: str) -> None:
     url = request.getfixturevalue(database)
 

@@ -18,7 +18,10 @@ from stagepost.model.pipeline import RunState
 from stagepost.worker.answers import outcome_of_answer
 from tests.acceptance.helpers import notes, work, write
 from tests.acceptance.remote import Recognise, Stranger, Words, counted, resent, until, working
+from tests.depth import quickly_on
 from tests.services.recognisers import Recogniser
+
+pytestmark = quickly_on("postgres", fixture="database")
 
 
 def state_of(app: App, job_id: str) -> JobState:

@@ -15,7 +15,10 @@ from tests.acceptance.helpers import AT_ONCE
 from tests.acceptance.remote import Recognise, Stranger, Words, counted, until, working
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.samples import held_by_another
+from tests.depth import quickly_on
 from tests.services.recognisers import Recogniser
+
+pytestmark = quickly_on("mariadb", fixture="database")
 
 
 class Heard(msgspec.Struct):

@@ -29,6 +29,9 @@ from tests.acceptance.remote import (
     until,
     working,
 )
+from tests.depth import quickly_on
+
+pytestmark = quickly_on("postgres", fixture="database")
 
 PATIENCE = timedelta(hours=1)
 """Far longer than anything takes here: it passes only where a test lets it."""

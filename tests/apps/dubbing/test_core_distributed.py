@@ -8,6 +8,8 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from stagepost_dubbing import Dubbing
 from tests.apps.dubbing.broker import QUEUES, Ear
 from tests.apps.dubbing.conftest import MakeDubbing
@@ -52,6 +54,7 @@ def test_messages_at_the_broker_are_those_of_the_document(
     assert ear.waiting() == dict.fromkeys(QUEUES, 0)
 
 
+@pytest.mark.prove
 def test_messages_in_another_order_and_of_steps_long_done_change_nothing(
     make_dubbing: MakeDubbing,
     environment: dict[str, str],
@@ -94,6 +97,7 @@ def test_messages_in_another_order_and_of_steps_long_done_change_nothing(
     assert ear.waiting()["dlq"] == 0
 
 
+@pytest.mark.prove
 def test_a_worker_that_dies_while_it_speaks_is_followed_by_another(
     make_dubbing: MakeDubbing,
     environment: dict[str, str],

@@ -29,7 +29,7 @@ from tests.apps.dubbing.workers import (
 )
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [pytest.param(one, marks=() if one == "tts" else pytest.mark.prove) for one in STEPS])
 def test_whenever_a_worker_is_killed_the_video_is_the_same(
     make_dubbing: MakeDubbing,
     database_url: str,

@@ -61,6 +61,7 @@ def failures(dubbing: Dubbing, task_id: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("methods", "points"), [(WRITES, WRITTEN), (READS, READ)], ids=["writes", "reads"])
+@pytest.mark.prove
 def test_what_is_refused_once_is_done_at_the_next_attempt(
     dubbing: Dubbing,
     s3: S3Server,
@@ -89,6 +90,7 @@ def test_what_is_refused_once_is_done_at_the_next_attempt(
     assert list(Path(dubbing.settings.work_directory).iterdir()) == []
 
 
+@pytest.mark.prove
 def test_what_may_not_be_written_fails_the_task_until_it_may(
     dubbing: Dubbing, s3: S3Server, small_video: Path, undisturbed: object
 ) -> None:

