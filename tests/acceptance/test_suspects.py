@@ -120,6 +120,41 @@ async def test_a_worker_that_stops_gives_back_who_waits_in_line(app: App, monkey
     assert states(app, jobs) == [(JobState.COMPLETED, 2), (JobState.QUEUED, 2), (JobState.QUEUED, 2)]
 
 
+async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "TURN_SECONDS", HOUR)
+    is_claiming, may_claim = asyncio.Event(), asyncio.Event()
+
+    async def claim_slowly() -> int:
+        is_claiming.set()
+        await may_claim.wait()
+        return 0
+
+    @app.task
+    async def suspect() -> None:
+        monkeypatch.setattr(worker.claimer, "run_once", claim_slowly)
+        worker.claimer.wake()
+        await is_claiming.wait()
+        worker.stop()
+
+    jobs = [suspect.enqueue() for _ in range(2)]
+    accuse(app)
+    worker = Worker(app, concurrency=4)
+    async with asyncio.timeout(LIMIT):
+        task = asyncio.create_task(worker.run())
+        await is_claiming.wait()
+        first = worker.suspects._turn
+        while worker.suspects._turn is first:
+            await asyncio.sleep(0.001)
+        begun = await worker.suspects.run_once()
+        may_claim.set()
+        await task
+
+    assert begun == 0
+    assert states(app, jobs) == [(JobState.COMPLETED, 2), (JobState.QUEUED, 2)]
+
+
 class Line:
     """Suspects of which one may run, without a worker around them."""
 

@@ -229,6 +229,7 @@ class Worker:
         """Stop claiming, drain with leases kept, give back what is left, write it all, stop the rest."""
         log.info("stopping: %d jobs are running", self.executor.running)
         self.claimer.stop()
+        self._give_back_waiting()  # at once: while a claim under way is waited for, those in line would start
         claiming = {tasks[self.claimer]}
         for taking in self.broker.taking if self.broker else ():
             taking.stop()
