@@ -24,8 +24,10 @@ from stagepost.store.jobs import enqueue_many
 from stagepost.store.statement import Operation
 from tests.fault.backends import Backend
 from tests.fault.nursery import Nursery, WorkerProcess
+from tests.fault.observations import Observations, Sampler
 from tests.fault.oracle import verify
-from tests.fault.records import SINK, Evidence, JobRow, Journal, Note, Sample, Sampler, Sink, gather, sample_of
+from tests.fault.records import SINK, Evidence, Journal, Note, Sink, gather
+from tests.fault.samples import JobRow, sample_of
 from tests.fault.trapped import KILL_POINT, KillPoint
 from tests.fault.uploads import UPLOAD, Upload
 from tests.fault.worker_main import QUEUES, TASKS
@@ -65,7 +67,7 @@ class Arena:
         """Where workers and the producer connect to; a test may put a proxy in between."""
         self.settings: dict[str, Any] = {}
         """What is said to all processes, such as where a broker is."""
-        self.samples: list[Sample] = []
+        self.observed = Observations()
         self._nursery = nursery
 
     def enqueue(
@@ -214,16 +216,15 @@ class Arena:
         return all(job.state in FINAL for job in self.jobs(ids).values())
 
     @contextlib.contextmanager
-    def sampling(self, *, seconds: float = 0.5) -> Iterator[Sampler]:
+    def sampling(self, *, seconds: float = 0.5) -> Iterator[None]:
         """Sample the database in the body, every so often, for the oracle."""
-        with Sampler(self.backend, seconds=seconds) as sampler:
-            yield sampler
-        self.samples += sampler.samples
+        with Sampler(self.backend, self.observed, seconds=seconds):
+            yield
 
     def verify(self, **changes: Any) -> Evidence:
         """Let the oracle judge; `changes` are limits of `Evidence`."""
         evidence = gather(
-            self.backend, seed=self.seed, journal=self.journal, sink=self.sink, samples=self.samples, **changes
+            self.backend, seed=self.seed, journal=self.journal, sink=self.sink, observed=self.observed, **changes
         )
         verify(evidence)
         return evidence

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,8 +14,6 @@ from stagepost.store.jobs import restart
 from stagepost.store.queues import set_limits
 from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
 from tests.fault.nursery import WorkerProcess
-from tests.fault.oracle import HOLDING_SLOTS
-from tests.fault.records import JobRow, Sample
 
 WORKERS = 4
 LIFE_SECONDS = (0.1, 0.5)
@@ -59,8 +56,8 @@ def test_no_limit_is_exceeded_while_workers_are_killed(arena: Arena, kills: int)
         arena.wait_for_end(seconds=120)
 
     evidence = arena.verify(idle_us=stormed_us + IDLE_US, grace_us=stormed_us + GRACE_US)
-    assert most_at_once(evidence.samples, lambda job: job.limit_key, HOLDING_SLOTS) == KEYS
-    assert most_at_once(evidence.samples, lambda job: job.queue, {"running"})[LIMITED_QUEUE] == MOST_RUNNING
+    assert {key: most.number for key, most in evidence.observed.holding.items()} == KEYS
+    assert evidence.observed.running[LIMITED_QUEUE].number == MOST_RUNNING
 
 
 def keep_limits_busy(arena: Arena) -> None:
@@ -71,14 +68,6 @@ def keep_limits_busy(arena: Arena) -> None:
         for key, limit in KEYS.items():
             jobs = jobs_of("transfer", 10, seconds=0.05)
             arena.submit([msgspec.structs.replace(job, limit_key=key, limit=limit) for job in jobs])
-
-
-def most_at_once(samples: Iterable[Sample], group: Callable[[JobRow], str | None], states: set[str]) -> dict[str, int]:
-    """The largest number of jobs in these states that any sample has, by group."""
-    most: Counter[str] = Counter()
-    for sample in samples:
-        most |= Counter(name for job in sample.jobs.values() if job.state in states and (name := group(job)))
-    return dict(most)
 
 
 def kill_workers(arena: Arena, number: int, produce: Callable[[Arena], None], *, hits: int, **options: Any) -> None:
