@@ -22,6 +22,8 @@ BACKLOG = 300
 IDLE_US, GRACE_US = 60_000_000, 15_000_000
 """How long a job may be queued, or run without a lease, after the last kill; before, few live long enough to help."""
 LASTING = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+CRASH_COUNTS = 500
+"""How often crashes are counted before the last kill, at most: each time the database reads every job."""
 KEYS = {"two at once": 2, "three at once": 3}
 LIMITED_QUEUE, MOST_RUNNING = "limited", 4
 
@@ -76,11 +78,11 @@ def kill_workers(arena: Arena, number: int, produce: Callable[[Arena], None], *,
     On a busy machine most would not live to see a job: they live longer while the kills hit too little.
     """
     workers: dict[WorkerProcess, float] = {}
-    kills = 0
-    while kills < number or arena.crashes() < hits:
+    kills = crashes = counted_at = 0
+    while kills < number or crashes < hits:
         produce(arena)
+        longer = min(5.0, max(1.0, counted_at * hits / number - crashes))
         while len(workers) < WORKERS:
-            longer = min(5.0, max(1.0, kills * hits / number - arena.crashes()))
             workers[arena.start_worker(**options)] = time.monotonic() + arena.random.uniform(*LIFE_SECONDS) * longer
         time.sleep(max(0.0, min(workers.values()) - time.monotonic()))  # the moment is what is tried here
         for worker in [worker for worker, due in workers.items() if due <= time.monotonic()]:
@@ -88,6 +90,8 @@ def kill_workers(arena: Arena, number: int, produce: Callable[[Arena], None], *,
             assert worker.wait() == -signal.SIGKILL, worker.logged()
             kills += 1
             del workers[worker]
+        if kills >= number or kills >= counted_at + number // CRASH_COUNTS:
+            crashes, counted_at = arena.crashes(), kills
     for worker in workers:
         worker.kill()
 

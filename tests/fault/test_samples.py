@@ -22,6 +22,15 @@ def test_a_sample_of_live_jobs_lacks_those_that_have_ended(arena: Arena) -> None
     assert not live_sample_of(arena.backend).has_ended_jobs
 
 
+def test_jobs_that_have_ended_are_told_from_those_that_live(arena: Arena) -> None:
+    ended, [live] = enqueue_ended(arena), arena.enqueue("transfer")
+
+    assert arena.live() == {live}
+    assert arena.have_ended([ended])
+    assert not arena.have_ended([ended, live])
+    assert [arena.job(job_id).state for job_id in (ended, live)] == ["cancelled", "queued"]
+
+
 def test_samples_faster_than_their_interval_show_all_jobs(arena: Arena) -> None:
     enqueue_ended(arena)
     sampler = Sampler(arena.backend, arena.observed, seconds=LONG)
