@@ -24,8 +24,10 @@ from stagepost.store.jobs import enqueue_many
 from stagepost.store.statement import Operation
 from tests.fault.backends import Backend
 from tests.fault.nursery import Nursery, WorkerProcess
+from tests.fault.observations import Observations, Sampler
 from tests.fault.oracle import verify
-from tests.fault.records import SINK, Evidence, JobRow, Journal, Note, Sample, Sampler, Sink, gather, sample_of
+from tests.fault.records import SINK, Evidence, Journal, Note, Sink, gather
+from tests.fault.samples import JobRow, job_of, sample_of
 from tests.fault.trapped import KILL_POINT, KillPoint
 from tests.fault.uploads import UPLOAD, Upload
 from tests.fault.worker_main import QUEUES, TASKS
@@ -65,7 +67,7 @@ class Arena:
         """Where workers and the producer connect to; a test may put a proxy in between."""
         self.settings: dict[str, Any] = {}
         """What is said to all processes, such as where a broker is."""
-        self.samples: list[Sample] = []
+        self.observed = Observations()
         self._nursery = nursery
 
     def enqueue(
@@ -126,7 +128,12 @@ class Arena:
         return jobs if ids is None else {job_id: jobs[job_id] for job_id in ids if job_id in jobs}
 
     def job(self, job_id: str) -> JobRow:
-        return self.jobs([job_id])[job_id]
+        return job_of(self.backend, job_id)
+
+    def live(self) -> set[str]:
+        """Ids of the jobs that have not ended."""
+        rows = self.backend.rows("select id, state from stagepost_job")
+        return {str(job_id) for job_id, state in rows if state not in FINAL}
 
     def lease_left(self, job_id: str) -> float:
         """Seconds until its lease ends, by the database's clock."""
@@ -146,7 +153,7 @@ class Arena:
 
     def wait_for_end(self, ids: Iterable[str] | None = None, *, seconds: float = WAIT_SECONDS) -> None:
         """Wait until jobs have ended: those given, or all."""
-        chosen = list(self.jobs() if ids is None else ids)
+        chosen = set(self.jobs() if ids is None else ids)
         self.wait(lambda: self.have_ended(chosen), "jobs to end", seconds=seconds)
 
     def pause(self, worker: WorkerProcess) -> None:
@@ -162,7 +169,7 @@ class Arena:
 
     def end_leases(self, ids: Iterable[str] | None = None) -> None:
         """Let leases that nobody renews end now, those given or all, as if their time had passed."""
-        for job_id in self.jobs() if ids is None else ids:
+        for job_id in self.live() if ids is None else ids:
             self.backend.rows(
                 "update stagepost_job set lease_until = :now where id = :id and state = 'running'", id=job_id
             )
@@ -211,19 +218,18 @@ class Arena:
 
     def have_ended(self, ids: Iterable[str]) -> bool:
         """Whether all of them have."""
-        return all(job.state in FINAL for job in self.jobs(ids).values())
+        return self.live().isdisjoint(ids)
 
     @contextlib.contextmanager
-    def sampling(self, *, seconds: float = 0.5) -> Iterator[Sampler]:
+    def sampling(self, *, seconds: float = 0.5) -> Iterator[None]:
         """Sample the database in the body, every so often, for the oracle."""
-        with Sampler(self.backend, seconds=seconds) as sampler:
-            yield sampler
-        self.samples += sampler.samples
+        with Sampler(self.backend, self.observed, seconds=seconds):
+            yield
 
     def verify(self, **changes: Any) -> Evidence:
         """Let the oracle judge; `changes` are limits of `Evidence`."""
         evidence = gather(
-            self.backend, seed=self.seed, journal=self.journal, sink=self.sink, samples=self.samples, **changes
+            self.backend, seed=self.seed, journal=self.journal, sink=self.sink, observed=self.observed, **changes
         )
         verify(evidence)
         return evidence

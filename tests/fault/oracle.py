@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterator
 
 from stagepost.model.lifecycle import FINAL
 from stagepost.model.outcome import CRASHES_ALLOWED
-from stagepost.store.queues import ALL_QUEUES
-from tests.fault.records import Evidence, JobRow
+from tests.fault.records import Evidence
+from tests.fault.samples import JobRow
 
 EFFECT, START = "effect", "start"
 TRANSACTIONAL = "transfer"
 """Tasks whose names begin so write the ledger in the transaction that ends their job."""
 NOTING = "note"
 """Tasks whose names begin so write to the sink, outside any transaction."""
-HOLDING_SLOTS = {"queued", "running"}
-"""States in which a job counts against the limit of its key."""
 MOST_SHOWN = 20
 
 Offences = Iterator[str]
@@ -75,46 +73,31 @@ def i4_attempts_only_grow(evidence: Evidence) -> Offences:
         job_found = evidence.jobs.get(job_id)
         if job_found is not None and attempt > job_found.attempt:
             yield f"{job_id}: a failure of attempt {attempt} is recorded, the job is at {job_found.attempt}"
-    yield from _shrinking(evidence)
-
-
-def _shrinking(evidence: Evidence) -> Offences:
-    highest: dict[str, int] = {}
-    for number, sample in enumerate(evidence.samples):
-        for job in sample.jobs.values():
-            if job.attempt < highest.get(job.id, 0):
-                yield f"{job.id}: attempt {job.attempt} after {highest[job.id]} (sample {number})"
-            highest[job.id] = job.attempt
+    for job_id, offence in evidence.observed.shrunk.items():
+        yield f"{job_id}: {offence}"
 
 
 def i5_nothing_hangs(evidence: Evidence) -> Offences:
     """No job runs on after its lease and grace, none is queued for long, in any sample."""
-    for number, sample in enumerate(evidence.samples):
-        for job in sample.jobs.values():
-            late = -(job.lease_left_us or 0)
-            if job.state == "running" and late > evidence.grace_us:
-                yield f"{job.id} runs {late / 1e6:.1f} s after its lease (sample {number})"
-            if job.state == "queued" and (job.waited_us or 0) > evidence.idle_us:
-                yield f"{job.id} is queued for {(job.waited_us or 0) / 1e6:.1f} s (sample {number})"
+    for job_id, (late_us, sample) in evidence.observed.unleased_us.items():
+        if late_us > evidence.grace_us:
+            yield f"{job_id} runs {late_us / 1e6:.1f} s after its lease (sample {sample})"
+    for job_id, (waited_us, sample) in evidence.observed.queued_us.items():
+        if waited_us > evidence.idle_us:
+            yield f"{job_id} is queued for {waited_us / 1e6:.1f} s (sample {sample})"
 
 
 def i6_final_is_final(evidence: Evidence) -> Offences:
     """What has ended stays as it ended, unless an operator's action is on record."""
-    ended: dict[str, JobRow] = {}
-    for number, sample in enumerate(evidence.samples):
-        for job_id, before in ended.items():
-            now = sample.jobs.get(job_id)
-            state = now.state if now else "gone"
-            if (now is None or now != before) and job_id not in evidence.operated:
-                yield f"{job_id} was {before.state} and is {state} (sample {number})"
-        ended = {job.id: job for job in sample.jobs.values() if job.state in FINAL}
+    for job_id, offence in evidence.observed.altered.items():
+        if job_id not in evidence.operated:
+            yield f"{job_id} {offence}"
 
 
 def i7_counters_equal_rows(evidence: Evidence) -> Offences:
-    """A number that is kept equals the rows it counts."""
-    for counter in evidence.counters:
-        if counter.stored != counter.counted:
-            yield f"{counter.name} is stored as {counter.stored}, its rows are {counter.counted}"
+    """A number that is kept equals the rows it counts, in every sample."""
+    for counter in evidence.observed.drifted.values():
+        yield f"{counter.name} is stored as {counter.stored}, its rows are {counter.counted}"
 
 
 def i8_exactly_what_was_asked(evidence: Evidence) -> Offences:
@@ -156,20 +139,12 @@ def i15_schedules_fire_once(evidence: Evidence) -> Offences:
 
 def i17_limits_are_kept(evidence: Evidence) -> Offences:
     """Never do more jobs of a limit key hold its slots, or more of a queue run, than is allowed."""
-    for number, sample in enumerate(evidence.samples):
-        holders: dict[str, list[JobRow]] = {}
-        for job in sample.jobs.values():
-            if job.limit_key is not None and job.state in HOLDING_SLOTS:
-                holders.setdefault(job.limit_key, []).append(job)
-        for key, jobs in holders.items():
-            allowed = max(job.limit or 1 for job in jobs)
-            if len(jobs) > allowed:
-                yield f"limit key {key} lets {len(jobs)} through, {allowed} are allowed (sample {number})"
-        running = Tally(job.queue for job in sample.jobs.values() if job.state == "running")
-        running[ALL_QUEUES] = running.total()
-        for queue, allowed in evidence.queue_limits.items():
-            if running[queue] > allowed:
-                yield f"queue {queue} runs {running[queue]} jobs, {allowed} are allowed (sample {number})"
+    for key, (number, allowed, sample) in evidence.observed.exceeded.items():
+        yield f"limit key {key} lets {number} through, {allowed} are allowed (sample {sample})"
+    for queue, (number, sample) in evidence.observed.running.items():
+        allowed = evidence.queue_limits.get(queue, number)
+        if number > allowed:
+            yield f"queue {queue} runs {number} jobs, {allowed} are allowed (sample {sample})"
 
 
 INVARIANTS: dict[str, Callable[[Evidence], Offences]] = {

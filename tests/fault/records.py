@@ -1,29 +1,21 @@
-"""What the oracle is fed: the producer's journal, the handlers' sink, and samples of the database."""
+"""What the oracle is fed: the producer's journal, the handlers' sink, and what was seen of the database."""
 
 from __future__ import annotations
 
 import json
 import os
-import threading
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stagepost.store import dialect
-from stagepost.store.counting import PARTS
 from tests.fault.backends import Backend
+from tests.fault.observations import Observations
+from tests.fault.samples import JobRow, counted_sample_of, shared
 
 SINK = "FAULT_SINK"
 """The variable that tells a worker's handlers where to write."""
-FACTS = (
-    "id, task_name, queue_name, state, attempts, failures, crashes, max_attempts, unique_key, limit_key, limit_slots"
-)
-JOBS = (
-    f"select {FACTS}, locked_by, case when lease_until is null then null else lease_until - :now end, "
-    ":now - available_at, null, null from stagepost_job"
-)
-ENDED = f"select {FACTS}, processed_by, null, null, error, reason from stagepost_job_history"
 
 
 class Journal:
@@ -41,8 +33,9 @@ class Journal:
     def ids(self, verdict: str) -> set[str]:
         if not self.path.exists():
             return set()
-        lines = (line.split(" ", 1) for line in self.path.read_text().splitlines())
-        return {job_id for said, job_id in lines if said == verdict}
+        with self.path.open() as file:
+            lines = (line.split() for line in file)
+            return {sys.intern(job_id) for said, job_id in lines if said == verdict}
 
     def _write(self, verdict: str, ids: Iterable[str]) -> None:
         with self.path.open("a") as file:
@@ -78,101 +71,10 @@ class Sink:
     def notes(self, what: str | None = None) -> list[Note]:
         if not self.path.exists():
             return []
-        whole, _, _ = self.path.read_text().rpartition("\n")  # the last line may be on its way
-        notes = [Note(*json.loads(line)) for line in whole.splitlines()]
-        return [note for note in notes if what in {None, note.what}]
-
-
-@dataclass(frozen=True)
-class JobRow:
-    """A job as the database has it, live or ended."""
-
-    id: str
-    task: str
-    queue: str
-    state: str
-    attempt: int
-    failures: int
-    crashes: int
-    max_attempts: int
-    key: str | None
-    limit_key: str | None
-    limit: int | None
-    """How many of its limit key may be queued or running at once."""
-    owner: str | None
-    lease_left_us: int | None
-    waited_us: int | None
-    error: str | None
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class Counter:
-    """A number that is kept, and the rows it counts."""
-
-    name: str
-    stored: int
-    counted: int
-
-
-class Sample(NamedTuple):
-    """All jobs at one moment, and perhaps what was counted right after it."""
-
-    jobs: dict[str, JobRow]
-    counters: tuple[Counter, ...] = ()
-
-
-def sample_of(backend: Backend) -> Sample:
-    """Read all jobs; in one statement, because between two a job could move from one table to the other."""
-    rows = backend.rows(f"{JOBS} union all {ENDED}")
-    return Sample({str(row[0]): JobRow(str(row[0]), *row[1:]) for row in rows})
-
-
-def counted_sample_of(backend: Backend) -> Sample:
-    """Read all jobs, and right after them what is counted."""
-    return sample_of(backend)._replace(counters=tuple(_counters(backend)))
-
-
-def _counters(backend: Backend) -> Iterator[Counter]:
-    """Every number that is kept, beside its rows; each pair is of one statement, and so of one moment."""
-    for part in PARTS:
-        statement = "find_live_drift" if part is None else "find_ended_drift"
-        sql = dialect._source(backend.dialect.name, statement)
-        sums: dict[tuple[str, str], tuple[int, int]] = {}
-        for *name, stored, counted in backend.rows(sql, **({} if part is None else {"state": str(part)})):
-            before = sums.get((name[0], name[1]), (0, 0))
-            sums[name[0], name[1]] = before[0] + int(stored), before[1] + int(counted)
-        for (queue_name, class_name), sum_ in sums.items():
-            yield Counter(f"{class_name} of queue {queue_name}", *sum_)
-
-
-class Sampler(threading.Thread):
-    """Takes a sample every so often while faults happen."""
-
-    def __init__(self, backend: Backend, *, seconds: float = 0.5) -> None:
-        super().__init__(name="fault-sampler", daemon=True)
-        self.samples: list[Sample] = []
-        self._backend = backend
-        self._seconds = seconds
-        self._stopped = threading.Event()
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self._stopped.wait(self._seconds):
-                self.samples.append(counted_sample_of(self._backend))
-        except Exception as error:  # noqa: BLE001 - raised in the test's thread
-            self._error = error
-
-    def __enter__(self) -> Sampler:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self.join()
-        if self._error is not None:
-            raise self._error
+        with self.path.open() as file:
+            whole = (line for line in file if line.endswith("\n"))  # the last line may be on its way
+            notes = (Note(*shared(json.loads(line))) for line in whole)
+            return [note for note in notes if what in {None, note.what}]
 
 
 @dataclass
@@ -181,7 +83,8 @@ class Evidence:
 
     seed: int
     jobs: dict[str, JobRow] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
+    observed: Observations = field(default_factory=Observations)
+    """What samples showed, up to the last one."""
     accepted: set[str] = field(default_factory=set)
     """Ids whose enqueue was confirmed."""
     asked: set[str] = field(default_factory=set)
@@ -193,7 +96,6 @@ class Evidence:
     """(job id, attempt) of every recorded failure."""
     operated: set[str] = field(default_factory=set)
     """Ids that an operator's recorded action moved."""
-    counters: list[Counter] = field(default_factory=list)
     queue_limits: dict[str, int] = field(default_factory=dict)
     """How many jobs of a queue may run at once; set before any did."""
     runs: Rows = field(default_factory=list)
@@ -206,23 +108,20 @@ Rows = list[tuple[Any, ...]]
 
 
 def gather(
-    backend: Backend, *, seed: int, journal: Journal, sink: Sink, samples: Iterable[Sample] = (), **limits: Any
+    backend: Backend, *, seed: int, journal: Journal, sink: Sink, observed: Observations, **limits: Any
 ) -> Evidence:
-    """Collect the evidence of a run that has come to rest."""
+    """Collect the evidence of a run that has come to rest; a last sample is added to what was observed."""
     last = counted_sample_of(backend)
-    every = [*samples, last]
+    observed.add(last)
     return Evidence(
         seed=seed,
         jobs=last.jobs,
-        samples=every,
-        counters=[counter for sample in every for counter in sample.counters],
+        observed=observed,
         accepted=journal.ids("ok"),
         asked=journal.ids("maybe") | journal.ids("ok"),
-        ledger=[(str(job), attempt) for job, attempt in backend.rows("select job_id, attempt from ledger")],
+        ledger=[_attempt(*row) for row in backend.rows("select job_id, attempt from ledger")],
         notes=sink.notes(),
-        failures=[
-            (str(job), attempt) for job, attempt in backend.rows("select job_id, attempt from stagepost_failure")
-        ],
+        failures=[_attempt(*row) for row in backend.rows("select job_id, attempt from stagepost_failure")],
         operated={
             subject
             for (subject,) in backend.rows(
@@ -236,3 +135,7 @@ def gather(
         ],
         **limits,
     )
+
+
+def _attempt(job_id: object, attempt: int) -> tuple[str, int]:
+    return sys.intern(str(job_id)), attempt

@@ -17,7 +17,6 @@ from stagepost.store.jobs import enqueue_many
 from tests.depth import sized
 from tests.fault.arena import Arena
 from tests.fault.backends import SERVERS, Backend
-from tests.fault.records import Sampler
 
 TASKS = ("transfer", "transfer_flaky", "note_flaky")
 RACERS, ROUNDS = 4, sized(3, 10)
@@ -25,11 +24,11 @@ RACERS, ROUNDS = 4, sized(3, 10)
 
 def test_counts_are_exact_at_every_moment_while_workers_are_killed(arena: Arena) -> None:
     ids = [job_id for task in TASKS for job_id in arena.enqueue(task, 60)]
-    with arena.sampling(seconds=0.05) as sampler:
-        arena.wait(lambda: bool(sampler.samples), "a sample before all work")
+    with arena.sampling(seconds=0.05):
+        arena.wait(lambda: arena.observed.samples > 0, "a sample before all work")
         for ended in (20, 60, 100):
             worker = arena.start_worker()
-            arena.wait(partial(has_come_to, arena, ended, sampler, len(sampler.samples) + 2), "some jobs to end")
+            arena.wait(partial(has_come_to, arena, ended, arena.observed.samples + 2), "some jobs to end")
             worker.kill()
         arena.start_worker()
         arena.wait_for_end(ids, seconds=120)
@@ -38,12 +37,12 @@ def test_counts_are_exact_at_every_moment_while_workers_are_killed(arena: Arena)
 
     evidence = arena.verify()
 
-    assert len(evidence.samples) > 5
-    assert {counter.stored for counter in evidence.counters} > {0, len(ids)}
+    assert evidence.observed.samples > 5
+    assert evidence.observed.stored > {0, len(ids)}
 
 
-def has_come_to(arena: Arena, ended: int, sampler: Sampler, samples: int) -> bool:
-    return count_ended(arena) >= ended and len(sampler.samples) >= samples
+def has_come_to(arena: Arena, ended: int, samples: int) -> bool:
+    return count_ended(arena) >= ended and arena.observed.samples >= samples
 
 
 def count_ended(arena: Arena) -> int:

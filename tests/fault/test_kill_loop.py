@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,8 +14,6 @@ from stagepost.store.jobs import restart
 from stagepost.store.queues import set_limits
 from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
 from tests.fault.nursery import WorkerProcess
-from tests.fault.oracle import HOLDING_SLOTS
-from tests.fault.records import JobRow, Sample
 
 WORKERS = 4
 LIFE_SECONDS = (0.1, 0.5)
@@ -25,6 +22,8 @@ BACKLOG = 300
 IDLE_US, GRACE_US = 60_000_000, 15_000_000
 """How long a job may be queued, or run without a lease, after the last kill; before, few live long enough to help."""
 LASTING = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+CRASH_COUNTS = 500
+"""How often crashes are counted before the last kill, at most: each time the database reads every job."""
 KEYS = {"two at once": 2, "three at once": 3}
 LIMITED_QUEUE, MOST_RUNNING = "limited", 4
 
@@ -59,8 +58,8 @@ def test_no_limit_is_exceeded_while_workers_are_killed(arena: Arena, kills: int)
         arena.wait_for_end(seconds=120)
 
     evidence = arena.verify(idle_us=stormed_us + IDLE_US, grace_us=stormed_us + GRACE_US)
-    assert most_at_once(evidence.samples, lambda job: job.limit_key, HOLDING_SLOTS) == KEYS
-    assert most_at_once(evidence.samples, lambda job: job.queue, {"running"})[LIMITED_QUEUE] == MOST_RUNNING
+    assert {key: most.number for key, most in evidence.observed.holding.items()} == KEYS
+    assert evidence.observed.running[LIMITED_QUEUE].number == MOST_RUNNING
 
 
 def keep_limits_busy(arena: Arena) -> None:
@@ -73,25 +72,17 @@ def keep_limits_busy(arena: Arena) -> None:
             arena.submit([msgspec.structs.replace(job, limit_key=key, limit=limit) for job in jobs])
 
 
-def most_at_once(samples: Iterable[Sample], group: Callable[[JobRow], str | None], states: set[str]) -> dict[str, int]:
-    """The largest number of jobs in these states that any sample has, by group."""
-    most: Counter[str] = Counter()
-    for sample in samples:
-        most |= Counter(name for job in sample.jobs.values() if job.state in states and (name := group(job)))
-    return dict(most)
-
-
 def kill_workers(arena: Arena, number: int, produce: Callable[[Arena], None], *, hits: int, **options: Any) -> None:
     """Keep some workers alive and busy, kill each after a random time; on until the kills have cost enough attempts.
 
     On a busy machine most would not live to see a job: they live longer while the kills hit too little.
     """
     workers: dict[WorkerProcess, float] = {}
-    kills = 0
-    while kills < number or arena.crashes() < hits:
+    kills = crashes = counted_at = 0
+    while kills < number or crashes < hits:
         produce(arena)
+        longer = min(5.0, max(1.0, counted_at * hits / number - crashes))
         while len(workers) < WORKERS:
-            longer = min(5.0, max(1.0, kills * hits / number - arena.crashes()))
             workers[arena.start_worker(**options)] = time.monotonic() + arena.random.uniform(*LIFE_SECONDS) * longer
         time.sleep(max(0.0, min(workers.values()) - time.monotonic()))  # the moment is what is tried here
         for worker in [worker for worker, due in workers.items() if due <= time.monotonic()]:
@@ -99,6 +90,8 @@ def kill_workers(arena: Arena, number: int, produce: Callable[[Arena], None], *,
             assert worker.wait() == -signal.SIGKILL, worker.logged()
             kills += 1
             del workers[worker]
+        if kills >= number or kills >= counted_at + number // CRASH_COUNTS:
+            crashes, counted_at = arena.crashes(), kills
     for worker in workers:
         worker.kill()
 

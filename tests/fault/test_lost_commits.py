@@ -11,7 +11,7 @@ import pytest
 
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
-from stagepost.model.lifecycle import FINAL, JobState
+from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Snoozed
 from stagepost.store import Store
 from stagepost.store.jobs import LOAD_FROM, cancel, enqueue, enqueue_many, find, restart
@@ -218,7 +218,7 @@ def lose_replies(arena: Arena, proxy: FaultProxy, number: int) -> int:
     """Lose a COMMIT's reply again and again, of producer and worker alike, while there is work."""
     lost = 0
     while lost < number:
-        if len([job for job in arena.jobs().values() if job.state not in FINAL]) < 20:
+        if len(arena.live()) < 20:
             arena.enqueue(arena.random.choice(["transfer", "transfer_flaky", "note", "note_flaky"]), 20)
         trap = proxy.drop_reply(nth=arena.random.randint(1, 6))
         trap.wait()

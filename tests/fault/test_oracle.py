@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Sized
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stagepost.model.identity import new_id
 from tests.fault.backends import Backend
+from tests.fault.observations import Observations
 from tests.fault.oracle import INVARIANTS, verify, violations
-from tests.fault.records import Counter, Evidence, JobRow, Journal, Note, Sample, Sink, gather
+from tests.fault.records import Evidence, Journal, Note, Sink, gather
+from tests.fault.samples import Counter, JobRow, Sample
 
 SOUND = JobRow(
     id="a",
@@ -32,6 +35,7 @@ SOUND = JobRow(
     reason=None,
 )
 RUNNING = replace(SOUND, state="running", lease_left_us=500_000)
+QUEUED = replace(SOUND, state="queued", owner=None, waited_us=1)
 LIMITED = replace(SOUND, limit_key="k", limit=1)
 TWO_RUNNING = Sample({"a": RUNNING, "b": replace(RUNNING, id="b")})
 TWO_OF_A_KEY = Sample(
@@ -42,13 +46,13 @@ TWO_OF_A_KEY = Sample(
 )
 
 
-def evidence(*jobs: JobRow, **facts: Any) -> Evidence:
-    """A sound run of some jobs, but for what the test changes."""
+def evidence(*jobs: JobRow, samples: Iterable[Sample] = (), **facts: Any) -> Evidence:
+    """A sound run of some jobs, but for what the test changes; a last sample shows the jobs as they ended."""
     rows = {job.id: job for job in jobs or [SOUND]}
     sound: dict[str, Any] = {
         "seed": 7,
         "jobs": rows,
-        "samples": [Sample(rows)],
+        "observed": Observations([*samples, Sample(rows)]),
         "accepted": set(rows),
         "asked": set(rows),
         "ledger": [(job.id, job.attempt) for job in rows.values() if job.state == "completed"],
@@ -93,28 +97,48 @@ def test_a_sound_run_has_no_violation() -> None:
         pytest.param("I4", evidence(failures=[("a", 3)]), id="a failure of an attempt that never was"),
         pytest.param(
             "I4",
-            evidence(samples=[Sample({"a": replace(RUNNING, attempt=3)}), Sample({"a": SOUND})]),
+            evidence(samples=[Sample({"a": replace(RUNNING, attempt=3)})]),
             id="an attempt number shrank",
         ),
         pytest.param(
+            "I4",
+            evidence(
+                samples=[Sample({"a": replace(RUNNING, attempt=number)}, has_ended_jobs=False) for number in (2, 1)]
+            ),
+            id="an attempt number shrank between two samples of live jobs",
+        ),
+        pytest.param(
             "I5",
-            evidence(samples=[Sample({"a": replace(RUNNING, lease_left_us=-15_100_000)}), Sample({"a": SOUND})]),
+            evidence(samples=[Sample({"a": replace(RUNNING, lease_left_us=left)}) for left in (-15_100_000, -100_000)]),
             id="a job ran on without a lease",
         ),
         pytest.param(
             "I5",
-            evidence(
-                samples=[Sample({"a": replace(RUNNING, state="queued", waited_us=61_000_000)}), Sample({"a": SOUND})]
-            ),
+            evidence(samples=[Sample({"a": replace(QUEUED, waited_us=waited)}) for waited in (61_000_000, 1_000_000)]),
             id="a job was left in its queue",
         ),
         pytest.param(
             "I6",
-            evidence(samples=[Sample({"a": replace(SOUND, state="dead_letter")}), Sample({"a": SOUND})]),
-            id="an ended job changed",
+            evidence(samples=[Sample({"a": replace(SOUND, state="dead_letter")})]),
+            id="an ended job changed its state",
         ),
+        pytest.param("I6", evidence(samples=[Sample({"a": replace(SOUND, owner="w1")})]), id="an ended job changed"),
         pytest.param("I6", evidence(samples=[Sample({"a": SOUND}), Sample({})]), id="an ended job vanished"),
-        pytest.param("I7", evidence(counters=[Counter("batch 1", 3, 2)]), id="a counter is off"),
+        pytest.param(
+            "I6",
+            evidence(samples=[Sample({"a": SOUND}), Sample({"a": RUNNING}, has_ended_jobs=False)]),
+            id="an ended job ran again",
+        ),
+        pytest.param(
+            "I6",
+            evidence(samples=[Sample({"a": replace(SOUND, error="e")}), Sample({}, has_ended_jobs=False)]),
+            id="an ended job changed while samples showed only live jobs",
+        ),
+        pytest.param(
+            "I7",
+            evidence(samples=[Sample({}, (Counter("batch 1", 3, number),)) for number in (3, 2, 3)]),
+            id="a counter was off",
+        ),
         pytest.param("I8", evidence(asked=set(), accepted=set()), id="a job nobody asked for"),
         pytest.param(
             "I8",
@@ -135,17 +159,17 @@ def test_a_sound_run_has_no_violation() -> None:
         pytest.param("I15", evidence(runs=[("s", 1, "b")]), id="a firing has no job"),
         pytest.param(
             "I17",
-            evidence(LIMITED, replace(LIMITED, id="b"), failures=[], samples=[TWO_OF_A_KEY]),
+            evidence(LIMITED, replace(LIMITED, id="b"), failures=[], samples=[TWO_OF_A_KEY, Sample({})]),
             id="a limit key let two through",
         ),
         pytest.param(
             "I17",
-            evidence(SOUND, replace(SOUND, id="b"), samples=[TWO_RUNNING], queue_limits={"default": 1}),
+            evidence(SOUND, replace(SOUND, id="b"), samples=[TWO_RUNNING, Sample({})], queue_limits={"default": 1}),
             id="too many of a queue ran",
         ),
         pytest.param(
             "I17",
-            evidence(SOUND, replace(SOUND, id="b"), samples=[TWO_RUNNING], queue_limits={"*": 1}),
+            evidence(SOUND, replace(SOUND, id="b"), samples=[TWO_RUNNING, Sample({})], queue_limits={"*": 1}),
             id="too many of all queues ran",
         ),
     ],
@@ -165,11 +189,25 @@ def test_jobs_within_their_limits_are_no_violation() -> None:
 
 
 def test_an_operators_action_excuses_a_change_of_what_had_ended() -> None:
-    restarted = evidence(
-        samples=[Sample({"a": replace(SOUND, state="dead_letter")}), Sample({"a": SOUND})], operated={"a"}
-    )
+    restarted = evidence(samples=[Sample({"a": replace(SOUND, state="dead_letter")})], operated={"a"})
 
     assert violations(restarted) == {}
+
+
+def test_observations_do_not_grow_with_the_number_of_samples() -> None:
+    samples = [
+        Sample(
+            {"a": RUNNING, "b": replace(LIMITED, id="b"), "c": replace(QUEUED, id="c")}, (Counter("batch 1", 3, 2),)
+        ),
+        Sample({"a": SOUND, "c": replace(LIMITED, id="c", state="queued", attempt=3)}),
+        Sample({"c": replace(QUEUED, id="c", attempt=1)}, has_ended_jobs=False),
+    ]
+
+    assert sizes(Observations(samples * 100)) == sizes(Observations(samples * 2))
+
+
+def sizes(observed: Observations) -> dict[str, int]:
+    return {name: len(kept) for name, kept in vars(observed).items() if isinstance(kept, Sized)}
 
 
 def test_a_violation_is_reported_with_its_offenders_and_the_seed() -> None:
@@ -193,12 +231,21 @@ def test_what_is_asked_for_is_in_the_journal_before_it_is_confirmed(tmp_path: Pa
     assert journal.ids("maybe") == {"a", "b"}
 
 
+def test_a_note_that_is_still_being_written_is_not_read(tmp_path: Path) -> None:
+    sink = Sink(tmp_path / "sink")
+    sink.write("a", 1, "start", "w")
+    with sink.path.open("a") as file:
+        file.write('["a", 1, "eff')
+
+    assert [note[:4] for note in sink.notes()] == [("a", 1, "start", "w")]
+
+
 def test_the_evidence_is_read_from_every_database(backend: Backend, tmp_path: Path) -> None:
     sink, job_id = Sink(tmp_path / "sink"), new_id()
     backend.rows("insert into ledger (job_id, attempt, effect, at) values (:id, 1, 'done', 0)", id=job_id)
     sink.write(job_id, 1, "start", "w")
 
-    found = gather(backend, seed=1, journal=Journal(tmp_path / "journal"), sink=sink)
+    found = gather(backend, seed=1, journal=Journal(tmp_path / "journal"), sink=sink, observed=Observations())
 
     assert found.ledger == [(job_id, 1)]
     assert [note[:4] for note in found.notes] == [(job_id, 1, "start", "w")]

@@ -244,7 +244,7 @@ def test_few_more_messages_than_may_run_are_sent_of_a_queue_with_a_limit(carried
     most = names.depth()
     gate.touch()
     with carried.sampling(seconds=0.05):
-        while not carried.have_ended(carried.jobs()):
+        while carried.live():
             most = max(most, names.depth())
 
     assert 0 < most <= 2 + AHEAD_OF_LIMIT
@@ -306,7 +306,7 @@ def test_a_full_queue_makes_the_rest_wait_in_the_database(carried: Arena, names:
     carried.wait(lambda: names.depth() > 0, "messages to wait")
     most = names.depth()
     gate.touch()
-    while not carried.have_ended(carried.jobs()):
+    while carried.live():
         most = max(most, names.depth())
 
     assert 0 < most <= 5

@@ -20,7 +20,7 @@ from tests.fault.backends import opened
 from tests.fault.conftest import WITHOUT_TLS
 from tests.fault.leaks import Footprint, no_bigger_than, pools_empty
 from tests.fault.nursery import Nursery
-from tests.fault.records import sample_of
+from tests.fault.samples import sample_of
 from tests.fault.servers import PrivateMariaDB, PrivatePostgres
 from tests.services.fixtures import give_up_on
 from tests.services.locate import MARIADB, POSTGRES, Service
@@ -120,7 +120,7 @@ def test_a_database_that_crashes_loses_nothing_and_doubles_nothing(
             sample_what_is_kept(arena)
             crash(arena, server)
             arena.backend.reconnect()
-            arena.samples.append(sample_of(arena.backend))
+            arena.observed.add(sample_of(arena.backend))
             wait_for_progress(arena)
     arena.wait_for_end(seconds=120)
 
@@ -155,7 +155,7 @@ def producing(arena: Arena) -> Iterator[None]:
 
 def sample_what_is_kept(arena: Arena) -> None:
     """MariaDB shows a commit to others before it is on disk, and before the one who commits hears of it."""
-    arena.samples.append(sample_of(arena.backend))
+    arena.observed.add(sample_of(arena.backend))
     if arena.backend.name == "mariadb":
         arena.backend.rows("flush engine logs")
 
