@@ -124,7 +124,7 @@ async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suspects, "TURN_SECONDS", HOUR)
-    is_claiming, may_claim = asyncio.Event(), asyncio.Event()
+    is_claiming, may_claim, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def claim_slowly() -> int:
         is_claiming.set()
@@ -141,12 +141,10 @@ async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim
     jobs = [suspect.enqueue() for _ in range(2)]
     accuse(app)
     worker = Worker(app, concurrency=4)
+    worker.flights.on_removed.append(lambda _flights: has_ended.set())
     async with asyncio.timeout(LIMIT):
         task = asyncio.create_task(worker.run())
-        await is_claiming.wait()
-        first = worker.suspects._turn
-        while worker.suspects._turn is first:
-            await asyncio.sleep(0.001)
+        await has_ended.wait()
         begun = await worker.suspects.run_once()
         may_claim.set()
         await task

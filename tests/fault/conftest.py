@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,9 +90,13 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 @pytest.fixture
-def arena(nursery: Nursery, backend: Backend, tmp_path: Path) -> Iterator[Arena]:
+def arena(
+    nursery: Nursery, backend: Backend, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> Iterator[Arena]:
     """Where a fault is tried; no transaction is left open by workers that live, no worker outlives its test."""
+    kills = nursery.kills
     yield Arena(backend, nursery, tmp_path)
+    record_property("kills", nursery.kills - kills)
     try:
         no_open_transaction(backend)
     finally:

@@ -48,6 +48,8 @@ class WorkerProcess:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
+        if self.status is None:
+            self._nursery.kills += 1
         self.signal(signal.SIGKILL)
 
     def pause(self) -> None:
@@ -81,6 +83,8 @@ class Nursery:
         self._statuses: dict[int, int] = {}
         self._peaks: dict[int, int] = {}
         self._asked = 0
+        self.kills = 0
+        """How many workers were killed while they lived."""
         self.workers: list[WorkerProcess] = []
         path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
         self._process = subprocess.Popen(

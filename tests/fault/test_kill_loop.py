@@ -12,6 +12,7 @@ import pytest
 
 from stagepost.store.jobs import restart
 from stagepost.store.queues import set_limits
+from tests.depth import sized
 from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
 from tests.fault.nursery import WorkerProcess
 
@@ -21,18 +22,18 @@ MIX = {"transfer": 6, "transfer_flaky": 2, "transfer_async": 1, "note": 4, "note
 BACKLOG = 300
 IDLE_US, GRACE_US = 60_000_000, 15_000_000
 """How long a job may be queued, or run without a lease, after the last kill; before, few live long enough to help."""
-LASTING = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+KILLS, KILLS_UNDER_LIMITS = sized(12, 200, 5000), sized(8, 25, 1000)
 CRASH_COUNTS = 500
 """How often crashes are counted before the last kill, at most: each time the database reads every job."""
 KEYS = {"two at once": 2, "three at once": 3}
 LIMITED_QUEUE, MOST_RUNNING = "limited", 4
 
 
-@pytest.mark.parametrize("kills", [200, pytest.param(5000, marks=LASTING)])
-def test_kills_without_end_lose_nothing_and_double_nothing(arena: Arena, kills: int) -> None:
+@pytest.mark.timeout(7200)
+def test_kills_without_end_lose_nothing_and_double_nothing(arena: Arena) -> None:
     began = time.monotonic()
     with arena.sampling():
-        kill_workers(arena, kills, keep_busy, hits=kills)
+        kill_workers(arena, KILLS, keep_busy, hits=KILLS)
         stormed_us = round((time.monotonic() - began) * 1_000_000)
         arena.start_worker(lease=LASTING_LEASE)
         arena.start_worker(lease=LASTING_LEASE)
@@ -44,14 +45,14 @@ def test_kills_without_end_lose_nothing_and_double_nothing(arena: Arena, kills: 
     assert {job.state for job in arena.verify(**limits).jobs.values()} == {"completed"}
 
 
-@pytest.mark.parametrize("kills", [25, pytest.param(1000, marks=LASTING)])
-def test_no_limit_is_exceeded_while_workers_are_killed(arena: Arena, kills: int) -> None:
+@pytest.mark.timeout(7200)
+def test_no_limit_is_exceeded_while_workers_are_killed(arena: Arena) -> None:
     """A dead worker's jobs count until they are rescued, and not for longer."""
     queues = ["default", LIMITED_QUEUE]
     arena.operate(set_limits(LIMITED_QUEUE, max_running=MOST_RUNNING, rate=None, actor="the test"))
     began = time.monotonic()
     with arena.sampling(seconds=0.02):
-        kill_workers(arena, kills, keep_limits_busy, hits=kills // 4, queues=queues)
+        kill_workers(arena, KILLS_UNDER_LIMITS, keep_limits_busy, hits=KILLS_UNDER_LIMITS // 4, queues=queues)
         stormed_us = round((time.monotonic() - began) * 1_000_000)
         arena.start_worker(queues=queues, lease=LASTING_LEASE)
         arena.start_worker(queues=queues, lease=LASTING_LEASE)
