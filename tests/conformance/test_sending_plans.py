@@ -12,9 +12,9 @@ from stagepost.store.statement import Statement, as_json
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.plans import SORTS, analyze, goes_through, kept_plan_of, left_alone, plan_of
 from tests.conformance.samples import new_job
-from tests.depth import DATABASES
+from tests.depth import DATABASES, sized
 
-SENT = 100_000
+SENT = sized(20_000, 100_000)
 QUEUES = ("mail", "print")
 IDS = [new_id() for _ in range(200)]
 NEW_ID = {"sqlite": "lower(hex(randomblob(16)))", "postgres": "gen_random_uuid()", "mysql": "uuid()"}

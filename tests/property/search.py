@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -45,6 +45,12 @@ class PlantedMutant(NamedTuple):
     replacement: str
     seed: int = 5
     """Where to begin; from some places a rare sequence of steps is found sooner."""
+
+
+def planted(mutants: Mapping[str, PlantedMutant], *quick: str) -> pytest.MarkDecorator:
+    """Plant each of them in the proof, and the quick ones in `./dev test`."""
+    names = [name if name in quick else pytest.param(name, marks=pytest.mark.prove) for name in mutants]
+    return pytest.mark.parametrize("mutant", names)
 
 
 def search(machine: Machine, world: World, *, examples: int, seed: int | None, shrinks: bool = True) -> None:

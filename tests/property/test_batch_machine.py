@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from tests.property.batch_machine import BatchMachine, batch_world
-from tests.property.search import NIGHTLY, Backend, PlantedMutant, demand_that_it_finds
+from tests.property.search import NIGHTLY, Backend, PlantedMutant, demand_that_it_finds, planted
 
 BACKENDS = (
     Backend("memory", examples=40, seed=11),
@@ -37,6 +37,6 @@ MUTANTS: dict[str, PlantedMutant] = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+@planted(MUTANTS, "an end is not counted for its batch", "a gate opens and nobody counts it")
 def test_the_machine_finds_a_planted_mutant(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     demand_that_it_finds(MUTANTS[mutant], BatchMachine, batch_world, monkeypatch)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.property.search import NIGHTLY, Backend, PlantedMutant, demand_that_it_finds
+from tests.property.search import NIGHTLY, Backend, PlantedMutant, demand_that_it_finds, planted
 from tests.property.sending import SendingMachine, SendingWorld
 
 BACKENDS = (
@@ -62,6 +62,11 @@ MUTANTS: dict[str, PlantedMutant] = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+@planted(
+    MUTANTS,
+    "a mark is not fenced by its attempt",
+    "a delivery is not fenced by its attempt",
+    "what was sent is sent again",
+)
 def test_the_machine_finds_a_planted_mutant(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     demand_that_it_finds(MUTANTS[mutant], MACHINE, SendingWorld, monkeypatch)

@@ -15,23 +15,23 @@ CHECKS = (
     Piece("ruff-format", command=(str(PROGRAMS / "ruff"), "format", "--check", "--quiet", ".")),
     Piece("import-linter", command=(str(PROGRAMS / "lint-imports"), "--no-logo")),
 )
+MUTANTS = ("tests/fault/test_mutants.py",)
+BROKER = (
+    "tests/fault/test_rabbitmq_kill_points.py",
+    "tests/fault/test_rabbitmq_messages.py",
+    "tests/fault/test_rabbitmq_nightly.py",
+    "tests/fault/test_rabbitmq_outages.py",
+    "tests/fault/test_remote.py",
+)
+FAULT = ("tests/fault", *(f"--ignore={path}" for path in (*MUTANTS, *BROKER)))
 TEST = (
-    Piece("fault", pytest=("tests/fault", "--ignore=tests/fault/test_mutants.py")),
     Piece("acceptance", pytest=("tests/acceptance", "tests/packaging", "--ignore=tests/acceptance/foreign")),
-    Piece("apps", pytest=("tests/apps",)),
     Piece("conformance", pytest=("tests/conformance",)),
-    Piece("mutants", pytest=("tests/fault/test_mutants.py",)),
-    Piece(
-        "rest",
-        pytest=(
-            "tests/unit",
-            "tests/property",
-            "tests/services",
-            "tests/runner",
-            "tests/models",
-            "tests/acceptance/foreign",
-        ),
-    ),
+    Piece("apps", pytest=("tests/apps",)),
+    Piece("fault", pytest=FAULT),
+    Piece("broker", pytest=(*BROKER, "tests/acceptance/foreign")),
+    Piece("property", pytest=("tests/property", "tests/unit", "tests/services", "tests/runner", "tests/models")),
+    Piece("mutants", pytest=MUTANTS),
     *CHECKS,
 )
 """Longest first."""
@@ -39,8 +39,8 @@ AT_ONCE = 4
 """How many run at once: many tests wait more than they compute, for leases, restarts and brokers."""
 
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "fault": (("tests/fault", "--ignore=tests/fault/test_mutants.py"),),
-    "mutants": (("tests/fault/test_mutants.py",),),
+    "fault": (FAULT, BROKER),
+    "mutants": (MUTANTS,),
     "acceptance": (("tests/acceptance",),),
     "apps": (("tests/apps",),),
     "conformance": (("tests/conformance",),),
@@ -48,4 +48,4 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "models": (("tests/models",),),
     "unit": (("tests/unit", "tests/services", "tests/packaging", "tests/runner"),),
 }
-"""What pytest runs for each part of the proof."""
+"""What pytest runs for each part of the proof, each in a process of its own."""

@@ -60,6 +60,7 @@ def test_utterances_are_in_order_and_do_not_overlap(heard: Sequence[Utterance]) 
         assert before.start < before.end <= after.start
 
 
+@pytest.mark.prove
 def test_the_same_sound_gives_the_same_utterances_from_every_thread(
     moonshine: Recogniser, given_talk: Talk, heard: Sequence[Utterance], tmp_path: Path
 ) -> None:
