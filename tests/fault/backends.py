@@ -45,8 +45,12 @@ class Backend:
 
     def rows(self, sql: str, **parameters: Any) -> Rows:
         """Run one statement, committed at once; parameters are written `:name` on every database."""
+        return list(self.each_row(sql, **parameters))
+
+    def each_row(self, sql: str, **parameters: Any) -> Iterator[tuple[Any, ...]]:
+        """Do as `rows`, but let each row go before the next where the driver can; nobody else gets any meanwhile."""
         with self._lock:
-            return execute(self._connection, sql.replace(":now", self.dialect.now), parameters)
+            yield from _each_row(self._connection, sql.replace(":now", self.dialect.now), parameters)
 
     def empty(self) -> None:
         """Delete all rows, which is much faster than a new database."""
@@ -102,12 +106,18 @@ def connect(url: str) -> Any:
 
 def execute(connection: Any, sql: str, parameters: dict[str, Any] | None = None) -> Rows:
     """Run a statement with `:name` parameters on any driver's blocking connection."""
+    return list(_each_row(connection, sql, parameters or {}))
+
+
+def _each_row(connection: Any, sql: str, parameters: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
     if type(connection).__module__ == "sqlite3":
-        return list(connection.execute(sql.replace("%%", "%"), parameters or {}).fetchall())
+        yield from connection.execute(sql.replace("%%", "%"), parameters)
+        return
     text = re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", sql)
     with connection.cursor() as cursor:
-        cursor.execute(text, parameters or {})
-        return list(cursor.fetchall()) if cursor.description else []
+        cursor.execute(text, parameters)
+        if cursor.description:
+            yield from cursor
 
 
 @contextlib.contextmanager

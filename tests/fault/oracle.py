@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from stagepost.model.lifecycle import FINAL
 from stagepost.model.outcome import CRASHES_ALLOWED
@@ -58,10 +59,11 @@ def i3_outside_effects_happened(evidence: Evidence) -> Offences:
 
 def i4_attempts_only_grow(evidence: Evidence) -> Offences:
     """An attempt is started once, by one owner; nothing of an older or foreign one was accepted."""
-    starters: dict[tuple[str, int], list[str]] = {}
+    starters: dict[tuple[str, int], tuple[str, ...]] = {}
     for note in evidence.notes:
         if note.what == START:
-            starters.setdefault((note.job_id, note.attempt), []).append(note.owner)
+            attempt_started = note.job_id, note.attempt
+            starters[attempt_started] = (*starters.get(attempt_started, ()), note.owner)
     for (job_id, attempt), owners in starters.items():
         if len(owners) > 1:
             yield f"{job_id}: attempt {attempt} was started {len(owners)} times, by {sorted(set(owners))}"
@@ -163,20 +165,23 @@ INVARIANTS: dict[str, Callable[[Evidence], Offences]] = {
 
 
 def violations(evidence: Evidence) -> dict[str, list[str]]:
-    """All offences, by the invariant they break."""
-    found = {name: list(check(evidence)) for name, check in INVARIANTS.items()}
+    """The first offences, and how many more there are, by the invariant they break."""
+    found = {name: list(_shortened(check(evidence))) for name, check in INVARIANTS.items()}
     return {name: offences for name, offences in found.items() if offences}
 
 
 def verify(evidence: Evidence) -> None:
-    """Raise with every offender and the seed that leads there again."""
+    """Raise with the offenders and the seed that leads there again."""
     if broken := violations(evidence):
         lines = [f"seed {evidence.seed}: {', '.join(broken)} broken"]
-        for name, offences in broken.items():
-            lines += [f"  {name}: {offence}" for offence in offences[:MOST_SHOWN]]
-            if (more := len(offences) - MOST_SHOWN) > 0:
-                lines.append(f"  {name}: and {more} more")
+        lines += [f"  {name}: {offence}" for name, offences in broken.items() for offence in offences]
         raise AssertionError("\n".join(lines))
+
+
+def _shortened(offences: Offences) -> Offences:
+    yield from islice(offences, MOST_SHOWN)
+    if more := sum(1 for _ in offences):
+        yield f"and {more} more"
 
 
 def _named(evidence: Evidence, beginning: str) -> Iterator[JobRow]:

@@ -83,7 +83,7 @@ def job_of(backend: Backend, job_id: str) -> JobRow:
 
 
 def _read(backend: Backend, sql: str, **parameters: str) -> dict[str, JobRow]:
-    jobs = (JobRow(*shared([str(job_id), *facts])) for job_id, *facts in backend.rows(sql, **parameters))
+    jobs = (JobRow(*shared([str(job_id), *facts])) for job_id, *facts in backend.each_row(sql, **parameters))
     return {job.id: job for job in jobs}
 
 

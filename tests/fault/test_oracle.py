@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from stagepost.model.identity import new_id
 from tests.fault.backends import Backend
 from tests.fault.observations import Observations
-from tests.fault.oracle import INVARIANTS, verify, violations
+from tests.fault.oracle import INVARIANTS, MOST_SHOWN, verify, violations
 from tests.fault.records import Evidence, Journal, Note, Sink, gather
 from tests.fault.samples import Counter, JobRow, Sample
 
@@ -213,6 +213,16 @@ def sizes(observed: Observations) -> dict[str, int]:
 def test_a_violation_is_reported_with_its_offenders_and_the_seed() -> None:
     with pytest.raises(AssertionError, match=r"(?s)seed 7: I2 broken.*I2: a \(transfer\)"):
         verify(evidence(ledger=[]))
+
+
+def test_a_report_shows_some_offenders_and_counts_the_others() -> None:
+    lost = {f"lost-{number}" for number in range(MOST_SHOWN + 3)}
+
+    with pytest.raises(AssertionError) as caught:
+        verify(evidence(accepted=lost, asked={"a", *lost}))
+
+    assert len(str(caught.value).splitlines()) == 1 + MOST_SHOWN + 1
+    assert str(caught.value).endswith("I1: and 3 more")
 
 
 def test_every_invariant_has_a_planted_violation() -> None:
