@@ -15,13 +15,11 @@ from tests.fault.backends import NAMES, Backend, opened, sqlite_url
 from tests.fault.leaks import no_open_transaction, nothing_left, own_files, own_threads
 from tests.fault.nursery import Nursery
 from tests.fault.servers import PrivateMariaDB, PrivatePostgres
+from tests.runner.servers import FAULT_VARIABLES
+from tests.services import mariadb, postgres
 from tests.services.mariadb import MariadbServer
 from tests.services.postgres import PostgresServer
 
-UNSYNCED_POSTGRES = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "150"}
-UNSYNCED_MARIADB = {"innodb-flush-log-at-trx-commit": "0", "innodb-doublewrite": "OFF", "max-connections": "300"}
-SERVER_VARIABLES = {"postgres": "STAGEPOST_FAULT_POSTGRES_URL", "mariadb": "STAGEPOST_FAULT_MARIADB_URL"}
-"""Name servers that a run inside a run may use, to save it starting its own."""
 WITHOUT_TLS = "?ssl_disabled=1"
 """PyMySQL reads all certificates of the machine for every connection, 50 ms each."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
@@ -54,11 +52,11 @@ def sqlite_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend
 def postgres_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """A private server where there can be one, without syncing: here processes die, not machines."""
     with contextlib.ExitStack() as stack:
-        given = os.environ.get(SERVER_VARIABLES["postgres"])
+        given = os.environ.get(FAULT_VARIABLES["postgres"])
         if given is not None:
             server = PostgresServer(given, origin="")
         elif PrivatePostgres.missing_program() is None:
-            server = PostgresServer(stack.enter_context(PrivatePostgres(UNSYNCED_POSTGRES)).url, origin="")
+            server = PostgresServer(stack.enter_context(PrivatePostgres(postgres.UNSYNCED)).url, origin="")
         else:
             server = request.getfixturevalue("postgres_server")
         yield stack.enter_context(opened("postgres", stack.enter_context(server.database())))
@@ -68,11 +66,11 @@ def postgres_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 def mariadb_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """As `postgres_backend`."""
     with contextlib.ExitStack() as stack:
-        given = os.environ.get(SERVER_VARIABLES["mariadb"])
+        given = os.environ.get(FAULT_VARIABLES["mariadb"])
         if given is not None:
             server = MariadbServer(given, origin="")
         elif PrivateMariaDB.missing_program() is None:
-            server = MariadbServer(stack.enter_context(PrivateMariaDB(UNSYNCED_MARIADB)).url, origin="")
+            server = MariadbServer(stack.enter_context(PrivateMariaDB(mariadb.UNSYNCED)).url, origin="")
         else:
             server = request.getfixturevalue("mariadb_server")
         url = stack.enter_context(server.database()).partition("?")[0]

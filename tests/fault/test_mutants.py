@@ -13,10 +13,10 @@ import pytest
 
 from tests.depth import VARIABLE
 from tests.fault.backends import Backend
-from tests.fault.conftest import SERVER_VARIABLES
 from tests.fault.mutants import MUTANTS, Mutant, planted
 from tests.fault.nursery import ROOT
 from tests.fault.rabbit import URL_VARIABLE
+from tests.runner.servers import FAULT_VARIABLES
 
 AT_ONCE = 2
 SLOW_SECONDS = 400
@@ -33,7 +33,7 @@ SHARPEST = {
     "a rescue that does not look at leases",
     "an end on PostgreSQL that is not counted",
     "a conclusion that locks no batch",
-    "a commit whose failure nobody hears of",
+    "a failed rollback that hides what went wrong before it",
     "a handler's transaction that commits after an error",
 }
 """What `./dev test` plants: broken fences, claims, counts and swallowed errors."""
@@ -53,8 +53,8 @@ def runs(
     mutants = [given["mutant"] for given in parameters if isinstance(given.get("mutant"), Mutant)]
     chosen = {mutant.name for mutant in mutants}
     servers = {
-        SERVER_VARIABLES["postgres"]: postgres_backend.url,
-        SERVER_VARIABLES["mariadb"]: mariadb_backend.url,
+        FAULT_VARIABLES["postgres"]: postgres_backend.url,
+        FAULT_VARIABLES["mariadb"]: mariadb_backend.url,
     }
     if any("rabbitmq" in mutant.killer for mutant in mutants):
         servers[URL_VARIABLE] = request.getfixturevalue("rabbitmq_url")

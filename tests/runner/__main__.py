@@ -16,6 +16,7 @@ from tests.runner.piece import STATE, Piece
 from tests.runner.report import rows_of, table_of, totals, write_json
 from tests.runner.running import run_pieces
 from tests.runner.screen import Screen
+from tests.runner.servers import shared_servers
 from tests.runner.stamp import Tree, changed_files, read_stamp, write_stamp
 from tests.services.__main__ import main as provide_services
 
@@ -66,7 +67,8 @@ def test(arguments: Sequence[str]) -> int:
     if not _have_services(no_install=options.no_install):
         return 1
     tree, started = Tree.now(), time.monotonic()
-    runs = run_pieces(wanted, at_once=pieces.AT_ONCE, screen=screen)
+    with shared_servers() as variables:
+        runs = run_pieces(wanted, at_once=pieces.AT_ONCE, screen=screen, variables=variables)
     seconds = time.monotonic() - started
     passed = all(run.passed for run in runs)
     screen.say(totals(runs, seconds=seconds))
@@ -97,7 +99,8 @@ def prove(arguments: Sequence[str]) -> int:
         found = pythons.pieces(screen)
         wanted, parts = [*wanted, *found], parts | {piece.name: "pythons" for piece in found}
     tree, started = Tree.now(), time.monotonic()
-    runs = run_pieces(wanted, at_once=pieces.AT_ONCE, screen=screen)
+    with shared_servers() as variables:
+        runs = run_pieces(wanted, at_once=pieces.AT_ONCE, screen=screen, variables=variables)
     seconds = time.monotonic() - started
     rows = rows_of(runs, parts, seed=seed)
     STATE.mkdir(exist_ok=True)

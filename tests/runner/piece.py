@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -89,7 +90,7 @@ class Run:
     _unread: str = ""
 
     @classmethod
-    def of(cls, piece: Piece) -> Run:
+    def of(cls, piece: Piece, variables: Mapping[str, str]) -> Run:
         """Start the piece in a process group of its own, so that it can be stopped with all its children."""
         LOGS.mkdir(parents=True, exist_ok=True)
         piece.progress_file.unlink(missing_ok=True)
@@ -98,7 +99,7 @@ class Run:
             run._process = subprocess.Popen(
                 piece.arguments,
                 cwd=ROOT,
-                env={**os.environ, **dict(piece.environment)},
+                env={**os.environ, **variables, **dict(piece.environment)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

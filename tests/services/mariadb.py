@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
     from pymysql.cursors import Cursor
 
+UNSYNCED = {"innodb-flush-log-at-trx-commit": "0", "innodb-doublewrite": "OFF", "max-connections": "500"}
+"""Settings for a server whose data need not survive the machine: commits do not wait for the disk."""
 PROTOCOL_10 = 0x0A
 
 

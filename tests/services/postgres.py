@@ -16,6 +16,8 @@ from tests.services.server import Server
 if TYPE_CHECKING:
     import psycopg
 
+UNSYNCED = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "300"}
+"""Settings for a server whose data need not survive the machine: commits do not wait for the disk."""
 PROGRAM_DIRECTORIES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 
 
