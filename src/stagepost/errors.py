@@ -305,7 +305,7 @@ class Retryable(StagepostError):
 
     def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(message)
-        self.after = timedelta(seconds=after) if isinstance(after, int | float) else after
+        self.after = None if after is None else duration_of(after, "`after` of Retryable")
 
 
 class Permanent(StagepostError):
@@ -316,9 +316,23 @@ class Snooze(StagepostError):
     """Raised by a handler: not now, run again after `delay`; counts as no failure."""
 
     def __init__(self, delay: timedelta | float) -> None:
-        self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        self.delay = duration_of(delay, "the delay of Snooze")
         super().__init__(f"snoozed for {self.delay}")
 
 
 class Cancelled(StagepostError):
     """Raised by a handler: end the job as cancelled."""
+
+
+LONGEST_DURATION = timedelta(days=36_525)
+"""A hundred years: with what is added to it, an instant still fits into every database's integers."""
+
+
+def duration_of(value: timedelta | float, what: str) -> timedelta:
+    """Read a duration given as seconds or as a timedelta; `what` names it if it cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
+        raise ConfigurationError(f"{what} is {value!r}: give seconds as a number, or a timedelta.")
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not 0 <= seconds <= LONGEST_DURATION.total_seconds():
+        raise ConfigurationError(f"{what} is {value}: it must be between 0 and 100 years.")
+    return value if isinstance(value, timedelta) else timedelta(seconds=value)

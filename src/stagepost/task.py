@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,11 +10,11 @@ from datetime import datetime, timedelta
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar
-from uuid import UUID
 
 import msgspec
 
-from stagepost.errors import ConfigurationError, TaskError, UnknownTask
+from stagepost.errors import ConfigurationError, TaskError, UnknownTask, duration_of
+from stagepost.model.checks import check_function, check_name, check_priority, check_unique_key, checked_id
 from stagepost.model.children import OnChildFailed
 from stagepost.model.context import TraceContext, current_trace
 from stagepost.model.identity import NO_ID, new_id
@@ -41,8 +40,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,190}")
-PRIORITIES = range(-32768, 32768)
 REMOTE_TIMEOUT = timedelta(minutes=5)
 CHILD_MODULE = "__stagepost_child__"
 """What a script that was the main program is called where a handler's process loads it again."""
@@ -79,8 +76,8 @@ class TaskOptions:
     """Another program runs it, which a broker brings its jobs to. The function says what goes in and what comes out."""
 
     def __post_init__(self) -> None:
-        _check_name("queue", self.queue)
-        _check_priority(self.priority)
+        check_name("queue", self.queue)
+        check_priority(self.priority)
         if self.max_running is not None and self.max_running < 1:
             raise ConfigurationError(f"max_running is {self.max_running}: it must be 1 or more.")
         if self.limit_by is not None and self.max_running is None:
@@ -127,8 +124,8 @@ class JobOptions:
     """Another number than that of the task's retry policy."""
     unique_key: str | None = None
     """Make no second live job with this text, whatever its task and queue; up to 191 characters."""
-    unique_for: timedelta | None = None
-    """Hold the unique key for this long instead of as long as the job lives."""
+    unique_for: timedelta | float | None = None
+    """Hold the unique key for this long instead of as long as the job lives; a number is seconds."""
     on_conflict: OnConflict | Literal["keep", "replace", "debounce"] = OnConflict.KEEP
     """What becomes of the job that holds the unique key: `keep`, `replace` or `debounce`."""
     trace: TraceContext | None = None
@@ -136,29 +133,37 @@ class JobOptions:
 
     def __post_init__(self) -> None:
         if self.id is not None:
-            object.__setattr__(self, "id", _checked_id(self.id))
+            object.__setattr__(self, "id", checked_id(self.id))
         if self.queue is not None:
-            _check_name("queue", self.queue)
+            check_name("queue", self.queue)
         if self.priority is not None:
-            _check_priority(self.priority)
-        if self.delay is not None and self.at is not None:
-            raise ConfigurationError("give `delay` or `at`, not both.")
-        if self.delay is not None and microseconds(self.delay) < 0:
-            raise ConfigurationError(f"delay is {self.delay}: it cannot be negative.")
-        if self.at is not None and self.at.tzinfo is None:
-            raise ConfigurationError(f"at={self.at.isoformat()} has no time zone: add one, such as datetime.UTC.")
+            check_priority(self.priority)
         if self.max_attempts is not None and self.max_attempts < 1:
             raise ConfigurationError(f"max_attempts is {self.max_attempts}: it must be 1 or more.")
-        _check_unique_key(self.unique_key, self.unique_for)
+        self._check_times()
+        if self.unique_key is not None:
+            check_unique_key(self.unique_key)
+        elif self.unique_for is not None:
+            raise ConfigurationError("unique_for needs a unique_key to hold for that long.")
         if self.on_conflict not in tuple(OnConflict):
             raise ConfigurationError(f"on_conflict is {self.on_conflict!r}. Known are: {', '.join(OnConflict)}.")
+
+    def _check_times(self) -> None:
+        if self.delay is not None and self.at is not None:
+            raise ConfigurationError("give `delay` or `at`, not both.")
+        for name in ("delay", "unique_for"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, duration_of(given, name))
+        if self.at is not None and self.at.tzinfo is None:
+            raise ConfigurationError(f"at={self.at.isoformat()} has no time zone: add one, such as datetime.UTC.")
 
 
 class Task(Generic[P, R]):
     """A registered function; calling it runs it here and now, as if it were not registered."""
 
     def __init__(self, function: Callable[..., Any], *, name: str, options: TaskOptions, wants_context: bool) -> None:
-        _check_name("task", name)
+        check_name("task", name)
+        check_function(function, name)
         self.function = _run_elsewhere(function, name) if options.remote else function
         self.name = name
         self.options = options
@@ -364,37 +369,6 @@ def _run_elsewhere(function: Callable[..., Any], name: str) -> Callable[..., Any
 
 def _place(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
-
-
-def _check_name(what: str, name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"{what} name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."
-        )
-
-
-def _checked_id(text: str) -> str:
-    """Write a UUID as databases do, so that two that are the same are the same text."""
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise ConfigurationError(f"id={text!r} is no UUID. Make one of your own key with uuid.uuid5.") from None
-
-
-def _check_unique_key(key: str | None, held_for: timedelta | None) -> None:
-    if key is None:
-        if held_for is not None:
-            raise ConfigurationError("unique_for needs a unique_key to hold for that long.")
-        return
-    if not 1 <= len(key) <= 191:
-        raise ConfigurationError(f"unique_key has {len(key)} characters: 1 to 191 are possible.")
-    if key != key.strip():
-        raise ConfigurationError(f"unique_key {key!r} begins or ends with white space, which MySQL ignores. Strip it.")
-
-
-def _check_priority(priority: int) -> None:
-    if priority not in PRIORITIES:
-        raise ConfigurationError(f"priority is {priority}: it must be within -32768 and 32767, larger first.")
 
 
 NO_OPTIONS = JobOptions()

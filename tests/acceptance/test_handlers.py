@@ -70,6 +70,21 @@ def test_a_permanent_error_is_not_tried_again(app: App) -> None:
     assert (app.client.job(job.id).state, app.client.job(job.id).attempt) == (JobState.FAILED, 1)
 
 
+def test_a_handler_that_returns_a_coroutine_fails_and_says_why(app: App) -> None:
+    async def greet() -> None: ...
+
+    @app.task(name="greet", retry=AT_ONCE)
+    def undecorated() -> Any:
+        return greet()
+
+    job = undecorated.enqueue()
+    work(app)
+
+    failed = app.client.job(job.id)
+    assert (failed.state, failed.attempt) == (JobState.FAILED, 1)
+    assert "task greet returned a coroutine, which nothing runs. Declare it as `async def`" in (failed.error or "")
+
+
 def test_a_policy_says_which_errors_are_permanent(app: App) -> None:
     @app.task(retry=RetryPolicy(permanent_on=(LookupError,)))
     def refuse() -> None:

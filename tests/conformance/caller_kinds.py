@@ -28,7 +28,8 @@ def open_sqlite3(url: str, *, autocommit: bool = False, odd_rows: bool = False) 
     import sqlite3
 
     tx = sqlite3.connect(sqlite_path(url), isolation_level=None if autocommit else "DEFERRED")
-    tx.row_factory = as_dict if odd_rows else None
+    if odd_rows:
+        tx.row_factory, tx.text_factory = as_dict, bytes
     return tx
 
 
@@ -36,7 +37,8 @@ async def open_aiosqlite(url: str, *, autocommit: bool = False, odd_rows: bool =
     import aiosqlite
 
     tx = await aiosqlite.connect(sqlite_path(url), isolation_level=None if autocommit else "DEFERRED")
-    tx.row_factory = as_dict if odd_rows else None  # type: ignore[assignment]
+    if odd_rows:
+        tx.row_factory, tx.text_factory = as_dict, bytes  # type: ignore[assignment]
     return tx
 
 
@@ -44,7 +46,9 @@ def open_psycopg(url: str, *, autocommit: bool = False, odd_rows: bool = False) 
     import psycopg
     from psycopg.rows import dict_row, tuple_row
 
-    return psycopg.connect(url, autocommit=autocommit, row_factory=dict_row if odd_rows else tuple_row)
+    tx = psycopg.connect(url, autocommit=autocommit, row_factory=dict_row if odd_rows else tuple_row)
+    tx.cursor_factory = psycopg.RawCursor if odd_rows else psycopg.Cursor
+    return tx
 
 
 async def open_psycopg_async(url: str, *, autocommit: bool = False, odd_rows: bool = False) -> Any:
@@ -52,7 +56,9 @@ async def open_psycopg_async(url: str, *, autocommit: bool = False, odd_rows: bo
     from psycopg.rows import dict_row, tuple_row
 
     connect = psycopg.AsyncConnection.connect
-    return await connect(url, autocommit=autocommit, row_factory=dict_row if odd_rows else tuple_row)
+    tx = await connect(url, autocommit=autocommit, row_factory=dict_row if odd_rows else tuple_row)
+    tx.cursor_factory = psycopg.AsyncRawCursor if odd_rows else psycopg.AsyncCursor
+    return tx
 
 
 def open_psycopg2(url: str, *, autocommit: bool = False, odd_rows: bool = False) -> Any:

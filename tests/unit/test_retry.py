@@ -210,7 +210,6 @@ def test_an_error_can_ask_for_a_delay(error: Exception, asked: float) -> None:
     [
         Exception(),
         Retryable(),
-        Retryable(after=-1),
         AwkwardError(),
         with_attribute("retry_after", True),
         with_attribute("retry_after", "soon"),

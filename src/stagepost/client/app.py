@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints, overload
 
 from stagepost.client.batches import BatchHandle
@@ -59,6 +60,7 @@ class App:
             **{**_fields(settings), **{name: value for name, value in given.items() if value is not None}}
         )
         self.clock = clock or SystemClock()
+        self._folder = Path.cwd()
         self.registry = Registry()
         self.schedules: dict[str, ScheduleSpec] = {}
         self._alert_task: AppTask[..., Any] | None = None
@@ -80,7 +82,8 @@ class App:
     def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         """Open another store on the same database, with connections of its own."""
         size = self.settings.pool_size if pool_size is None else pool_size
-        return Store.at(self.settings.database_url, for_handlers=for_handlers, clock=self.clock, pool_size=size)
+        options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self._folder}
+        return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
 
     @cached_property
     def async_store(self) -> AsyncStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -21,7 +22,7 @@ from stagepost.client.children import (
 from stagepost.client.handle import JobHandle
 from stagepost.client.tasks import AppTask, app_of
 from stagepost.clock import Clock
-from stagepost.errors import Cancelled, LeaseLost, Snooze, TaskError
+from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
 from stagepost.model.batch import Item
 from stagepost.model.children import Ending, OnChildFailed
 from stagepost.model.context import JobIdentity, TraceContext, identify
@@ -184,17 +185,24 @@ class JobContext:
 
     def snooze(self, tx: Any, delay: timedelta | float) -> None:
         """Run the job again later, in the caller's transaction; no failure is counted."""
-        self._settle(tx, Snoozed(_duration(delay)))
+        self._settle(tx, Snoozed(duration_of(delay, "delay")))
 
     async def snooze_async(self, tx: Any, delay: timedelta | float) -> None:
         """Run the job again later, in the caller's async transaction; no failure is counted."""
-        await self._settle_async(tx, Snoozed(_duration(delay)))
+        await self._settle_async(tx, Snoozed(duration_of(delay, "delay")))
 
     ack, ack_async = complete, complete_async
     nack, nack_async = fail, fail_async
 
     def completed(self, result: Any) -> Completed:
         """Encode a result as the task's return type."""
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()  # else Python warns that it was never awaited
+            raise PayloadError(
+                f"task {self.task.name} returned a coroutine, which nothing runs. Declare it as `async def`; "
+                f"if a decorator hides that, let the function that it returns be `async def`, too."
+            )
         options = self.task.options
         encoded = encode_result(result, annotation=self.task.signature.result_annotation, limits=options.limits)
         if self._then is None and options.on_child_failed == OnChildFailed.FINISH:
@@ -279,7 +287,3 @@ def outcome_of(error: BaseException, job: LeasedJob, task: Task[..., Any]) -> Ou
 
 def _nothing() -> None:
     return
-
-
-def _duration(delay: timedelta | float) -> timedelta:
-    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)

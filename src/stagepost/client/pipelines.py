@@ -10,12 +10,13 @@ from msgspec import UNSET, Raw
 from stagepost.client.runs import RunHandle
 from stagepost.client.steps import LIMITS, PipelineInput, Step, bare_job, encode_value, listed
 from stagepost.errors import PipelineError
+from stagepost.model.checks import NAME
 from stagepost.model.context import current_trace
 from stagepost.model.identity import new_id
 from stagepost.model.pipeline import NewRun, OnStepFailed, Plan, Run, RunState, in_order
 from stagepost.store import runs
 from stagepost.store.transaction import run_in, run_in_async
-from stagepost.task import NAME, NO_OPTIONS, JobOptions, Task
+from stagepost.task import NO_OPTIONS, JobOptions, Task
 
 if TYPE_CHECKING:
     from stagepost.client.app import App

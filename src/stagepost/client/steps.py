@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw
 
 from stagepost.errors import PipelineError
 from stagepost.model import json_values
+from stagepost.model.checks import NAME
 from stagepost.model.fitting import (
     ANY,
     Shape,
@@ -26,7 +27,7 @@ from stagepost.model.fitting import (
 from stagepost.model.job import NewJob
 from stagepost.model.payload import Limits
 from stagepost.model.pipeline import Constant, Gathered, Key, OnStepFailed, Output, RunInput, Source, StepPlan
-from stagepost.task import NAME, JobOptions, Task
+from stagepost.task import JobOptions, Task
 
 if TYPE_CHECKING:
     from stagepost.client.pipelines import Pipeline

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -85,12 +86,15 @@ class Database(Protocol):
     def connect(self) -> Connection: ...
 
 
-def database_at(url: str, *, for_handlers: bool = False) -> Database:
-    """Choose the database by URL: sqlite, postgresql, mysql or mariadb; `for_handlers` runs their statements, too."""
+def database_at(url: str, *, for_handlers: bool = False, folder: Path | None = None) -> Database:
+    """Choose the database by URL: sqlite, postgresql, mysql or mariadb; `for_handlers` runs their statements, too.
+
+    A relative SQLite path begins in `folder`, or else where the process is now; not where a handler goes later.
+    """
     scheme = urlsplit(url).scheme.partition("+")[0]
     match scheme:
         case "sqlite":
-            return SqliteDatabase(_sqlite_path(url))
+            return SqliteDatabase(_sqlite_path(url, folder or Path.cwd()))
         case "postgresql" | "postgres":
             return PostgresDatabase("postgresql" + url[url.index(":") :], for_handlers=for_handlers)
         case "mysql" | "mariadb":
@@ -262,6 +266,10 @@ class PostgresConnection:
             _shut_down(self.raw.fileno())
 
 
+FIXED_OPTIONS = {"charset": "utf8mb4", "autocommit": "1"}
+"""Options of a URL that may be given, but only so."""
+
+
 @dataclass
 class MysqlDatabase:
     """MySQL or MariaDB through PyMySQL."""
@@ -284,7 +292,13 @@ class MysqlDatabase:
             "database": parts.path.strip("/"),
         }
         for name, value in parse_qsl(parts.query):
+            if FIXED_OPTIONS.get(name, value) != value:
+                raise ConfigurationError(
+                    f"database URL {masked(url)!r}: {name}={value} cannot work, Stagepost needs {FIXED_OPTIONS[name]}. "
+                    f"Leave it out."
+                )
             options[name] = int(value) if value.isdigit() else value
+        options |= {"charset": FIXED_OPTIONS["charset"], "autocommit": True}
         if not options["database"]:
             raise ConfigurationError(f"database URL {masked(url)!r} names no database: add it as the path.")
         return cls(url, options)
@@ -294,7 +308,7 @@ class MysqlDatabase:
         # For the driver a connection is made once the socket is; what follows goes by the time for reading.
         defaults = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), CONNECT_SECONDS)
         try:
-            raw = _mysql_connection()(**{**defaults, **self.options}, charset="utf8mb4", autocommit=True)
+            raw = _mysql_connection()(**{**defaults, **self.options})
             with raw.cursor() as cursor:
                 cursor.execute(f"set session innodb_lock_wait_timeout = {LOCK_SECONDS}, sql_mode = 'STRICT_ALL_TABLES'")
                 cursor.execute("set session transaction isolation level read committed")
@@ -390,7 +404,7 @@ def _shut_down(descriptor: int) -> None:
         ours.shutdown(socket.SHUT_RDWR)
 
 
-def _sqlite_path(url: str) -> str:
+def _sqlite_path(url: str, folder: Path) -> str:
     rest = url.partition("://")[2]
     path = unquote(rest.partition("?")[0])
     if path in {"", "/", "/:memory:", ":memory:"}:
@@ -399,7 +413,7 @@ def _sqlite_path(url: str) -> str:
         raise ConfigurationError(
             f"database URL {url!r}: write sqlite:///file.db for a file here, sqlite:////folder/file.db from the root."
         )
-    return path[1:]
+    return str(folder / path[1:])
 
 
 def _driver(name: str, *, extra: str) -> Any:

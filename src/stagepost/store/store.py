@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
@@ -52,9 +53,9 @@ class Store:
         self._pause = pause
 
     @classmethod
-    def at(cls, url: str, *, for_handlers: bool = False, **options: Any) -> Store:
-        """Open the store at a URL; `for_handlers`, to lend them its connections."""
-        return cls(database_at(url, for_handlers=for_handlers), **options)
+    def at(cls, url: str, *, for_handlers: bool = False, folder: Path | None = None, **options: Any) -> Store:
+        """Open the store at a URL; `for_handlers`, to lend them its connections. `folder` as in `database_at`."""
+        return cls(database_at(url, for_handlers=for_handlers, folder=folder), **options)
 
     @property
     def dialect(self) -> Dialect:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -24,8 +26,10 @@ def open_psycopg(tx: Any) -> SyncChannel:
     if session is not None:
         return SyncChannel(POSTGRES, ParameterStyle.DOLLAR, session.execute)
 
+    make_cursor = _cursors(tx, raw="RawCursor", plain="Cursor")
+
     def execute(sql: str, parameters: Any) -> Rows:
-        with tx.cursor(row_factory=_as_tuples) as cursor:
+        with make_cursor(row_factory=_as_tuples) as cursor:
             cursor.execute(sql, parameters, prepare=None if keeps_plan(sql) else False)
             if tx.pgconn.pipeline_status:  # in a pipeline results come when they are asked for
                 with tx.pipeline() as pipeline:
@@ -39,8 +43,10 @@ async def open_psycopg_async(tx: Any) -> AsyncChannel:
     """Speak on a psycopg AsyncConnection."""
     _require_transaction(tx, tx.info.transaction_status)
 
+    make_cursor = _cursors(tx, raw="AsyncRawCursor", plain="AsyncCursor")
+
     async def execute(sql: str, parameters: Any) -> Rows:
-        async with tx.cursor(row_factory=_as_tuples) as cursor:
+        async with make_cursor(row_factory=_as_tuples) as cursor:
             await cursor.execute(sql, parameters, prepare=None if keeps_plan(sql) else False)
             if tx.pgconn.pipeline_status:
                 async with tx.pipeline() as pipeline:
@@ -78,6 +84,13 @@ def _require_transaction(tx: Any, status: int) -> None:
     # Without autocommit the driver opens one before the next statement.
     if tx.autocommit and status == IDLE:
         raise NoTransaction(tx)
+
+
+def _cursors(tx: Any, *, raw: str, plain: str) -> Callable[..., Any]:
+    """Make cursors as the caller's connection does, unless those take no named parameters."""
+    psycopg = import_module("psycopg")
+    takes_names = not issubclass(tx.cursor_factory, getattr(psycopg, raw))
+    return tx.cursor if takes_names else partial(getattr(psycopg, plain), tx)
 
 
 def _as_tuples(_cursor: Any) -> type[tuple[Any, ...]]:

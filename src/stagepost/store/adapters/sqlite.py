@@ -22,7 +22,11 @@ def open_sqlite3(tx: sqlite3.Connection) -> SyncChannel:
     def execute(sql: str, parameters: Any) -> Rows:
         cursor = tx.cursor()
         cursor.row_factory = None
-        return cursor.execute(sql, parameters).fetchall()
+        asked, tx.text_factory = tx.text_factory, str
+        try:
+            return cursor.execute(sql, parameters).fetchall()
+        finally:
+            tx.text_factory = asked
 
     autocommit = getattr(tx, "autocommit", LEGACY_TRANSACTION_CONTROL)
     return SyncChannel(SQLITE, ParameterStyle.NAMED, execute, opening(tx, autocommit=autocommit))
@@ -34,8 +38,12 @@ async def open_aiosqlite(tx: Any) -> AsyncChannel:
     async def execute(sql: str, parameters: Any) -> Rows:
         async with await tx.cursor() as cursor:
             cursor.row_factory = None
-            await cursor.execute(sql, parameters)
-            rows: Rows = await cursor.fetchall()
+            asked, tx.text_factory = tx.text_factory, str
+            try:
+                await cursor.execute(sql, parameters)
+                rows: Rows = await cursor.fetchall()
+            finally:
+                tx.text_factory = asked
             return rows
 
     # Only the thread that owns the connection may read this.

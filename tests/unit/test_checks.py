@@ -1,0 +1,115 @@
+"""Durations, ids, functions and addresses that cannot work are refused where they are given."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagepost import App, ConfigurationError, Retryable, Snooze
+from stagepost.errors import LONGEST_DURATION, TaskError, duration_of
+from stagepost.store.connection import database_at
+from stagepost.task import JobOptions
+
+NO_DURATIONS: list[Any] = [
+    timedelta.max,
+    timedelta(microseconds=-1),
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    1e300,
+    10**400,
+    -5,
+    True,
+    "5s",
+    None,
+]
+
+
+@pytest.mark.parametrize("value", NO_DURATIONS, ids=repr)
+def test_what_is_no_duration_is_refused_by_its_name(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^the pause is "):
+        duration_of(value, "the pause")
+
+
+@pytest.mark.parametrize("value", [0, 2.5, timedelta(0), LONGEST_DURATION], ids=repr)
+def test_seconds_and_timedeltas_are_durations(value: Any) -> None:
+    assert duration_of(value, "the pause") == (value if isinstance(value, timedelta) else timedelta(seconds=value))
+
+
+@pytest.mark.parametrize("value", [value for value in NO_DURATIONS if value is not None], ids=repr)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda value: JobOptions(delay=value),
+        lambda value: JobOptions(unique_key="k", unique_for=value),
+        Snooze,
+        lambda value: Retryable(after=value),
+    ],
+    ids=["delay", "unique_for", "Snooze", "Retryable"],
+)
+def test_no_option_takes_what_is_no_duration(use: Callable[[Any], object], value: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        use(value)
+
+
+def test_ids_that_differ_in_their_letters_case_are_the_same(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/app.db")
+    task = app.task(name="task")(lambda: None)
+    text = "019a8a56-0f3e-7c44-a7d1-2b9c1d0e5a03"
+
+    ids = {task.using(id=written).enqueue().id for written in (text, text.upper(), text.replace("-", ""))}
+
+    assert ids == {text}
+    app.close()
+
+
+def generate() -> Iterator[int]:
+    yield 1
+
+
+async def generate_async() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [generate, generate_async])
+def test_a_generator_is_no_task(function: Callable[..., Any], tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/app.db")
+
+    with pytest.raises(TaskError, match=r"task generator is a generator, which runs nothing when it is called"):
+        app.task(name="generator")(function)
+
+
+def test_a_relative_sqlite_file_stays_where_it_was_when_the_app_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    app = App("sqlite:///app.db")
+    monkeypatch.chdir(elsewhere)
+
+    task = app.task(name="task")(lambda: None)
+    job = task.enqueue()
+    other = app.open_store()
+    other.close()
+
+    assert app.client.job(job.id).id == job.id
+    assert list(elsewhere.iterdir()) == []
+    assert (tmp_path / "app.db").exists()
+    app.close()
+
+
+def test_the_character_set_that_is_needed_may_be_named() -> None:
+    database = database_at("mysql://root@localhost/shop?charset=utf8mb4&autocommit=1")
+
+    assert database.options["charset"] == "utf8mb4"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("option", ["charset=latin1", "autocommit=0"])
+def test_an_option_of_the_url_that_cannot_work_is_refused(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{option} cannot work"):
+        database_at(f"mysql://root@localhost/shop?{option}")
