@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stagepost import Permanent, Retryable
@@ -84,7 +85,7 @@ def test_sound_that_starts_after_the_picture_stays_where_it_is(tmp_path: Path) -
     extract_audio(ffmpeg(), talk(10).path, tmp_path / "usual.wav", seconds=60)
 
     shifted, usual = read_wav(tmp_path / "late.wav"), read_wav(tmp_path / "usual.wav")
-    first = [int((abs(sound.samples.astype(int)) > 600).argmax()) / sound.rate for sound in (shifted, usual)]
+    first = [int(np.argmax(abs(sound.samples.astype(int)) > 600)) / sound.rate for sound in (shifted, usual)]
     assert first[0] - first[1] == pytest.approx(0.7, abs=0.02)
 
 

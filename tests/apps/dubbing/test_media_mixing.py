@@ -28,7 +28,7 @@ def tone(seconds: float, *, pitch: float = 220, loud: float = 0.3, rate: int = V
 
 def pitch_of(sound: Sound) -> float:
     spectrum = np.abs(np.fft.rfft(sound.samples * np.hanning(len(sound.samples))))
-    return float(spectrum.argmax()) * sound.rate / len(sound.samples)
+    return float(np.argmax(spectrum)) * sound.rate / len(sound.samples)
 
 
 def heard(sound: Sound, *, above: float = 0.02) -> list[tuple[float, float]]:

@@ -110,7 +110,7 @@ def above_noise(levels: NDArray[np.float64]) -> NDArray[np.float64]:
     sounding = levels[levels > 0]
     if not len(sounding):
         return levels
-    limit = min(float(np.percentile(sounding, 10)) * 8, float(sounding.max()) * 1e-3)
+    limit = min(float(np.percentile(sounding, 10)) * 8, float(np.max(sounding)) * 1e-3)
     return np.where(levels > limit, levels, 0.0)
 
 
@@ -123,7 +123,7 @@ def trim_part(part: Part, levels: NDArray[np.float64]) -> Part:
     inside = levels[first:last]
     if not len(inside) or not inside.any():
         return Part(part.start, part.start)
-    loud = np.flatnonzero(inside > inside.max() * 1e-4)
+    loud = np.flatnonzero(inside > np.max(inside) * 1e-4)
     start, end = first + int(loud[0]), first + int(loud[-1]) + 1
     return Part(max(part.start, start * STEP), min(part.end, end * STEP))
 

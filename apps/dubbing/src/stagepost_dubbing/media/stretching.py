@@ -40,7 +40,7 @@ def _overlap_add(source: Wave, wanted: int, speed: float, rate: int) -> Wave:
             continuation = padded[taken + half : taken + half + size]
             ideal = round(number * half * speed)
             likeness = np.correlate(padded[ideal : ideal + size + 2 * search], continuation, mode="valid")
-            taken = ideal + int((likeness * softness[ideal : ideal + len(likeness)]).argmax())
+            taken = ideal + int(np.argmax(likeness * softness[ideal : ideal + len(likeness)]))
         result[number * half : number * half + size] += padded[taken : taken + size] * window
     return result[half : half + wanted]
 
