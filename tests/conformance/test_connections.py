@@ -19,10 +19,10 @@ import pytest
 import sqlalchemy
 
 from stagepost.clock import ManualClock
-from stagepost.errors import ConfigurationError, NoTransaction
+from stagepost.errors import ConfigurationError, NoTransaction, StoreUnavailable
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Refused
-from stagepost.store import Store, jobs, leases
+from stagepost.store import Store, connection, jobs, leases
 from stagepost.store.listing import list_jobs
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
@@ -222,8 +222,40 @@ def test_callers_settings_of_mysql_change_nothing(mariadb: Bench, setting: str) 
 
 def test_a_mysql_session_that_checks_no_certificates_reads_none(mariadb: Bench) -> None:
     """Reading those of the system takes longer than all the rest of connecting, which every command does."""
-    with closing(mariadb.database.store.database.connect()) as connection:
-        assert connection.raw.ctx.cert_store_stats()["x509"] == 0
+    with closing(mariadb.database.store.database.connect()) as session:
+        assert session.raw.ctx.cert_store_stats()["x509"] == 0
+
+
+def test_a_mysql_session_that_cannot_be_set_up_is_closed(mariadb: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    make = connection._mysql_connection()
+
+    def remembered(**options: Any) -> Any:
+        opened.append(make(**options))
+        return opened[-1]
+
+    monkeypatch.setattr(connection, "_mysql_connection", lambda: remembered)
+    monkeypatch.setattr(connection, "LOCK_SECONDS", "'no number'")
+    with pytest.raises(StoreUnavailable, match="Incorrect argument type"):
+        mariadb.database.store.database.connect()
+
+    assert [raw.open for raw in opened] == [False]
+
+
+def test_a_postgresql_session_that_cannot_be_set_up_is_closed(postgres: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[psycopg.Connection[Any]] = []
+    connect = psycopg.connect
+
+    def remembered(*arguments: Any, **options: Any) -> psycopg.Connection[Any]:
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(psycopg, "connect", remembered)
+    monkeypatch.setattr(connection, "POSTGRES_PLANS", "set session no_such_setting = on")
+    with pytest.raises(StoreUnavailable, match="no_such_setting"):
+        postgres.database.store.database.connect()
+
+    assert [raw.closed for raw in opened] == [True]
 
 
 def test_a_mysql_database_with_another_character_set_keeps_every_character(mariadb_database: str) -> None:

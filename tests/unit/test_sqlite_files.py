@@ -59,6 +59,26 @@ def test_a_file_that_stays_locked_is_said_to_be(
         SqliteDatabase(str(path)).connect()
 
 
+def test_a_file_that_stays_locked_is_not_left_open(
+    path: Path, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    class Remembered(sqlite3.Connection):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            opened.append(self)
+
+    monkeypatch.setattr(sqlite3, "connect", Remembered)
+    monkeypatch.setattr(connection, "LOCK_SECONDS", 0.05)
+    with pytest.raises(StoreUnavailable):
+        SqliteDatabase(str(path)).connect()
+
+    [refused] = opened
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        refused.execute("select 1")
+
+
 def test_a_file_in_a_folder_that_is_not_there_is_said_to_be(path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r"unable to open database file\. Is its folder there, and writable\?"):
         SqliteDatabase(str(path.parent / "missing" / "stagepost.db")).connect()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import sqlite3
 import ssl
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -22,6 +20,7 @@ from stagepost.errors import ConfigurationError, StoreUnavailable
 from stagepost.store.copying import pieces_of
 from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
 from stagepost.store.libpq import Session
+from stagepost.store.opening import closed_on_failure, limited, shut_down
 from stagepost.store.statement import Row, Rows
 
 __all__ = ["Connection", "Database", "database_at"]
@@ -122,8 +121,9 @@ class SqliteDatabase:
     def connect(self) -> SqliteConnection:
         try:
             raw = sqlite3.connect(self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
-            _write_ahead(raw)
-            raw.execute("pragma synchronous = full")
+            with closed_on_failure(raw):
+                _write_ahead(raw)
+                raw.execute("pragma synchronous = full")
         except sqlite3.OperationalError as error:
             advice = "Another process has it locked." if _is_busy(error) else "Is its folder there, and writable?"
             raise StoreUnavailable(f"SQLite file {self.path!r} cannot be opened: {error}. {advice}") from error
@@ -207,7 +207,7 @@ class PostgresDatabase:
                     application_name="stagepost",
                 ),
             )
-            with _in_time(raw.fileno()):
+            with closed_on_failure(raw), limited(raw.fileno(), seconds=CONNECT_SECONDS):
                 [session] = raw.execute("select pg_backend_pid()").fetchone()
                 is_pooled = session != raw.info.backend_pid
                 if is_pooled:
@@ -263,7 +263,7 @@ class PostgresConnection:
 
     def abort(self) -> None:
         with contextlib.suppress(Exception):
-            _shut_down(self.raw.fileno())
+            shut_down(self.raw.fileno())
 
 
 FIXED_OPTIONS = {"charset": "utf8mb4", "autocommit": "1"}
@@ -309,7 +309,7 @@ class MysqlDatabase:
         defaults = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), CONNECT_SECONDS)
         try:
             raw = _mysql_connection()(**{**defaults, **self.options})
-            with raw.cursor() as cursor:
+            with closed_on_failure(raw), raw.cursor() as cursor:
                 cursor.execute(f"set session innodb_lock_wait_timeout = {LOCK_SECONDS}, sql_mode = 'STRICT_ALL_TABLES'")
                 cursor.execute("set session transaction isolation level read committed")
                 if "mariadb" in raw.get_server_info().lower():  # MySQL has no such limit
@@ -383,25 +383,7 @@ class MysqlConnection:
 
     def abort(self) -> None:
         with contextlib.suppress(Exception):
-            _shut_down(self.raw._sock.fileno())  # noqa: SLF001 - PyMySQL has no public way
-
-
-@contextlib.contextmanager
-def _in_time(descriptor: int) -> Iterator[None]:
-    """Break the body off if it takes too long: while a session is being set up, nobody else watches over it."""
-    timer = threading.Timer(CONNECT_SECONDS, _shut_down, [descriptor])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _shut_down(descriptor: int) -> None:
-    """Wake whoever waits for this socket; both ends see the connection end."""
-    with socket.socket(fileno=socket.dup(descriptor)) as ours:
-        ours.shutdown(socket.SHUT_RDWR)
+            shut_down(self.raw._sock.fileno())  # noqa: SLF001 - PyMySQL has no public way
 
 
 def _sqlite_path(url: str, folder: Path) -> str:
