@@ -6,7 +6,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from stagepost import App
+from stagepost.errors import SchemaError
 
 
 def test_the_first_enqueue_of_a_process_may_be_in_a_transaction_that_has_written_already(tmp_path: Path) -> None:
@@ -24,3 +27,16 @@ def test_the_first_enqueue_of_a_process_may_be_in_a_transaction_that_has_written
 
     assert app.client.job(job.id).payload == '{"name":"Ada"}'
     app.close()
+
+
+def test_an_app_whose_tables_cannot_be_made_leaves_no_connection_open(tmp_path: Path) -> None:
+    url, path = f"sqlite:///{tmp_path}/shop.db", tmp_path / "shop.db"
+    with closing(App(url)) as app:
+        app.migrate()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("update stagepost_migration set checksum = 'of another release'")
+
+    with pytest.raises(SchemaError, match="was applied with other contents"):
+        App(url).client.jobs()
+
+    assert [file.name for file in tmp_path.iterdir()] == ["shop.db"]  # SQLite removes its log with the last connection

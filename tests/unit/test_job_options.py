@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+
 import pytest
 
 from stagepost import App, ConfigurationError, ManualClock, OnConflict
 
 
+@pytest.fixture
+def app() -> Iterator[App]:
+    with closing(App("sqlite://", clock=ManualClock())) as app:
+        yield app
+
+
 @pytest.mark.parametrize(("written", "left"), [("keep", "first"), ("replace", "second"), (OnConflict.KEEP, "first")])
-def test_on_conflict_may_be_written_as_text(written: str, left: str) -> None:
-    app = App("sqlite://", clock=ManualClock())
+def test_on_conflict_may_be_written_as_text(app: App, written: str, left: str) -> None:
     greet = app.task(name="greet")(lambda name: name)
     first = greet.using(unique_key="hello", delay=60).enqueue("first")
 
@@ -18,8 +26,7 @@ def test_on_conflict_may_be_written_as_text(written: str, left: str) -> None:
     assert app.client.job(first.id).payload == f'{{"name":"{left}"}}'
 
 
-def test_an_unknown_on_conflict_is_refused() -> None:
-    app = App("sqlite://")
+def test_an_unknown_on_conflict_is_refused(app: App) -> None:
     greet = app.task(name="greet")(lambda name: name)
 
     with pytest.raises(ConfigurationError, match=r"'ignore'\. Known are: keep, replace, debounce"):

@@ -18,6 +18,7 @@ from stagepost.config import Settings
 from stagepost.config.settings import CONFIG_VARIABLE
 from stagepost.errors import ConfigurationError, StoreUnavailable
 from stagepost.store.migrate import check_schema
+from stagepost.store.opening import closed_on_failure
 from stagepost.store.store import Store
 from stagepost.task import Registry
 
@@ -84,8 +85,12 @@ class Invocation:
     @cached_property
     def store(self) -> Store:
         """The database, with tables this release can use; an app's SQLite file gets them by itself."""
-        store = self.app.store if self.has_app and self.database is None else self.open_store()
-        check_schema(store)
+        if self.has_app and self.database is None:
+            check_schema(self.app.store)
+            return self.app.store
+        store = self.open_store()
+        with closed_on_failure(store):
+            check_schema(store)
         return store
 
     @cached_property

@@ -29,6 +29,7 @@ from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.migrate import migrate
+from stagepost.store.opening import closed_on_failure
 from stagepost.store.store import Store
 from stagepost.task import NO_OPTIONS, Registry, ScheduleSpec, TaskOptions, default_name
 
@@ -70,7 +71,13 @@ class App:
     @cached_property
     def store(self) -> Store:
         """The store, opened at first use; a SQLite file gets its tables by itself, a server's are yours to migrate."""
-        store = self._given_store or self.open_store()
+        if self._given_store is not None:
+            return self._prepared(self._given_store)
+        store = self.open_store()
+        with closed_on_failure(store):
+            return self._prepared(store)
+
+    def _prepared(self, store: Store) -> Store:
         if self._auto_migrate if self._auto_migrate is not None else store.dialect.name == "sqlite":
             migrate(store)
         return store

@@ -1,4 +1,4 @@
-"""Guards a connection between the moment it is made and the moment it is ready for use."""
+"""Guards a connection or a store between the moment it is opened and the moment it is ready for use."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol
 
 __all__ = ["closed_on_failure", "limited", "shut_down"]
 
 
+class Closeable(Protocol):
+    """A driver's connection, or a store."""
+
+    def close(self) -> None: ...
+
+
 @contextlib.contextmanager
-def closed_on_failure(raw: Any) -> Iterator[None]:
-    """Close a driver's connection if the body fails: nobody else has it yet, and the next try opens another one."""
+def closed_on_failure(opened: Closeable) -> Iterator[None]:
+    """Close what was opened if the body fails: nobody else has it yet, and the next try opens another one."""
     try:
         yield
     except BaseException:
         with contextlib.suppress(Exception):
-            raw.close()
+            opened.close()
         raise
 
 

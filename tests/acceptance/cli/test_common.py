@@ -101,6 +101,15 @@ def test_missing_tables_are_exit_code_4(shop: CommandLine) -> None:
     assert "Run `stagepost migrate`" in shop.fails(4, "jobs", "list", "--database", "sqlite:///empty.db")
 
 
+def test_a_database_with_missing_tables_is_not_left_open(shop: CommandLine) -> None:
+    (shop.folder / "empty.db").touch()
+
+    result = shop.run("jobs", "list", "--database", "sqlite:///empty.db")
+
+    assert result.exit_code == 4
+    assert not list(shop.folder.glob("empty.db-*"))  # SQLite removes its log when the last connection is closed
+
+
 def test_an_unknown_kind_of_database_is_exit_code_2(shop: CommandLine) -> None:
     assert "unknown kind 'oracle'" in shop.fails(2, "jobs", "list", "--database", "oracle://here")
 
