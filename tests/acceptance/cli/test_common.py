@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import click
@@ -91,7 +92,7 @@ def test_a_database_that_cannot_be_reached_is_exit_code_3(shop: CommandLine) -> 
 def test_a_sqlite_file_that_is_not_there_is_not_made(shop: CommandLine) -> None:
     message = shop.fails(3, "jobs", "list", "--database", "sqlite:///other.db")
 
-    assert "there is no SQLite file other.db" in message.lower().replace("sqlite", "SQLite")
+    assert re.search(r"There is no SQLite file \S+/other\.db\. Say which database to use", message)
     assert not (shop.folder / "other.db").exists()
 
 
