@@ -128,6 +128,8 @@ class JobOptions:
     """Hold the unique key for this long instead of as long as the job lives; a number is seconds."""
     on_conflict: OnConflict | Literal["keep", "replace", "debounce"] = OnConflict.KEEP
     """What becomes of the job that holds the unique key: `keep`, `replace` or `debounce`."""
+    longest_wait: timedelta | float | None = None
+    """With `debounce`: start it at the latest this long after the first request; ten times the delay unless given."""
     trace: TraceContext | None = None
     """Ids to carry instead of those that `traced` set."""
 
@@ -151,7 +153,9 @@ class JobOptions:
     def _check_times(self) -> None:
         if self.delay is not None and self.at is not None:
             raise ConfigurationError("give `delay` or `at`, not both.")
-        for name in ("delay", "unique_for"):
+        if self.longest_wait is not None and self.on_conflict != OnConflict.DEBOUNCE:
+            raise ConfigurationError("longest_wait limits on_conflict='debounce': give both, or neither.")
+        for name in ("delay", "unique_for", "longest_wait"):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, duration_of(given, name))
         if self.at is not None and self.at.tzinfo is None:
@@ -237,6 +241,7 @@ class Task(Generic[P, R]):
             unique_key=job.unique_key,
             unique_for_us=None if job.unique_for is None else microseconds(job.unique_for),
             on_conflict=OnConflict(job.on_conflict),
+            longest_wait_us=None if job.longest_wait is None else microseconds(job.longest_wait),
             limit_key=limit_key,
             limit=options.max_running,
             context=trace,

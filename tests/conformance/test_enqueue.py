@@ -287,6 +287,23 @@ def test_debounce_starts_the_delay_anew(store: Bench, delay: timedelta) -> None:
     assert debounced.available_at == store.now + microseconds(delay)
 
 
+@pytest.mark.parametrize(("longest", "most"), [(None, 10), (timedelta(seconds=3), 3)], ids=["by default", "as asked"])
+def test_debounce_postpones_no_longer_than_the_longest_wait(store: Bench, longest: timedelta | None, most: int) -> None:
+    again = {"unique_key": "letter:1", "delay_us": 1_000_000, "on_conflict": OnConflict.DEBOUNCE}
+    if longest is not None:
+        again["longest_wait_us"] = microseconds(longest)
+    first = new_job(**again)
+    began = store.now
+    enqueue(store, first)
+    for _ in range(20):
+        store.clock.advance(0.9)
+        enqueue(store, new_job(**again))
+
+    assert store.run(jobs.get(first.id)).available_at == began + most * 1_000_000
+    store.run(leases.promote_due())
+    assert [job.id for job in claim(store)] == [first.id]
+
+
 def test_debounce_puts_a_queued_job_off(store: Bench) -> None:
     first = new_job(unique_key="letter:1")
     enqueue(store, first)

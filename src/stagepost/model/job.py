@@ -34,7 +34,7 @@ class OnConflict(StrEnum):
     REPLACE = "replace"
     """Give the job that exists these arguments, unless it is running."""
     DEBOUNCE = "debounce"
-    """As `replace`, and start its delay anew."""
+    """As `replace`, and start its delay again, up to a longest wait."""
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -53,6 +53,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unique_for_us: int | None = None
     """None holds the unique key while the job lives; otherwise for this long, alive or ended."""
     on_conflict: OnConflict = OnConflict.KEEP
+    longest_wait_us: int | None = None
+    """How long after the first request a job starts at the latest, however often it is debounced."""
     limit_key: str | None = None
     limit: int | None = None
     """How many jobs of one `limit_key` may be queued or running at once."""

@@ -49,7 +49,7 @@ class RetryPolicy:
     """No delay that this policy works out is shorter; `Retryable(after=…)` may ask for one."""
     factor: float = 2.0
     """What the delay grows by after every further failure; 1 keeps it constant."""
-    jitter: float = 0.1
+    jitter: float = 1.0
     """How much is added at random, as a fraction of the delay from 0 to 1."""
     retry_on: ErrorTypes = ()
     """Errors to try again after."""

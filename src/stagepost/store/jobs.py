@@ -32,6 +32,8 @@ LOAD_FROM = 100
 """From how many jobs on it pays to load them instead of inserting them."""
 FEW_BETWEEN = 500
 """Up to how many other jobs among new ids are read rather than looked for one by one."""
+DEBOUNCED_TIMES = 10
+"""How many times its delay a job waits at most that is debounced again and again, unless the request says otherwise."""
 ROWS_PER_STATEMENT = 5_000
 BYTES_PER_STATEMENT = 4_000_000
 """MariaDB refuses statements over its max_allowed_packet, 16 MiB unless set otherwise."""
@@ -360,7 +362,13 @@ def _update_existing(jobs: Iterable[NewJob], existing: dict[str, str]) -> Steps[
         delay_us = job.delay_us if job.on_conflict is OnConflict.DEBOUNCE else 0
         rows = yield Statement(
             "replace_arguments",
-            {"id": holder, "payload": job.payload, "context": job.context, "delay_us": delay_us},
+            {
+                "id": holder,
+                "payload": job.payload,
+                "context": job.context,
+                "delay_us": delay_us,
+                "longest_us": DEBOUNCED_TIMES * delay_us if job.longest_wait_us is None else job.longest_wait_us,
+            },
         )
         if delay_us > 0:
             yield from record_moves((*row, JobState.SCHEDULED) for row in rows)

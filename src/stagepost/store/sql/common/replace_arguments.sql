@@ -8,7 +8,11 @@ update stagepost_job
 set payload = :payload,
     context = :context,
     state = case when :delay_us > 0 then 'scheduled' else state end,
-    available_at = case when :delay_us > 0 then :now + :delay_us else available_at end,
+    available_at = case
+        when :delay_us <= 0 then available_at
+        when created_at + :longest_us < :now + :delay_us then created_at + :longest_us
+        else :now + :delay_us
+    end,
     sent_at = null,
     updated_at = :now
 where id = :id

@@ -9,7 +9,11 @@ update stagepost_job
 set payload = :payload::text::json,
     context = :context::text::json,
     state = case when :delay_us::bigint > 0 then 'scheduled' else state end,
-    available_at = case when :delay_us::bigint > 0 then :now + :delay_us else available_at end,
+    available_at = case
+        when :delay_us::bigint <= 0 then available_at
+        when created_at + :longest_us::bigint < :now + :delay_us::bigint then created_at + :longest_us::bigint
+        else :now + :delay_us::bigint
+    end,
     sent_at = null,
     updated_at = :now
 where id = :id
