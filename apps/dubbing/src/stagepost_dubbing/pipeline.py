@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
@@ -29,8 +30,8 @@ COMPENSATION = "tts_compensation"
 CARRIED = [*STEPS, COMPENSATION]
 """The queues that a broker carries, as task.extract_audio and so on; what the app does for itself needs none."""
 OWN_QUEUE = "dubbing"
-PATIENCE = RetryPolicy(max_attempts=3, first_delay=timedelta(seconds=1), longest_delay=timedelta(minutes=5))
-LONG_PATIENCE = RetryPolicy(max_attempts=100, first_delay=timedelta(seconds=1), longest_delay=timedelta(minutes=1))
+PATIENCE = RetryPolicy(max_attempts=3, first_delay=timedelta(seconds=1), longest_delay=timedelta(minutes=5), jitter=0.1)
+LONG_PATIENCE = replace(PATIENCE, max_attempts=100, longest_delay=timedelta(minutes=1))
 GRACE_SECONDS = 15
 """How long a step may take to notice that its time is over, before the platform ends it."""
 
