@@ -15,6 +15,7 @@ from stagepost.store import jobs, leases
 from stagepost.store.counting import count_by_state
 from stagepost.store.history import (
     DeadLetterGroup,
+    Discarded,
     JobResult,
     dead_letter_groups,
     dead_letters,
@@ -165,7 +166,7 @@ def test_discarding_deletes_ended_jobs_for_good_and_is_recorded(store: Bench) ->
 
     discarded = store.run(discard([dead, live.id, new_id()], actor="olga"))
 
-    assert discarded == [dead]
+    assert discarded == Discarded([dead], {})
     assert store.run(jobs.find(dead)) is None
     assert store.run(jobs.failures_of(dead)) == []
     assert store.run(jobs.get(live.id)).state is JobState.QUEUED

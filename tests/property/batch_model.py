@@ -36,6 +36,8 @@ class ModelBatch:
     cancelled_at: int | None = None
     sealed_at: int | None = None
     done_at: int | None = None
+    removed: Counter[str] = field(default_factory=Counter)
+    """How many items were discarded or pruned, by the state that they had ended in."""
 
     @property
     def completion_id(self) -> str:
@@ -68,8 +70,8 @@ class BatchModel(Model):
         return sorted((job for job in jobs if job.batch_id == batch.id), key=lambda job: job.id)
 
     def counts_of(self, batch: ModelBatch) -> dict[str, int]:
-        """How many items there are by state."""
-        return dict(Counter(job.state for job in self.items(batch)))
+        """How many items there are by state, and were when they were removed."""
+        return dict(batch.removed + Counter(job.state for job in self.items(batch)))
 
     # ---- producers
 
@@ -189,6 +191,13 @@ class BatchModel(Model):
     def is_prunable(self, job: ModelJob) -> bool:
         """Items stay while their batch is unfinished."""
         return all(batch.id != job.batch_id or batch.state == "done" for batch in self.batches.values())
+
+    def _forget(self, job_ids: Iterable[str]) -> None:
+        """A batch counts on what is removed."""
+        job_ids = list(job_ids)
+        for batch in self.batches.values():
+            batch.removed.update(job.state for job in self.items(batch) if job.id in job_ids)
+        super()._forget(job_ids)
 
     def prune_batches(self, older_us: int) -> int:
         old = [

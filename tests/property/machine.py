@@ -323,7 +323,9 @@ class JobMachine(RuleBasedStateMachine):
     def discard(self, which: int) -> None:
         job_id = self._ids()[-1 - which % len(self._ids())]
         operation = history.discard([job_id], actor=ACTOR)
-        self.removed |= self.same(lambda: set(self.world.run(operation)), lambda: self.model.discard([job_id], ACTOR))
+        self.removed |= self.same(
+            lambda: set(self.world.run(operation).ids), lambda: self.model.discard([job_id], ACTOR)
+        )
 
     @rule(queue_name=st.sampled_from([*QUEUES, ALL_QUEUES]), resumes=st.sampled_from([True, True, False]))
     def pause_or_resume(self, queue_name: str, resumes: bool) -> None:

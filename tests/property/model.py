@@ -341,7 +341,7 @@ class Model:
         return len(old) + len(unheld)
 
     def is_prunable(self, job: ModelJob) -> bool:
-        """Whether an ended job may go once it is old enough."""
+        """Whether an ended job may go: nothing unfinished needs it."""
         return job.batch_id is None
 
     def prune_limit_keys(self) -> None:
@@ -387,7 +387,7 @@ class Model:
         return again
 
     def discard(self, job_ids: Iterable[str], actor: str) -> set[str]:
-        there = {job_id for job_id in job_ids if job_id in self.ended}
+        there = {job_id for job_id in job_ids if job_id in self.ended and self.is_prunable(self.ended[job_id])}
         for job_id in there:
             job = self.ended[job_id]
             self.audit.append((actor, "discard", job_id, f"{job.task_name}, {job.state}"))

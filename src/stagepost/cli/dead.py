@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -125,7 +126,7 @@ def retry(
 def discard(
     invocation: Invocation, *, identifiers: tuple[str, ...], group: str | None, everything: bool, is_sure: bool
 ) -> None:
-    """Delete dead letters for good, with all that is known of them."""
+    """Delete dead letters for good, with all that is known of them; skip those that something unfinished needs."""
     chosen = _choose(invocation.store, identifiers, group, everything=everything)
     if chosen.number:
         confirm(f"Delete {chosen.text} for good?", is_sure=is_sure)
@@ -182,12 +183,20 @@ def _handle(
     text = "One dead letter is" if done == 1 else f"{done:,} dead letters are"
     document = {"done": done, "refused": [{"id": one, "reason": reason} for one, reason in refused.items()]}
     invocation.output.result(document, lambda: invocation.output.say(f"{text} {done_as}."))
-    for reason in list(refused.values())[:MOST_COMPLAINTS]:
-        invocation.output.warn(f"stagepost: {reason}")
-    if len(refused) > MOST_COMPLAINTS:
-        invocation.output.warn(f"stagepost: … and {len(refused) - MOST_COMPLAINTS:,} more.")
+    _complain(invocation, refused)
     if refused:
         sys.exit(ExitCode.FAILED)
+
+
+def _complain(invocation: Invocation, refused: dict[str, str]) -> None:
+    """Say what was left undone and why, once for all that have the same reason."""
+    reasons = Counter(refused.values())
+    for reason, number in list(reasons.items())[:MOST_COMPLAINTS]:
+        text = reason if any(one in reason for one in refused) else f"Skipped {_letters(number)}. {reason}"
+        invocation.output.warn(f"stagepost: {text}")
+    if len(reasons) > MOST_COMPLAINTS:
+        left = sum(number for _, number in list(reasons.items())[MOST_COMPLAINTS:])
+        invocation.output.warn(f"stagepost: … and {left:,} more.")
 
 
 def _list_groups(invocation: Invocation, limit: int) -> None:

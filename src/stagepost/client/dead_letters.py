@@ -66,10 +66,11 @@ def retry_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Itera
 
 
 def discard_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
-    """Delete ended jobs for good, page by page."""
+    """Delete ended jobs for good, page by page; those that an unfinished batch, parent or run needs are refused."""
     for page in pages:
-        done = store.run(discard(page, actor=actor))
-        yield _handled(page, done)
+        discarded = store.run(discard(page, actor=actor))
+        missing = sorted(set(page) - set(discarded.ids) - discarded.kept.keys())
+        yield Handled(discarded.ids, discarded.kept, missing)
 
 
 def retry_messages(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:

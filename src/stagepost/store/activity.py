@@ -33,7 +33,7 @@ def actions_on(subject: str) -> Steps[list[Action]]:
 
 @operation
 def purge_queue(queue_name: str, *, first_id: str, last_id: str) -> Steps[None]:
-    """Delete every trace of a queue's jobs from one id to another, live or ended, unrecorded.
+    """Delete every trace of a queue's jobs from one id to another, live or ended, unrecorded; items of batches stay.
 
     Only for one who made the queue and all its jobs: a worker that runs one of them loses its lease.
     """
@@ -42,4 +42,4 @@ def purge_queue(queue_name: str, *, first_id: str, last_id: str) -> Steps[None]:
     live = yield Statement("lock_purged_jobs", which)
     ended = yield Statement("lock_purged_history", which)
     yield Statement("purge_queue", which)
-    yield from record_moves((name, batch_id, state, None) for name, batch_id, state in live + ended)
+    yield from record_moves((name, None, state, None) for name, state in live + ended)

@@ -44,25 +44,26 @@ def lock_parent(batch: Batch) -> Steps[None]:
         yield Statement("lock_job", {"id": batch.id})
 
 
-def lock_batches_of(job_ids: Sequence[str]) -> Steps[set[str]]:
-    """Lock the batches of ended jobs before they are queued again; says which.
+def lock_batches_of(job_ids: Sequence[str]) -> Steps[dict[str, Batch]]:
+    """Lock the batches of ended jobs before these are queued again or deleted; returns them by their ids.
 
     Then such a batch is done before that or stays unfinished until they have ended again, never done meanwhile.
     """
     rows = yield Statement("batches_of_ended_jobs", {"ids": as_json(job_ids)})
-    batch_ids = sorted(str(batch_id) for (batch_id,) in rows)
-    yield from lock_batches(batch_ids)
-    return set(batch_ids)
+    return (yield from lock_batches(str(batch_id) for (batch_id,) in rows))
 
 
-def lock_batches(batch_ids: Iterable[str]) -> Steps[None]:
-    """Lock these batches, all who lock several in the same order."""
+def lock_batches(batch_ids: Iterable[str]) -> Steps[dict[str, Batch]]:
+    """Lock these batches, all who lock several in the same order; returns those there are, by their ids."""
+    batches: dict[str, Batch] = {}
     for batch_id in sorted(batch_ids):
         rows = yield Statement("batch_of_id", {"id": batch_id})
         if rows:
             yield from lock_parent(batch_of(rows[0]))
         # Not read does not mean that it is gone: it may have been made after the snapshot of a caller's transaction.
-        yield Statement("lock_batch", {"id": batch_id})
+        for row in (yield Statement("lock_batch", {"id": batch_id})):
+            batches[batch_id] = batch_of(row)
+    return batches
 
 
 def batch_of(row: tuple[Any, ...]) -> Batch:

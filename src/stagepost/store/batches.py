@@ -26,7 +26,7 @@ from stagepost.model.batch import (
 from stagepost.model.job import NewJob, microseconds
 from stagepost.model.lifecycle import Cause
 from stagepost.store.batch_locks import batch_of, lock_parent, locked, locked_in_order, stored
-from stagepost.store.counting import batch_scope, states_of
+from stagepost.store.counting import batch_scope, removed_scope, states_of
 from stagepost.store.gates import close_gate, count_begun, open_gate
 from stagepost.store.jobs import audit, enqueue_many, known_of
 from stagepost.store.parents import resume_parent
@@ -42,6 +42,7 @@ __all__ = [
     "conclude",
     "conclude_locked",
     "count",
+    "delete_batch",
     "find",
     "follow_up",
     "get",
@@ -248,7 +249,7 @@ def conclude_locked(batch_id: str) -> Steps[Batch]:
     batch = yield from locked(batch_id)
     if batch.state is not BatchState.SEALED:
         return batch
-    counts = yield from _count(batch_id, tell_running=False)
+    counts = yield from _count(batch_id, is_full=False)
     is_cancelled = batch.cancelled_at is not None
     if not is_finished(batch.state, counts, batch.on_failed, is_cancelled=is_cancelled):
         return batch
@@ -285,14 +286,15 @@ def enqueue_later(template: str, job_id: str) -> Steps[None]:
 
 @query
 def count(batch_id: str) -> Steps[Counts]:
-    """Count a batch's items by state, exactly as they are at one moment."""
+    """Count a batch's items by state, exactly as they are at one moment; those that were deleted, as they had ended."""
     return (yield from _count(batch_id))
 
 
-def _count(batch_id: str, *, tell_running: bool = True) -> Steps[Counts]:
-    """Count by state; who need not tell what runs from what is queued gets both as queued, for less."""
+def _count(batch_id: str, *, is_full: bool = True) -> Steps[Counts]:
+    """Count by state; who need not tell what runs from what is queued, nor what was removed, asks for less."""
     asked = {"scope": batch_scope(batch_id)}
-    rows = yield Statement("count_batch", {**asked, "running_of": batch_id} if tell_running else asked)
+    more = {"running_of": batch_id, "removed_scope": removed_scope(batch_id)} if is_full else {}
+    rows = yield Statement("count_batch", {**asked, **more})
     classes: Counter[str] = Counter()
     for name, jobs in rows:
         classes[name] += int(jobs)
@@ -337,9 +339,15 @@ def prune_batches(older_than: timedelta, *, most: int = 100) -> Steps[int]:
     """Delete batches that were done more than `older_than` ago and whose items are gone; returns how many."""
     rows = yield Statement("lock_prunable_batches", {"older_us": microseconds(older_than), "most": most})
     for (batch_id,) in rows:
-        # Moves before counts, as whoever folds them does.
-        yield Statement("delete_batch", {"id": batch_id, "scope": batch_scope(str(batch_id))})
+        yield from delete_batch(str(batch_id))
     return len(rows)
+
+
+def delete_batch(batch_id: str) -> Steps[None]:
+    """Delete a batch whose items are gone, with all that was counted of them."""
+    # Moves before counts, as whoever folds them does.
+    scopes = {"scope": batch_scope(batch_id), "removed_scope": removed_scope(batch_id)}
+    yield Statement("delete_batch", {"id": batch_id, **scopes})
 
 
 NO_ID = "00000000-0000-0000-0000-000000000000"

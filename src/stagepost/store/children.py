@@ -12,7 +12,7 @@ from stagepost.model.children import Ending, NewChild, batch_key, child_key
 from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
 from stagepost.store.batches import conclude, open_batch
-from stagepost.store.counting import record_moves
+from stagepost.store.counting import record_moves, removed_scope
 from stagepost.store.jobs import enqueue_many, get, known_of, restart
 from stagepost.store.leases import Fence
 from stagepost.store.settlement import Settlement
@@ -54,7 +54,7 @@ def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Steps[B
     new = NewBatch(id=job_id, key=batch_key(job_id), kind=BatchKind.CHILDREN, owner_id=batch_id)
     batch = yield from open_batch(new).start()
     if batch.state is BatchState.DONE:
-        yield Statement("reopen_batch", {"id": job_id})
+        yield Statement("reopen_batch", {"id": job_id, "removed_scope": removed_scope(job_id)})
     if not has_children:
         yield Statement("mark_parent", {"id": job_id})
     return batch

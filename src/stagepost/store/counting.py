@@ -29,6 +29,8 @@ __all__ = [
     "find_drift",
     "fold",
     "record_moves",
+    "record_removals",
+    "removed_scope",
     "repair",
     "repair_batch",
     "states_of",
@@ -52,6 +54,20 @@ def record_moves(changes: Iterable[Change]) -> Steps[None]:
             moves[_scope(queue_name), before, after] += jobs
             if batch_id is not None:
                 moves[batch_scope(batch_id), before, after] += jobs
+    yield from _record(moves)
+
+
+def record_removals(removed: Iterable[tuple[str, str | None, str]]) -> Steps[None]:
+    """Record that rows of ended jobs are deleted: each with the job's queue, its batch and how it ended.
+
+    A batch counts them on, apart from those that have rows: its numbers stay, and equal its rows all the same.
+    """
+    moves: Counter[Move] = Counter()
+    for (queue_name, batch_id, state), jobs in Counter(removed).items():
+        moves[_scope(queue_name), state, None] += jobs
+        if batch_id is not None:
+            moves[batch_scope(batch_id), state, None] += jobs
+            moves[removed_scope(batch_id), None, state] += jobs
     yield from _record(moves)
 
 
@@ -159,6 +175,11 @@ def drop_empty() -> Steps[None]:
 def batch_scope(batch_id: str) -> str:
     """What a batch's items are counted under."""
     return f"batch:{batch_id}"
+
+
+def removed_scope(batch_id: str) -> str:
+    """What a batch's items are counted under whose rows are deleted."""
+    return f"removed:{batch_id}"
 
 
 def _scope(queue_name: str) -> str:

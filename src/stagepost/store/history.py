@@ -8,9 +8,11 @@ from datetime import timedelta
 import msgspec
 
 from stagepost.errors import JobNotFound
+from stagepost.model.batch import Batch, BatchKind, BatchState
 from stagepost.model.job import Job, microseconds
 from stagepost.model.lifecycle import FINAL, JobState
-from stagepost.store.counting import Change, record_moves
+from stagepost.store.batch_locks import lock_batches, lock_batches_of
+from stagepost.store.counting import record_removals
 from stagepost.store.jobs import audit, job_of
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
@@ -19,6 +21,7 @@ __all__ = [
     "LAST_ID",
     "LAST_INSTANT",
     "DeadLetterGroup",
+    "Discarded",
     "JobResult",
     "dead_letter_groups",
     "dead_letters",
@@ -95,33 +98,73 @@ def dead_letter_groups(*, most: int = 100) -> Steps[list[DeadLetterGroup]]:
     return [DeadLetterGroup(*row) for row in rows]
 
 
+class Discarded(msgspec.Struct, frozen=True):
+    """What became of jobs that were to be discarded; those that live, or are not there, are in neither."""
+
+    ids: list[str]
+    kept: dict[str, str]
+    """Jobs that a batch, a parent or a run still needs, each with the reason."""
+
+
 @operation
-def discard(job_ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
-    """Delete ended jobs for good; returns the ids of those that there were."""
-    rows = yield Statement("lock_ended_jobs", {"ids": as_json(sorted(set(job_ids)))})
+def discard(job_ids: Sequence[str], *, actor: str) -> Steps[Discarded]:
+    """Delete ended jobs for good, except those that something unfinished still needs.
+
+    The numbers, outcome and gate of a batch that is done stay as they are.
+    """
+    # Locked first: a batch that is found done stays so, and no run goes on, until the jobs are deleted.
+    batches = yield from lock_batches_of(job_ids)
+    found = yield Statement("lock_ended_jobs", {"ids": as_json(sorted(set(job_ids)))})
+    batches |= yield from lock_batches({str(row[4]) for row in found if row[4]} - batches.keys())
+    reasons = yield from _why_needed(batches.values())
+    kept = {str(row[0]): reasons[str(row[4])] for row in found if str(row[4]) in reasons}
+    rows = [row for row in found if str(row[0]) not in kept]
     yield from _delete(rows)
-    yield from record_moves((queue_name, batch_id, state, None) for _, state, _, queue_name, batch_id in rows)
+    yield from record_removals((queue_name, batch_id, state) for _, state, _, queue_name, batch_id in rows)
     for job_id, state, task_name, *_ in rows:
         yield from audit(actor, "discard", str(job_id), detail=f"{task_name}, {state}").start()
-    return [str(row[0]) for row in rows]
+    return Discarded([str(row[0]) for row in rows], kept)
+
+
+def _why_needed(batches: Iterable[Batch]) -> Steps[dict[str, str]]:
+    """Say of batches whose items something unfinished needs what that is, and what to do about it."""
+    reasons: dict[str, str] = {}
+    for batch in batches:
+        if batch.kind is BatchKind.STEP:
+            yield Statement("lock_run", {"id": batch.owner_id})
+        waiting = yield Statement("waits_for_batch", {"id": batch.id, "owner_id": batch.owner_id})
+        if batch.state is not BatchState.DONE or waiting:
+            reasons[batch.id] = _reason(batch)
+    return reasons
+
+
+def _reason(batch: Batch) -> str:
+    if batch.kind is BatchKind.STEP:
+        return f"Run {batch.owner_id} has not ended. The jobs of its steps can be discarded when it has."
+    if batch.kind is BatchKind.CHILDREN:
+        return f"Job {batch.id} has not ended. Its children can be discarded when it has."
+    return (
+        f"Batch {batch.key!r} is not done. Its items can be discarded when it is. Until then retry what failed with "
+        f"`stagepost batches retry`, or let the batch go on without it with `stagepost batches waive`."
+    )
 
 
 @operation
 def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: int = 1000) -> Steps[int]:
     """Delete what ended more than `older_than` ago, up to `most` rows of each kind; returns how many, 0 at the end.
 
-    Jobs in `states` go with their failure log; so do runs of schedules and dead messages that old, and
-    unique keys held no more.
+    Jobs in `states` go with their failure log, unless a batch, a parent or a run still needs them; so do runs of
+    schedules and dead messages that old, and unique keys held no more.
     """
     older_us, removed = microseconds(older_than), 0
-    gone: list[Change] = []
+    gone: list[tuple[str, str | None, str]] = []
     for state in sorted(states):
         if (room := most - removed) > 0:
             rows = yield Statement("lock_prunable_jobs", {"state": state, "older_us": older_us, "most": room})
             yield from _delete(rows)
-            gone += [(queue_name, batch_id, state, None) for _, queue_name, batch_id in rows]
+            gone += [(queue_name, batch_id, state) for _, queue_name, batch_id in rows]
             removed += len(rows)
-    yield from record_moves(gone)
+    yield from record_removals(gone)
     removed += yield from _prune_until("prunable_runs", "prune_runs", older_us=older_us, most=most)
     removed += yield from _prune_until("prunable_dead_messages", "prune_dead_messages", older_us=older_us, most=most)
     removed += yield from _prune_until("prunable_unique_keys", "prune_unique_keys", older_us=KEPT_US, most=most)

@@ -267,7 +267,7 @@ def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> St
     locked = yield from lock_batches_of(asked)
     rows = yield Statement("restart_jobs", ids)
     # In a caller's transaction with an old snapshot the batches of those that ended since are known only now.
-    yield from lock_batches({str(row[3]) for row in rows if row[3]} - locked)
+    yield from lock_batches({str(row[3]) for row in rows if row[3]} - locked.keys())
     # Asked afterwards: a key that was free before may be taken by the time the job is restarted.
     taken = yield Statement("taken_unique_keys", ids)
     stuck = {job_id for _, _, job_id in taken}

@@ -29,9 +29,8 @@ from stagepost.model.pipeline import (
     steps_named_in,
 )
 from stagepost.store.batch_items import failed_groups, list_items
-from stagepost.store.batches import add_items, open_batch, seal
+from stagepost.store.batches import add_items, delete_batch, open_batch, seal
 from stagepost.store.batches import cancel as cancel_batch
-from stagepost.store.counting import batch_scope
 from stagepost.store.jobs import audit, enqueue_many
 from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
@@ -230,7 +229,7 @@ def _output(step: StepPlan, record: StepRecord) -> Steps[Raw | None]:
     if missing and record.state is not StepState.FAILED:
         raise CannotCompose(
             f"{missing:,} of {len(wanted):,} results of step {step.name!r} are not there any more: their jobs were "
-            f"discarded, or pruned from history. Keep history longer than runs last: raise `history_days`."
+            f"discarded, or pruned from history, after the run had ended. Start another run."
         )
     ended = [jobs[position] for position in wanted if position in jobs and jobs[position].state in WELL]
     if step.each is None:
@@ -363,7 +362,7 @@ def prune_runs(older_than: timedelta, *, most: int = 100) -> Steps[int]:
         if (yield from _have_jobs(batches)):
             continue
         for batch_id in batches:
-            yield Statement("delete_batch", {"id": batch_id, "scope": batch_scope(batch_id)})
+            yield from delete_batch(batch_id)
         yield Statement("delete_run", {"id": str(run_id)})
         pruned += 1
     return pruned

@@ -179,3 +179,35 @@ def test_gates_are_listed_and_shown(shop: CommandLine, app: str | None) -> None:
     shop.work()
     assert shop.says("gates", "show", "dataset:7") == "Gate dataset:7 is open; it has opened once.\n"
     assert "open" in shop.says("gates", "list")
+
+
+def test_discarding_skips_failed_items_that_hold_their_batch_and_says_so(shop_anywhere: CommandLine) -> None:
+    shop = shop_anywhere
+    upload(shop, mails=1, refused=2, on_failed="hold")
+    alone = shop.enqueue("refuse", "7")
+    shop.work()
+
+    result = shop.run("dead", "discard", "--all", "--yes")
+
+    assert result.exit_code == 1
+    assert result.stdout == "One dead letter is deleted.\n"
+    assert "Skipped 2 dead letters. Batch 'upload:42' is not done." in result.stderr
+    assert "`stagepost batches waive`" in result.stderr
+    assert "there is no such job" in shop.fails(1, "jobs", "show", alone)
+    assert shop.json("batches", "show", "upload:42")["items"]["failed"] == 2
+    assert not shop.json("gates", "show", "dataset:7")["is_open"]
+
+    shop.says("batches", "waive", "upload:42", "--all", "--why", "test tones", "--yes")
+    assert shop.json("gates", "show", "dataset:7")["is_open"]
+
+
+def test_discarding_from_a_done_batch_changes_none_of_its_numbers(shop: CommandLine) -> None:
+    upload(shop, mails=1, refused=2)
+    shop.work()
+    before = shop.json("batches", "show", "upload:42")
+
+    assert shop.says("dead", "discard", "--all", "--yes") == "2 dead letters are deleted.\n"
+
+    assert shop.says("batches", "recount", "upload:42") == "The counts are right.\n"
+    after = shop.json("batches", "show", "upload:42")
+    assert (after["items"], after["outcome"]) == (before["items"], before["outcome"])

@@ -1,8 +1,8 @@
 delete from stagepost_move
-where scope = :scope
+where scope in (:scope, :removed_scope)
 ;
 delete from stagepost_count
-where scope = :scope
+where scope in (:scope, :removed_scope)
 ;
 delete from stagepost_batch
 where id = :id

@@ -5,6 +5,7 @@ from stagepost_batch as batch
 where state = 'done'
   and kind <> 'step'
   and done_at < :now - :older_us
+  and not exists (select 1 from stagepost_job as parent where parent.id = batch.id)
   and (
     select job.id
     from stagepost_job as job

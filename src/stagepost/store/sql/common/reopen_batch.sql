@@ -1,3 +1,4 @@
+-- Items whose rows were removed while it was done are counted no more: those that are submitted again are new jobs.
 -- `done_at` stays: what ended before belongs to an earlier run of the parent.
 update stagepost_batch
 set state = 'open',
@@ -7,3 +8,9 @@ set state = 'open',
     updated_at = :now
 where id = :id
   and state = 'done'
+;
+delete from stagepost_move
+where scope = :removed_scope
+;
+delete from stagepost_count
+where scope = :removed_scope
