@@ -24,12 +24,15 @@ BROKER = (
     "tests/fault/test_remote.py",
 )
 FAULT = ("tests/fault", *(f"--ignore={path}" for path in (*MUTANTS, *BROKER)))
+FOREIGN = "tests/acceptance/foreign"
+COMMANDS = ("tests/acceptance/cli", "tests/acceptance/test_docs.py", "tests/acceptance/test_docs_grants.py")
 TEST = (
-    Piece("acceptance", pytest=("tests/acceptance", "tests/packaging", "--ignore=tests/acceptance/foreign")),
+    Piece("fault", pytest=FAULT),
     Piece("conformance", pytest=("tests/conformance",)),
     Piece("apps", pytest=("tests/apps",)),
-    Piece("fault", pytest=FAULT),
-    Piece("broker", pytest=(*BROKER, "tests/acceptance/foreign")),
+    Piece("acceptance", pytest=("tests/acceptance", *(f"--ignore={path}" for path in (*COMMANDS, FOREIGN)))),
+    Piece("commands", pytest=(*COMMANDS, "tests/packaging")),
+    Piece("broker", pytest=(*BROKER, FOREIGN)),
     Piece("property", pytest=("tests/property", "tests/unit", "tests/services", "tests/runner", "tests/models")),
     Piece("mutants", pytest=MUTANTS),
     *CHECKS,
