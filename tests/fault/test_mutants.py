@@ -13,7 +13,7 @@ import pytest
 
 from tests.depth import VARIABLE
 from tests.fault.backends import Backend
-from tests.fault.mutants import MUTANTS, Mutant, planted
+from tests.fault.mutants import MUTANTS, Mutant, changed_text, planted
 from tests.fault.nursery import ROOT
 from tests.fault.rabbit import URL_VARIABLE
 from tests.runner.servers import FAULT_VARIABLES
@@ -94,6 +94,11 @@ def test_a_planted_fault_is_noticed(runs: Runs, mutant: Mutant) -> None:
         f"{mutant.killer} did not fail with {mutant.name!r} planted in {mutant.file}:\n{run.stdout[-3000:]}"
     )
     assert "1 failed" in run.stdout, run.stdout[-3000:]
+
+
+@pytest.mark.parametrize("known", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_fits_the_code(known: Mutant) -> None:
+    assert changed_text(known)
 
 
 def test_the_sharpest_mutants_exist() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.fault.mutants import counts, fences, progress, rabbitmq, store, worker
-from tests.fault.mutants.planting import Mutant, planted
+from tests.fault.mutants.planting import Mutant, changed_text, planted
 
-__all__ = ["MUTANTS", "Mutant", "planted"]
+__all__ = ["MUTANTS", "Mutant", "changed_text", "planted"]
 
 MUTANTS = [mutant for topic in (fences, counts, store, worker, rabbitmq, progress) for mutant in topic.MUTANTS]

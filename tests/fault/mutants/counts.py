@@ -44,8 +44,8 @@ MUTANTS = [
     Mutant(
         "a restart that does not lock the batches of its jobs",
         "store/batch_locks.py",
-        '        yield Statement("lock_batch", {"id": batch_id})\n',
-        "",
+        'for row in (yield Statement("lock_batch", {"id": batch_id})):',
+        "for row in rows:",
         f"{RESTARTED}[mariadb]",
     ),
     Mutant(

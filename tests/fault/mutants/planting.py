@@ -31,20 +31,25 @@ class Mutant:
         return self.killer if self.killer.startswith("tests/") else f"tests/fault/{self.killer}"
 
 
-def planted(mutant: Mutant, folder: Path) -> Path:
-    """Copy the product and plant a mutant in the copy; returns the folder to import it from."""
-    # With what is compiled: of all files only the mutant's own is newer than that. But not with what others are about
-    # to compile, which has another name until then, and may be gone before it is copied.
-    shutil.copytree(SOURCE, folder / "stagepost", ignore=shutil.ignore_patterns("*.pyc.*"))
-    path = folder / "stagepost" / mutant.file
-    text = path.read_text()
+def changed_text(mutant: Mutant) -> str:
+    """The mutant's file with the fault in it."""
+    text = (SOURCE / mutant.file).read_text()
     found = text.count(mutant.old)
     if found != mutant.times:
         raise LookupError(
             f"mutant {mutant.name!r}: its text is {found} times in {mutant.file}, not {mutant.times}. "
             f"The code has changed: plant the same fault in what is there now."
         )
-    path.write_text(text.replace(mutant.old, mutant.new))
+    return text.replace(mutant.old, mutant.new)
+
+
+def planted(mutant: Mutant, folder: Path) -> Path:
+    """Copy the product and plant a mutant in the copy; returns the folder to import it from."""
+    changed = changed_text(mutant)
+    # With what is compiled: of all files only the mutant's own is newer than that. But not with what others are about
+    # to compile, which has another name until then, and may be gone before it is copied.
+    shutil.copytree(SOURCE, folder / "stagepost", ignore=shutil.ignore_patterns("*.pyc.*"))
+    (folder / "stagepost" / mutant.file).write_text(changed)
     return folder
 
 
