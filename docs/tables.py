@@ -189,6 +189,7 @@ TABLES: dict[str, Table] = {
             "template": "JSON of the job it asks for.",
             "next_due_at": "When it fires next.",
             "last_due_at": "The last due time it fired for.",
+            "fired_at": "When it last had its turn to fire.",
             "paused_at": "Since when it is paused.",
             "held_until": "When a schedule that could not fire is tried again.",
             "error": "Why it could not fire.",

@@ -174,24 +174,23 @@ class Fired(msgspec.Struct, frozen=True):
 
 @operation
 def fire_due(most: int = 100) -> Steps[Fired]:
-    """Enqueue the jobs of up to `most` due times, the oldest schedules first, each once whoever else does the same.
+    """Enqueue the jobs of up to `most` due times, each once whoever else does the same.
 
-    Only the database's clock counts. A schedule that is locked is being fired by another scheduler and left to it.
+    Schedules take turns, and each gets its share of a round: one that has thousands of due times to catch up on delays
+    no other by more than a round. Only the database's clock counts. A schedule that is locked is being fired by another
+    scheduler and left to it.
     """
     rows = yield Statement("lock_due_schedules", {"most": most})
     asked: list[tuple[str, int, NewJob]] = []
     errors: dict[str, str] = {}
     moves: list[tuple[Schedule, DueTimes]] = []
     is_more = len(rows) == most
-    for *facts, until_due in rows:
+    for turn, (*facts, until_due) in enumerate(rows):
         schedule = Schedule(*facts)
         now = schedule.next_due_at - int(until_due)
-        room = most - len(asked)
-        if not room:
-            is_more = True
-            break
+        share = (most - len(asked)) // (len(rows) - turn)  # with what those before it left
         try:
-            due = _due_times(schedule, now, room)
+            due = _due_times(schedule, now, share)
             asked += [(schedule.name, due_at, _job(schedule, due_at)) for due_at in due.fire]
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one schedule must not stop the others
             errors[schedule.name] = f"{type(error).__name__}: {error}"[:1000]

@@ -208,6 +208,7 @@ create table stagepost_rate (
     full_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
+-- Of those that are due the one that fired longest ago, by `fired_at`, has the next turn.
 create table stagepost_schedule (
     name varchar(191) primary key,
     task_name varchar(191) not null,
@@ -217,6 +218,7 @@ create table stagepost_schedule (
     template longtext not null,
     next_due_at bigint not null,
     last_due_at bigint,
+    fired_at bigint,
     paused_at bigint,
     held_until bigint,
     error longtext,

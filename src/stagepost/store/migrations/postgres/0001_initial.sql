@@ -236,6 +236,7 @@ create table stagepost_rate (
     full_at bigint not null
 );
 
+-- Of those that are due the one that fired longest ago, by `fired_at`, has the next turn.
 create table stagepost_schedule (
     name varchar(191) primary key,
     task_name varchar(191) not null,
@@ -245,6 +246,7 @@ create table stagepost_schedule (
     template text not null,
     next_due_at bigint not null,
     last_due_at bigint,
+    fired_at bigint,
     paused_at bigint,
     held_until bigint,
     error text,

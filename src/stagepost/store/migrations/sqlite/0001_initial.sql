@@ -217,6 +217,7 @@ create table stagepost_rate (
     full_at integer not null
 );
 
+-- Of those that are due the one that fired longest ago, by `fired_at`, has the next turn.
 create table stagepost_schedule (
     name text primary key,
     task_name text not null,
@@ -226,6 +227,7 @@ create table stagepost_schedule (
     template text not null,
     next_due_at integer not null,
     last_due_at integer,
+    fired_at integer,
     paused_at integer,
     held_until integer,
     error text,
