@@ -190,6 +190,8 @@ TABLES: dict[str, Table] = {
             "next_due_at": "When it fires next.",
             "last_due_at": "The last due time it fired for.",
             "fired_at": "When it last had its turn to fire.",
+            "declared_at": "When a worker last declared it; empty if an operator lets it fire without code.",
+            "orphaned_at": "Since when it does not fire because no running worker declares it.",
             "paused_at": "Since when it is paused.",
             "held_until": "When a schedule that could not fire is tried again.",
             "error": "Why it could not fire.",
