@@ -49,6 +49,7 @@ def test_a_declared_schedule_is_stored_with_its_next_due_time(store: Bench) -> N
         template="",
         next_due_at=store.now + 90 * 60 * SECOND,  # the bench's clock starts at midnight UTC, in winter
         last_due_at=None,
+        orphaned_at=None,
         paused_at=None,
         held_until=None,
         error=None,

@@ -303,4 +303,5 @@ def test_looking_for_due_schedules_does_not_read_those_that_are_not(blocking_sto
     ]
     plans = {statement.name: plan_of(blocking_store, statement) for statement in statements}
 
-    assert {name: plan.text for name, plan in plans.items() if plan.read_whole} == {}
+    # `chosen` is no table: it holds the few that were found by the index.
+    assert {name: plan.text for name, plan in plans.items() if plan.read_whole - {"chosen"}} == {}

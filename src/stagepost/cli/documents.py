@@ -163,6 +163,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
         "catch_up": str(schedule.catch_up),
         "next_due_at": None if schedule.next_due_at >= NEVER else instant(schedule.next_due_at),
         "last_due_at": instant(schedule.last_due_at),
+        "orphaned_at": instant(schedule.orphaned_at),
         "paused_at": instant(schedule.paused_at),
         "held_until": instant(schedule.held_until),
         "error": schedule.error,

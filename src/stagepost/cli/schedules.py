@@ -89,7 +89,7 @@ def pause(invocation: Invocation, *, name: str) -> None:
 @click.argument("name", metavar="SCHEDULE")
 @click.pass_obj
 def resume(invocation: Invocation, *, name: str) -> None:
-    """Let a paused schedule go on with its next due time."""
+    """Let a schedule that is paused or orphaned go on with its next due time."""
     invocation.store.run(resume_schedule(name, actor=default_actor()))
     _answer(invocation, name, f"Schedule {name} is running.")
 
@@ -97,6 +97,8 @@ def resume(invocation: Invocation, *, name: str) -> None:
 def _state(schedule: Schedule) -> str:
     if schedule.paused_at is not None:
         return "paused"
+    if schedule.orphaned_at is not None:
+        return "orphaned: no running worker declares it"
     return f"cannot fire: {schedule.error}" if schedule.error else "running"
 
 

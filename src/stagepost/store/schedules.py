@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -23,18 +23,25 @@ __all__ = [
     "list_runs",
     "list_schedules",
     "next_schedule_due",
+    "orphan_schedules",
     "pause_schedule",
     "put_schedule",
     "remove_schedule",
     "remove_schedules_not_in",
+    "renew_declarations",
     "resume_schedule",
     "run_now",
+    "undeclared_schedules",
 ]
 
 NEVER = 2**62
 """Stands for the next due time of a rule that has no more."""
 BROKEN_FOR = timedelta(minutes=5)
 """How long a schedule that cannot fire is left alone, so that it keeps no place among those that can."""
+UNDECLARED = timedelta(minutes=5)
+"""After how long without a worker that declares it a schedule is stopped: longer than a deploy or a restart."""
+FRESH = {"fresh_us": microseconds(timedelta(seconds=30))}
+"""A declaration this young is not written again."""
 TEXT_CHARACTERS = 191
 
 
@@ -50,6 +57,8 @@ class Schedule(msgspec.Struct, frozen=True):
     """JSON of the job it asks for."""
     next_due_at: int
     last_due_at: int | None
+    orphaned_at: int | None
+    """Since when it does not fire, because no running worker declares it."""
     paused_at: int | None
     held_until: int | None
     """When a schedule that could not fire is tried again."""
@@ -91,6 +100,45 @@ def put_schedule(
     wanted = msgspec.structs.replace(known, **facts, next_due_at=next_due_at)
     if wanted != known:
         yield Statement("change_schedule", {**facts, "next_due_at": next_due_at})
+    yield from _renew(name)
+
+
+@operation
+def renew_declarations(names: Iterable[str]) -> Steps[list[str]]:
+    """Say that running code declares these schedules; those that were orphaned go on. Returns what was written.
+
+    Names of schedules that an operator removed are left out: only a worker that starts brings them back.
+    """
+    stale = {str(name) for (name,) in (yield Statement("stale_declarations", FRESH))}
+    renewed = sorted(stale.intersection(names))
+    for name in renewed:
+        yield from _renew(name)
+    return renewed
+
+
+def _renew(name: str) -> Steps[None]:
+    yield Statement("renew_declaration", {"name": name, **FRESH})
+
+
+@query
+def undeclared_schedules() -> Steps[list[str]]:
+    """Name the schedules that fire although no worker has declared them for a while."""
+    rows = yield Statement("undeclared_schedules", {"older_us": microseconds(UNDECLARED)})
+    return [str(name) for (name,) in rows]
+
+
+@operation
+def orphan_schedules(names: Iterable[str]) -> Steps[list[str]]:
+    """Let schedules fire no more until code declares them again, or an operator resumes them; says which.
+
+    Those that were declared meanwhile are left alone. No due time is dropped: `catch_up` decides when they go on.
+    """
+    older = {"older_us": microseconds(UNDECLARED)}
+    undeclared = {str(name) for (name,) in (yield Statement("undeclared_schedules", older))}
+    orphaned = sorted(undeclared.intersection(names))
+    for name in orphaned:
+        yield Statement("orphan_schedule", {"name": name, **older})
+    return orphaned
 
 
 @query
@@ -136,11 +184,14 @@ def pause_schedule(name: str, *, actor: str) -> Steps[None]:
 
 @operation
 def resume_schedule(name: str, *, actor: str) -> Steps[None]:
-    """Let a schedule go on with its next due time; what was due while it was paused is left out, as was asked."""
+    """Let a schedule go on with its next due time; what was due while it was paused is left out, as was asked.
+
+    One that no code declares goes on all the same.
+    """
     schedule = yield from _locked(name)
     rule = parse_rule(schedule.rule, schedule.time_zone)
     [(now,)] = yield Statement("read_clock")
-    if schedule.paused_at is not None:
+    if schedule.paused_at is not None or schedule.orphaned_at is not None:
         yield Statement("resume_schedule", {"name": name, "next_due_at": _next_after(rule, int(now))})
     yield from audit(actor, "resume_schedule", name).start()
 
@@ -174,24 +225,23 @@ class Fired(msgspec.Struct, frozen=True):
 
 @operation
 def fire_due(most: int = 100) -> Steps[Fired]:
-    """Enqueue the jobs of up to `most` due times, the oldest schedules first, each once whoever else does the same.
+    """Enqueue the jobs of up to `most` due times, each once whoever else does the same.
 
-    Only the database's clock counts. A schedule that is locked is being fired by another scheduler and left to it.
+    Schedules take turns, and each gets its share of a round: one that has thousands of due times to catch up on delays
+    no other by more than a round. Only the database's clock counts. A schedule that is locked is being fired by another
+    scheduler and left to it.
     """
     rows = yield Statement("lock_due_schedules", {"most": most})
     asked: list[tuple[str, int, NewJob]] = []
     errors: dict[str, str] = {}
     moves: list[tuple[Schedule, DueTimes]] = []
     is_more = len(rows) == most
-    for *facts, until_due in rows:
+    for turn, (*facts, until_due) in enumerate(rows):
         schedule = Schedule(*facts)
         now = schedule.next_due_at - int(until_due)
-        room = most - len(asked)
-        if not room:
-            is_more = True
-            break
+        share = (most - len(asked)) // (len(rows) - turn)  # with what those before it left
         try:
-            due = _due_times(schedule, now, room)
+            due = _due_times(schedule, now, share)
             asked += [(schedule.name, due_at, _job(schedule, due_at)) for due_at in due.fire]
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one schedule must not stop the others
             errors[schedule.name] = f"{type(error).__name__}: {error}"[:1000]

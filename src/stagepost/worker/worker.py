@@ -24,6 +24,7 @@ from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.batch_keeper import BatchKeeper
 from stagepost.upkeep.batch_recounter import BatchRecounter
 from stagepost.upkeep.counter import Counter
+from stagepost.upkeep.declarer import Declarer
 from stagepost.upkeep.leader import TERM, Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
@@ -151,6 +152,7 @@ class Worker:
                 alarm=alarm,
             ),
             Scheduler(self.store, self.leader, on_fired=self._wake_claimer),
+            Declarer(self.store, self.leader, app.schedules),
             self.concluder,
             BatchKeeper(self.store, self.leader, on_done=self._wake_claimer),
             Pruner(self.store, self.leader, history_days=settings.history_days),

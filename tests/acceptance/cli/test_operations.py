@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 
 from stagepost.store.leases import claim
+from stagepost.store.schedules import orphan_schedules
 from stagepost.store.workers import say_hello
 from tests.acceptance.cli.command_line import CommandLine
 
@@ -87,6 +89,17 @@ def test_a_schedule_is_listed_run_paused_and_resumed(shop: CommandLine) -> None:
     assert "there is no such schedule" in shop.fails(1, "schedules", "run", "weekly")
     assert shop.says("schedules", "remove", "nightly") == "Schedule nightly is removed.\n"
     assert shop.json("schedules", "list")["schedules"] == []
+
+
+def test_a_schedule_that_no_worker_declares_is_listed_as_orphaned_and_can_be_resumed(shop: CommandLine) -> None:
+    shop.work()
+    with closing(sqlite3.connect(shop.url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("update stagepost_schedule set declared_at = 1")
+    assert shop.store.run(orphan_schedules(["nightly"])) == ["nightly"]
+
+    assert "orphaned: no running worker declares it" in shop.says("schedules", "list")
+    assert shop.json("schedules", "list")["schedules"][0]["orphaned_at"] is not None
+    assert shop.json("schedules", "resume", "nightly")["orphaned_at"] is None
 
 
 def test_workers_are_listed(shop: CommandLine) -> None:

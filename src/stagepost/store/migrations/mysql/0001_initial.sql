@@ -208,6 +208,8 @@ create table stagepost_rate (
     full_at bigint not null
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
+-- Of those that are due the one that fired longest ago, by `fired_at`, has the next turn. Workers
+-- renew `declared_at`; where it is null, an operator lets a schedule fire that no code declares.
 create table stagepost_schedule (
     name varchar(191) primary key,
     task_name varchar(191) not null,
@@ -217,6 +219,9 @@ create table stagepost_schedule (
     template longtext not null,
     next_due_at bigint not null,
     last_due_at bigint,
+    fired_at bigint,
+    declared_at bigint,
+    orphaned_at bigint,
     paused_at bigint,
     held_until bigint,
     error longtext,

@@ -217,6 +217,8 @@ create table stagepost_rate (
     full_at integer not null
 );
 
+-- Of those that are due the one that fired longest ago, by `fired_at`, has the next turn. Workers
+-- renew `declared_at`; where it is null, an operator lets a schedule fire that no code declares.
 create table stagepost_schedule (
     name text primary key,
     task_name text not null,
@@ -226,6 +228,9 @@ create table stagepost_schedule (
     template text not null,
     next_due_at integer not null,
     last_due_at integer,
+    fired_at integer,
+    declared_at integer,
+    orphaned_at integer,
     paused_at integer,
     held_until integer,
     error text,

@@ -1,5 +1,5 @@
 insert into stagepost_schedule (
-    name, task_name, rule, time_zone, catch_up, template, next_due_at, updated_at
+    name, task_name, rule, time_zone, catch_up, template, next_due_at, declared_at, updated_at
 )
-values (:name, :task_name, :rule, :time_zone, :catch_up, :template, :next_due_at, :now)
+values (:name, :task_name, :rule, :time_zone, :catch_up, :template, :next_due_at, :now, :now)
 on conflict do nothing

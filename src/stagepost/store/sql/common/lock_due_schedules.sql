@@ -1,10 +1,22 @@
+-- In turn: a schedule with thousands of due times to catch up on has just fired, and comes after those that have not.
+-- Chosen first and locked then: MySQL would lock all that it sorts.
 select
-    name, task_name, rule, time_zone, catch_up, template, next_due_at, last_due_at, paused_at, held_until, error,
-    next_due_at - :now
-from stagepost_schedule
+    schedule.name, task_name, rule, time_zone, catch_up, template, next_due_at, last_due_at, orphaned_at, paused_at, held_until,
+    error, next_due_at - :now
+from (
+    select name
+    from stagepost_schedule
+    where next_due_at <= :now
+      and orphaned_at is null
+      and paused_at is null
+      and (held_until is null or held_until <= :now)
+    order by coalesce(fired_at, 0), next_due_at, name
+    limit :most
+) as chosen
+join stagepost_schedule as schedule on schedule.name = chosen.name
 where next_due_at <= :now
+  and orphaned_at is null
   and paused_at is null
   and (held_until is null or held_until <= :now)
-order by next_due_at, name
-limit :most
+order by coalesce(fired_at, 0), next_due_at, schedule.name
 for update skip locked

@@ -1,3 +1,8 @@
+-- In this order: MySQL assigns one after the other, and reads what it has assigned.
 update stagepost_schedule
-set paused_at = null, next_due_at = :next_due_at, updated_at = :now
+set declared_at = case when orphaned_at is null then declared_at end,
+    orphaned_at = null,
+    paused_at = null,
+    next_due_at = :next_due_at,
+    updated_at = :now
 where name = :name

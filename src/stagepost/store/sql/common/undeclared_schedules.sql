@@ -1,0 +1,5 @@
+select name
+from stagepost_schedule
+where orphaned_at is null
+  and declared_at < :now - :older_us
+order by name
