@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import subprocess
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -73,3 +75,15 @@ def tell(job: JobContext, number: int, gate: str) -> int:
     while not Path(gate).exists():
         time.sleep(0.01)
     return number
+
+
+@app.task(pool="process")
+def start_and_stop() -> list[int | None]:
+    """Starts a program and a process by fork, stops them, and says how they ended."""
+    program = subprocess.Popen(["sleep", "60"])
+    program.terminate()
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    forked.start()
+    forked.terminate()
+    forked.join()
+    return [program.wait(), forked.exitcode]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -123,3 +124,29 @@ async def test_cancelling_kills_the_process(app: App) -> None:
     cancelled = await app.async_client.job(job.id)
     assert (cancelled.state, cancelled.error) == (JobState.CANCELLED, "cancelled on request")
     assert (cancelled.crashes, await app.async_client.failures(job.id)) == (0, [])
+
+
+def test_a_process_ignores_signals_to_stop_from_its_first_moment_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are sent to every process at once, and it is the worker that decides."""
+    start = Child.__init__
+
+    def start_and_signal(child: Child) -> None:
+        start(child)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            child._process.send_signal(number)
+
+    monkeypatch.setattr(Child, "__init__", start_and_signal)
+    job = process_tasks.cube.enqueue(3)
+
+    work(app)
+
+    assert job.result(timeout=0)["cube"] == 27
+    assert app.client.job(job.id).crashes == 0
+
+
+def test_programs_and_processes_that_a_handler_starts_can_be_stopped(app: App) -> None:
+    job = process_tasks.start_and_stop.enqueue()
+
+    work(app)
+
+    assert job.result(timeout=0) == [-signal.SIGTERM, -signal.SIGTERM]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import sys
 from typing import Any
 
@@ -121,13 +123,30 @@ def run_worker(
     async def run() -> bool:
         running = Worker(app, **options)
         if parent is not None:
-            parent.stop_with_parent(shutdown_timeout=running.shutdown_timeout)
-            parent.say(f"{READY} {running.shutdown_timeout}")
-        await running.run(install_signals=True, until_idle=until_idle)
+            _obey(parent, running)
+        await running.run(install_signals=parent is None, until_idle=until_idle)
         return running.must_restart
 
     if asyncio.run(run()):
         sys.exit(MUST_RESTART)
+
+
+def _obey(parent: ParentLine, running: Worker) -> None:
+    """Let signals stop the worker, and only its parent hurry it: both may get a signal that is sent to all."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if not running.is_stopping:
+            running.stop()
+
+    def hurry() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the worker with it
+            loop.call_soon_threadsafe(running.hurry)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    parent.obey(on_hurry=hurry, shutdown_timeout=running.shutdown_timeout)
+    parent.say(f"{READY} {running.shutdown_timeout}")
 
 
 def worker_command(invocation: Invocation, **options: object) -> list[str]:

@@ -24,7 +24,7 @@ from stagepost.errors import UnknownTask
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.model.retry import describe_error
 from stagepost.task import CHILD_MODULE, Task
-from stagepost.worker.children import Assignment, Reply, Report, read_frame, write_frame
+from stagepost.worker.children import STOP_SIGNALS, Assignment, Reply, Report, read_frame, write_frame
 
 __all__ = ["main", "perform"]
 
@@ -34,9 +34,9 @@ REPORT_SECONDS = 0.5
 
 def main(input_descriptor: int, output_descriptor: int) -> None:
     """Serve attempts until the worker is gone."""
+    _leave_signals_to_worker()
     if not logging.getLogger().handlers:
         configure_logging(os.environ.get("STAGEPOST_LOG_LEVEL", "INFO"))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells everyone; the worker decides
     assignments: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read, args=(input_descriptor, assignments), daemon=True).start()
     with os.fdopen(output_descriptor, "wb") as output:
@@ -45,6 +45,34 @@ def main(input_descriptor: int, output_descriptor: int) -> None:
         while True:
             assignment = msgspec.json.decode(assignments.get(), type=Assignment)
             teller.reply(_attempt(assignment, teller))
+
+
+def _leave_signals_to_worker() -> None:
+    """Ignore what tells every process to stop: the worker decides when, and kills this one if it must."""
+
+    # Not SIG_IGN, which programs that a handler starts would inherit: nobody could stop them then.
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: None)
+    _heed_signals_in_forks()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def _heed_signals_in_forks() -> None:
+    """Let processes that a handler forks be stopped as any other, from their first moment on."""
+    forking = threading.local()
+
+    def block() -> None:
+        forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+    def restore() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, forking.mask)
+
+    def heed() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        restore()
+
+    os.register_at_fork(before=block, after_in_parent=restore, after_in_child=heed)
 
 
 class Teller(threading.Thread):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,21 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Crashed, Outcome
 from stagepost.task import Task
 
-__all__ = ["Assignment", "Child", "ChildPool", "Place", "Reply", "Report", "read_frame", "write_frame"]
+__all__ = [
+    "STOP_SIGNALS",
+    "Assignment",
+    "Child",
+    "ChildPool",
+    "Place",
+    "Reply",
+    "Report",
+    "read_frame",
+    "write_frame",
+]
 
 LENGTH_BYTES = 8
+STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+"""What may be sent to every process at once, such as by systemd or a terminal."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -118,9 +132,10 @@ class Child:
         their_input, our_output = os.pipe()
         our_input, their_output = os.pipe()
         command = [sys.executable, "-m", "stagepost.worker.child", str(their_input), str(their_output)]
-        self._process = subprocess.Popen(
-            command, pass_fds=(their_input, their_output), stdin=subprocess.DEVNULL, env=_environment()
-        )
+        with _stop_signals_blocked():
+            self._process = subprocess.Popen(
+                command, pass_fds=(their_input, their_output), stdin=subprocess.DEVNULL, env=_environment()
+            )
         os.close(their_input)
         os.close(their_output)
         self._output = os.fdopen(our_output, "wb")
@@ -154,6 +169,16 @@ class Child:
         if code is None:
             return "still running"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+@contextlib.contextmanager
+def _stop_signals_blocked() -> Iterator[None]:
+    """Let a process that this thread starts inherit the block: it would die of a signal before it can ignore it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def assignment_of(job: LeasedJob, task: Task[..., Any]) -> Assignment:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stagepost.clock import sleep
 
-__all__ = ["OPTION", "READY", "Lifeline", "ParentLine"]
+__all__ = ["HURRY", "OPTION", "READY", "Lifeline", "ParentLine"]
 
 OPTION = "--lifeline"
 """The worker's option that takes the number of its end of the socket."""
 READY = "ready"
 """What a worker says, with its shutdown timeout in seconds, once its app is loaded and its database is there."""
+HURRY = "hurry"
+"""What its parent says to a worker that is to give its jobs back and end at once. Signals cannot say that: one that is
+sent to every process reaches the worker directly and through its parent."""
 
 ORPHAN_SECONDS = 15.0
 """How much longer than its shutdown timeout a worker without a parent may take to end."""
@@ -47,6 +51,11 @@ class Lifeline:
         """Let go of the worker's end, once the process has it."""
         self._theirs.close()
 
+    def say(self, line: str) -> None:
+        """Tell the worker something; one that is gone does not hear it."""
+        with contextlib.suppress(OSError):
+            self._ours.sendall(line.encode() + b"\n")
+
     def messages(self) -> list[str]:
         """Take the lines the worker said since the last call, without waiting."""
         while True:
@@ -75,25 +84,23 @@ class ParentLine:
 
     def say(self, line: str) -> None:
         """Tell the parent something; a parent that is gone does not hear it."""
-        try:
+        with contextlib.suppress(OSError):
             self._socket.sendall(line.encode() + b"\n")
-        except OSError:
-            return
 
-    def stop_with_parent(self, *, shutdown_timeout: float) -> None:
-        """Stop this worker as SIGTERM does when the parent is gone, and end it if that takes too long."""
+    def obey(self, *, on_hurry: Callable[[], None], shutdown_timeout: float) -> None:
+        """Listen to the parent, in a thread. When it is gone, stop as SIGTERM does, and end if that takes too long."""
 
-        def watch() -> None:
-            self._wait_for_end()
+        def listen() -> None:
+            self._listen(on_hurry)
             os.kill(os.getpid(), signal.SIGTERM)
             sleep(shutdown_timeout + ORPHAN_SECONDS)
             os._exit(1)
 
-        threading.Thread(target=watch, name="stagepost-lifeline", daemon=True).start()
+        threading.Thread(target=listen, name="stagepost-lifeline", daemon=True).start()
 
-    def _wait_for_end(self) -> None:
-        try:
-            while self._socket.recv(1024):
-                continue
-        except OSError:
-            return
+    def _listen(self, on_hurry: Callable[[], None]) -> None:
+        """Return when the parent is gone."""
+        with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
+            for line in lines:
+                if line.strip() == HURRY.encode():
+                    on_hurry()

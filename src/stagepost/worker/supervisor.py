@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagepost.clock import Clock, SystemClock
-from stagepost.worker.lifeline import READY, Lifeline
+from stagepost.worker.lifeline import HURRY, READY, Lifeline
 
 __all__ = ["Backoff", "Supervisor"]
 
@@ -95,6 +95,9 @@ class Supervisor:
         self._requests += 1
         self._stop_event.set()
         self._others_may_start.set()
+        if self._requests == 2:
+            for member in self._members.values():
+                member.lifeline.say(HURRY)
         self._signal(signal.SIGTERM if self._requests < 3 else signal.SIGKILL)
 
     async def run(self, *, install_signals: bool = False) -> int:

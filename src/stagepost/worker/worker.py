@@ -170,9 +170,19 @@ class Worker:
 
     def stop(self) -> None:
         """Finish what is running, then end; the second time: give it back and end at once."""
-        if self._stop_event.is_set():
-            self._hurry_event.set()
+        if self.is_stopping:
+            self.hurry()
         self._stop_event.set()
+
+    def hurry(self) -> None:
+        """Give back what is running and end at once."""
+        self._stop_event.set()
+        self._hurry_event.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop_event.is_set()
 
     async def run(self, *, install_signals: bool = False, until_idle: bool = False) -> None:
         """Work until stopped, or, with `until_idle`, until the queues have nothing that is due."""
