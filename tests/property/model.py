@@ -23,6 +23,7 @@ from stagepost.model.outcome import (
     Snoozed,
 )
 from stagepost.model.reason import reason_of
+from stagepost.store.jobs import DEBOUNCED_TIMES
 
 ALL_QUEUES = "*"
 CRASHES_ALLOWED = 3
@@ -161,7 +162,8 @@ class Model:
             return
         holder.payload, holder.context, holder.updated_at = job.payload, job.context, self.now
         if job.on_conflict is OnConflict.DEBOUNCE and job.delay_us:
-            holder.state, holder.available_at = "scheduled", self.now + job.delay_us
+            latest = holder.created_at + DEBOUNCED_TIMES * job.delay_us
+            holder.state, holder.available_at = "scheduled", min(self.now + job.delay_us, latest)
 
     # ---- attempts
 
