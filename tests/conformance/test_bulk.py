@@ -76,7 +76,8 @@ def test_a_request_for_many_may_be_repeated(store: Bench) -> None:
         settle(store, job, Completed())
 
     for _ in range(2):
-        assert store.run(jobs.enqueue_many(asked)) == [Enqueued(job.id, is_new=True) for job in asked]
+        again = jobs.enqueue_many(asked).repeated()
+        assert store.run(again) == [Enqueued(job.id, is_new=True) for job in asked]
 
     assert store.rows("select count(*) from stagepost_job") == [(MANY - 10,)]
     assert store.rows("select count(*) from stagepost_job_history") == [(10,)]

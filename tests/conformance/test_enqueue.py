@@ -134,7 +134,7 @@ def test_a_repeated_request_does_not_run_a_job_again_that_has_ended(store: Bench
     enqueue(store, job)
     finish(store, Completed())
 
-    again = store.run(jobs.enqueue(job))
+    again = store.run(jobs.enqueue(job).repeated())
 
     assert again == Enqueued(job.id, is_new=True)
     assert store.rows("select count(*) from stagepost_job") == [(0,)]
@@ -161,7 +161,7 @@ def test_a_job_that_is_asked_for_again_while_it_ends_is_not_made_anew(
             wait_until(
                 lambda: enqueued.done() or is_kept_waiting(store), "a request that waits for its job's end", seconds=60
             )
-            assert not enqueued.done()
+            assert not enqueued.done() or store.dialect.name == "mysql"  # which sees by a plain read that it is there
         enqueued.result(timeout=60)
 
     assert store.run(jobs.get(job.id)).state is JobState.COMPLETED
@@ -361,7 +361,7 @@ def test_a_request_asked_again_after_its_job_ended_makes_no_second_one(store: Be
     [leased] = claim(store)
     settle(store, leased, Completed())
 
-    again = store.run(jobs.enqueue_many([job, new_job(queue_name="other")]))
+    again = store.run(jobs.enqueue_many([job, new_job(queue_name="other")]).repeated())
 
     assert again[0] == Enqueued(job.id, is_new=True)
     assert claim(store) == []

@@ -197,6 +197,7 @@ def test_every_dialect_has_the_same_tables_and_columns(dialect: Dialect) -> None
     if dialect.name == "mysql":  # two that the database fills, for the sake of claims
         tables["stagepost_job"].remove("limit_state")
         tables["stagepost_job"].remove("room")
+        del tables["stagepost_live_key"]  # a unique index elsewhere
 
     assert tables == tables_of(SQLITE)
 

@@ -120,7 +120,7 @@ HOT = [
     (Statement("limit_usage", {"limit_key": "printer-4"}), "stagepost_job_limit"),
     (Statement("blocked_jobs", {"limit_key": "printer-4", "most": 100}), "stagepost_job_limit"),
     (Statement("blocked_keys", {"most": 100}), "stagepost_job_limit"),
-    (Statement("find_enqueued", {"jobs": CHANGES}), "stagepost_job_unique_key"),
+    (Statement("find_enqueued", {"jobs": CHANGES}), "stagepost_job_unique_key|primary key"),
     (Statement("live_job", {"id": IDS[0]}), "primary key"),
     (Statement("ended_job", {"id": IDS[0]}), "primary key"),
     (Statement("list_live_jobs", {**ALL, "queue_name": "fax", "states": '["queued"]'}), "primary key"),

@@ -23,7 +23,7 @@ from stagepost.model.outcome import (
     Snoozed,
 )
 from stagepost.model.reason import reason_of
-from stagepost.store.jobs import DEBOUNCED_TIMES
+from stagepost.store.unique_keys import DEBOUNCED_TIMES
 
 ALL_QUEUES = "*"
 CRASHES_ALLOWED = 3

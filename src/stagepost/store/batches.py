@@ -90,8 +90,11 @@ def open_batch(new: NewBatch, *, on_open: str | None = None) -> Steps[Batch]:
                 "on_complete": new.on_complete,
             },
         )
-        # A locking read: in a caller's transaction another would not show what was committed since that began.
-        rows = yield Statement("lock_batch_of_key", {"batch_key": new.key})
+        # By its id first: by its key MariaDB would lock the gap beside it, too.
+        rows = yield Statement("lock_batch", {"id": new.id})
+        if not rows:
+            # A locking read: in a caller's transaction another would not show what was committed since that began.
+            rows = yield Statement("lock_batch_of_key", {"batch_key": new.key})
         if new.gate is not None and str(rows[0][0]) == new.id:
             yield from count_begun(new.gate)
     batch = batch_of(rows[0])
@@ -281,7 +284,7 @@ def follow_up(batch: Batch) -> str | None:
 def enqueue_later(template: str, job_id: str) -> Steps[None]:
     """Enqueue a job that was encoded before, under an id that makes it once."""
     job = msgspec.json.decode(template, type=NewJob)
-    yield from enqueue_many([msgspec.structs.replace(job, id=job_id)], tell=True).start()
+    yield from enqueue_many([msgspec.structs.replace(job, id=job_id, has_chosen_id=True)], tell=True).start()
 
 
 @query

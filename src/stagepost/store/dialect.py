@@ -87,6 +87,7 @@ class CompiledText:
     is_packed: bool = False
     """All its rows come as one JSON array, in a column of that name: where a driver lets other threads go on at every
     row, it may have to wait for them as often."""
+    is_select: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,9 @@ class Script:
     """The one or several statements of a `.sql` file.
 
     A dialect that cannot change rows and return them in one statement selects and locks them first:
-    the rows of the statement that returns some are the script's, the statements after it find the first
-    column of those rows in `:selected`, a JSON array, and are left out when there are none.
+    the rows of the last statement that returns some are the script's, the statements after it find the first
+    column of those rows in `:selected`, a JSON array, and are left out when there are none. A `select` among them
+    may narrow that down, to no rows as well.
     """
 
     name: str
@@ -128,7 +130,7 @@ def calls_of(
         rows = yield SqlCall(text.sql, arranged(text, parameters, style), needs_transaction=needs_transaction)
         if text.is_packed:
             rows = [tuple(row) for row in msgspec.json.decode(rows[0][0])]
-        result = rows or result
+        result = rows if text.is_select else rows or result
     return result
 
 
@@ -229,4 +231,4 @@ def _compile(text: str, style: ParameterStyle, now: str | None) -> CompiledText:
                 return f"${names.index(name) + 1}" + ("::bigint" if name == "now" else "")
 
     sql = _TOKEN.sub(put, text)
-    return CompiledText(sql, tuple(names), is_packed=" as packed\n" in sql)
+    return CompiledText(sql, tuple(names), is_packed=" as packed\n" in sql, is_select=sql.startswith("select"))

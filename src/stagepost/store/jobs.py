@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stagepost.errors import (
@@ -15,7 +16,7 @@ from stagepost.errors import (
     UniqueKeyTaken,
 )
 from stagepost.model.identity import new_id
-from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
+from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob
 from stagepost.model.lifecycle import Cause, JobState
 from stagepost.model.series import JobSeries, Likeness, Singles
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
@@ -23,6 +24,7 @@ from stagepost.store.counting import Change, record_moves
 from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Load, Row, Statement, Steps, as_json, operation, query
+from stagepost.store.unique_keys import find_existing, hold_unique_key, live_key, update_existing
 
 __all__ = ["cancel", "enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", "restart"]
 
@@ -32,9 +34,9 @@ LOAD_FROM = 100
 """From how many jobs on it pays to load them instead of inserting them."""
 FEW_BETWEEN = 500
 """Up to how many other jobs among new ids are read rather than looked for one by one."""
-DEBOUNCED_TIMES = 10
-"""How many times its delay a job waits at most that is debounced again and again, unless the request says otherwise."""
 ROWS_PER_STATEMENT = 5_000
+ROWS_TO_LOOK_FOR = 1_000
+"""How many rows at most where a statement compares each with those found: MariaDB looks through all of them."""
 BYTES_PER_STATEMENT = 4_000_000
 """MariaDB refuses statements over its max_allowed_packet, 16 MiB unless set otherwise."""
 
@@ -52,8 +54,8 @@ def enqueue_many(
 
     Those of a series are made while the database takes in the ones before, if there are enough to load.
 
-    A request may be repeated at any time, after a lost reply for instance: its job is made once, even if it has ended.
-    One that is known to be `repeated`, or whose id was chosen, looks afterwards whether its job ended meanwhile.
+    A request whose id was chosen, or that is known to be `repeated`, after a lost reply for instance, may have been
+    made before: it looks whether its job is there, live or ended, and afterwards whether that ended meanwhile.
 
     With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
     of the one that can: it takes no statement of its own and follows the state that the insert chose, and the others
@@ -67,21 +69,26 @@ def enqueue_many(
     asked = jobs if isinstance(jobs, JobSeries) else Singles(jobs)
     doubtful = asked.ids if repeated else asked.chosen_ids
     loaded: set[str] = set()
-    if len(jobs) >= LOAD_FROM:
-        loaded = yield from _load(asked, are_new=are_new, on_taken=on_taken)
+    if len(jobs) >= LOAD_FROM and asked.plain_ids:
+        if are_new or not (yield from known_of(asked.plain_ids)):
+            are_new, loaded = True, (yield from _load(asked, on_taken))
+        else:
+            doubtful = asked.ids
     held: dict[str, str] = {}
     open_: list[NewJob] = []
     # Sorted: two transactions that take the same unique keys in opposite order would deadlock.
     rest = {job.id: job for job in asked.without(loaded)}
     for job in sorted(rest.values(), key=lambda job: job.unique_key or ""):
-        holder = (yield from _hold_unique_key(job)) if job.unique_for_us is not None else job.id
+        holder = (yield from hold_unique_key(job)) if job.unique_for_us is not None else job.id
         if holder == job.id:
             open_.append(job)
         else:
             held[job.id] = holder
     results = {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
-    results |= yield from _insert_or_find(open_, tell=tell, is_enough=len(jobs) == 1 and not doubtful)
-    yield from _update_existing(rest.values(), held)  # last: the holder may be among these jobs
+    is_enough = len(jobs) == 1 and not doubtful
+    insertion = Insertion(doubtful=frozenset(doubtful), are_new=are_new, tell=tell, is_enough=is_enough)
+    results |= yield from _insert_or_find(open_, insertion)
+    yield from update_existing(rest.values(), held)  # last: the holder may be among these jobs
     if doubtful:
         yield from _refuse_doubles(doubtful)
     return [Enqueued(job_id, is_new=True) if job_id in loaded else results[job_id] for job_id in asked.ids]
@@ -91,30 +98,41 @@ def enqueue_many(
 def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Steps[Enqueued]:
     """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
     is_doubtful = repeated or job.has_chosen_id
-    if not is_doubtful and job.unique_for_us is None and (yield _insert([job], tell=tell, is_enough=True)):
+    if not is_doubtful and job.unique_for_us is None and (yield _insert([job], Insertion(tell=tell, is_enough=True))):
         return Enqueued(job.id, is_new=True)
     [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated).start()
     return enqueued
 
 
-def _insert_or_find(open_: list[NewJob], *, tell: bool, is_enough: bool) -> Steps[dict[str, Enqueued]]:
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """What is known of a request for jobs before it is tried."""
+
+    doubtful: frozenset[str] = frozenset()
+    """The ids that another may have asked for, or asks for at this moment."""
+    are_new: bool = False
+    tell: bool = False
+    is_enough: bool = False
+
+
+def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Steps[dict[str, Enqueued]]:
     """Store those that are not there; for the others find who has their id or holds their unique key."""
     results: dict[str, Enqueued] = {}
+    freed: set[str] = set()
     for _ in range(ENQUEUE_TRIES):
         if not open_:
             return results
         made: set[str] = set()
-        for chunk in _chunks(open_):
-            made |= {str(row[0]) for row in (yield _insert(chunk, tell=tell, is_enough=is_enough))}
+        for chunk in _chunks(open_, ROWS_PER_STATEMENT if insertion.are_new else ROWS_TO_LOOK_FOR):
+            made |= {str(row[0]) for row in (yield _insert(chunk, insertion, freed))}
         results |= {job_id: Enqueued(job_id, is_new=True) for job_id in made}
         open_ = [job for job in open_ if job.id not in made]
         if open_:
-            rows = as_json([{"id": job.id, "unique_key": _live_key(job)} for job in open_])
-            found = yield Statement("find_enqueued", {"jobs": rows})
-            existing = {str(asked): str(holder) for asked, holder in found}
-            yield from _update_existing(open_, existing)
-            results |= {asked: Enqueued(holder, is_new=asked == holder) for asked, holder in existing.items()}
+            existing = yield from find_existing(open_, freed)
+            freed |= yield from update_existing(open_, existing)
             # A holder that ended in between is not found: then its key is free again.
+            existing = {asked: holder for asked, holder in existing.items() if asked not in freed}
+            results |= {asked: Enqueued(holder, is_new=asked == holder) for asked, holder in existing.items()}
             open_ = [job for job in open_ if job.id not in existing]
     if open_:
         raise StoreError(f"unique key {open_[0].unique_key!r} changed hands too often; enqueue the job again.")
@@ -135,13 +153,11 @@ def _refuse_doubles(ids: Collection[str]) -> Steps[None]:
         )
 
 
-def _load(asked: JobSeries | Singles, *, are_new: bool, on_taken: Callable[[], None]) -> Steps[set[str]]:
-    """Put many jobs without unique keys into their table the quick way, or none if any is there already.
+def _load(asked: JobSeries | Singles, on_taken: Callable[[], None]) -> Steps[set[str]]:
+    """Put many new jobs without unique keys into their table the quick way.
 
     Left to the ordinary way is one claimable job of each queue: its insert also tells listeners.
     """
-    if not asked.plain_ids or (not are_new and (yield from known_of(asked.plain_ids))):
-        return set()
     [(now,)] = yield Statement("read_clock")
     loaded: set[str] = set()
     moves: Counter[Change] = Counter()
@@ -269,7 +285,8 @@ def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> St
     # In a caller's transaction with an old snapshot the batches of those that ended since are known only now.
     yield from lock_batches({str(row[3]) for row in rows if row[3]} - locked.keys())
     # Asked afterwards: a key that was free before may be taken by the time the job is restarted.
-    taken = yield Statement("taken_unique_keys", ids)
+    found = as_json([str(row[0]) for row in rows])
+    taken = yield Statement("taken_unique_keys", {**ids, "found": found})
     stuck = {job_id for _, _, job_id in taken}
     rows = [row for row in rows if row[0] not in stuck]
     yield from record_moves((queue_name, batch_id, was, became) for _, was, queue_name, batch_id, became in rows)
@@ -311,7 +328,7 @@ def _row(job: NewJob) -> dict[str, Any]:
         "available_at": job.available_at,
         "delay_us": job.delay_us,
         "max_attempts": job.max_attempts,
-        "unique_key": _live_key(job),
+        "unique_key": live_key(job),
         "limit_key": job.limit_key,
         "limit_slots": job.limit,
         "batch_id": job.batch_id,
@@ -321,54 +338,32 @@ def _row(job: NewJob) -> dict[str, Any]:
     }
 
 
-def _insert(jobs: Sequence[NewJob], *, tell: bool, is_enough: bool) -> Statement:
+def _insert(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[str] = ()) -> Statement:
+    """Insert those that are not there. The keys of those whose holder has ended are `freed`, whatever is seen.
+
+    Some databases look before they insert, and afterwards whether it was they who did, in statements of their own.
+    They need to be told what to look for.
+    """
+    rows = [_row(job) | {"kept_key": None if job.id in freed else live_key(job)} for job in jobs]
+    facts: dict[str, Any] = {"tell": int(insertion.tell)}
+    is_keyed = any(row["unique_key"] is not None for row in rows)
+    if is_keyed:
+        facts["keyed"] = 1
+    if not insertion.doubtful.isdisjoint(job.id for job in jobs) or any(job.available_at is not None for job in jobs):
+        facts["marked"] = 1
     if len(jobs) == 1 and jobs[0].batch_id is None:  # either made by this statement, or it changed nothing
-        row = _row(jobs[0])
-        row["tell"] = int(tell)
-        return Statement("insert_job", row, is_enough=is_enough)
-    return Statement("insert_jobs", {"jobs": as_json([_row(job) for job in jobs]), "tell": int(tell)})
+        return Statement("insert_job", rows[0] | facts, is_enough=insertion.is_enough)
+    if is_keyed or "marked" in facts or not insertion.are_new:
+        facts["looks"] = 1
+    return Statement("insert_jobs", {"jobs": as_json(rows), **facts})
 
 
-def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+def _chunks(jobs: Sequence[NewJob], most: int) -> Iterator[Sequence[NewJob]]:
     """Cut jobs into runs of a size that one statement can carry."""
     start = size = 0
     for position, job in enumerate(jobs):
-        if position - start >= ROWS_PER_STATEMENT or size >= BYTES_PER_STATEMENT:
+        if position - start >= most or size >= BYTES_PER_STATEMENT:
             yield jobs[start:position]
             start, size = position, 0
         size += len(job.payload)
     yield jobs[start:]
-
-
-def _live_key(job: NewJob) -> str | None:
-    """The key that the job's own row holds; one for a period is held by a row of its own."""
-    return job.unique_key if job.unique_for_us is None else None
-
-
-def _hold_unique_key(job: NewJob) -> Steps[str]:
-    """Take the key for its period, or say who holds it."""
-    key = {"unique_key": job.unique_key}
-    rows = yield Statement("hold_unique_key", {**key, "id": job.id, "held_us": job.unique_for_us})
-    if not rows:
-        rows = yield Statement("unique_key_holder", key)
-    return str(rows[0][0])
-
-
-def _update_existing(jobs: Iterable[NewJob], existing: dict[str, str]) -> Steps[None]:
-    for job in jobs:
-        holder = existing.get(job.id)
-        if holder is None or holder == job.id or job.on_conflict is OnConflict.KEEP:
-            continue
-        delay_us = job.delay_us if job.on_conflict is OnConflict.DEBOUNCE else 0
-        rows = yield Statement(
-            "replace_arguments",
-            {
-                "id": holder,
-                "payload": job.payload,
-                "context": job.context,
-                "delay_us": delay_us,
-                "longest_us": DEBOUNCED_TIMES * delay_us if job.longest_wait_us is None else job.longest_wait_us,
-            },
-        )
-        if delay_us > 0:
-            yield from record_moves((*row, JobState.SCHEDULED) for row in rows)

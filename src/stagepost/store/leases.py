@@ -116,7 +116,8 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps
         elif len({*map(HOW_IT_ENDS, ends)}) == 1:
             facts |= {"ids": as_json([change.id for change in ends]), "like": as_json(ends[0])}
         rows = yield Statement("end_jobs", facts, is_enough=is_enough)
-        accepted.update((str(job_id), attempt) for job_id, attempt in rows)
+        accepted.update((str(row[0]), row[1]) for row in rows)
+        yield from record_moves((row[3], row[4], row[2], None) for row in rows if row[2:] and row[2])
         if len(rows) < len(ends):
             parents += [change for change in ends if change.fence not in accepted]
     if parents:

@@ -56,20 +56,15 @@ class Started(msgspec.Struct, frozen=True):
 @operation
 def start(new: NewRun, *, tell: bool = False) -> Steps[Started]:
     """Make a run and start its first steps, or find the run of this pipeline that has its key."""
-    records = {step.name: StepRecord() for step in new.plan.steps}
-    yield Statement(
-        "add_run",
-        {
-            "id": new.id,
-            "run_key": new.key,
-            "pipeline": new.pipeline,
-            "plan": as_json(new.plan),
-            "input": as_json(new.input),
-            "steps": as_json(records),
-            "context": new.context,
-        },
-    )
-    [row] = yield Statement("lock_run_of_key", {"pipeline": new.pipeline, "run_key": new.key})
+    # Looked for without a lock: MariaDB locks the keys beside one that is found taken.
+    found = yield from find(new.pipeline, new.key).start()
+    if found is not None and found.id != new.id:
+        return Started(found, is_new=False)
+    key = {"pipeline": new.pipeline, "run_key": new.key}
+    steps = as_json({step.name: StepRecord() for step in new.plan.steps})
+    facts = {"plan": as_json(new.plan), "input": as_json(new.input), "steps": steps, "context": new.context}
+    yield Statement("add_run", {"id": new.id, **key, **facts})
+    [row] = (yield Statement("lock_run", {"id": new.id})) or (yield Statement("lock_run_of_key", key))
     run = run_of(row)
     if run.id != new.id:
         return Started(run, is_new=False)
@@ -147,7 +142,8 @@ def _tell_of_end(run: Run) -> Steps[None]:
         return
     facts = {"run_id": run.id, "state": run.state}
     payload = as_json({name: facts[name] for name in plan.on_complete_takes})
-    job = replace(plan.on_complete, id=item_id(run.id, f"\0done:{run.starts}"), payload=payload, context=run.context)
+    job_id = item_id(run.id, f"\0done:{run.starts}")
+    job = replace(plan.on_complete, id=job_id, has_chosen_id=True, payload=payload, context=run.context)
     yield from enqueue_many([job], tell=True).start()
 
 

@@ -41,7 +41,12 @@ create index stagepost_job_time on stagepost_job (state, lease_until, available_
 
 create index stagepost_job_limit on stagepost_job (limit_key, limit_state, priority desc, available_at, id);
 
-create unique index stagepost_job_unique_key on stagepost_job (unique_key);
+-- The unique keys of live jobs. Not a unique index of theirs: who finds an entry taken in a secondary index, or freed a
+-- moment ago, has the neighbouring ones locked too until its transaction ends; in a primary key it is the row alone.
+create table stagepost_live_key (
+    unique_key varchar(191) primary key,
+    job_id char(36) character set ascii collate ascii_bin not null
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
 -- Ended jobs. `announced_at`: when the broker took a notice that it failed for good.
 create table stagepost_job_history (

@@ -1,8 +1,13 @@
--- Differs: locks what may be changed, records that, copies it, then deletes it.
-select job.id, job.attempts
+-- Differs: locks what may be changed, records that, copies it, then deletes it and gives up its unique key. A job that is
+-- in history already, the request was repeated at the very moment it ended, is named with what to take back: it is
+-- counted there once. A plain read finds that out: in a write it would lock the gap where all ended jobs are put.
+select
+    job.id, job.attempts,
+    case when exists (select 1 from stagepost_job_history as ended where ended.id = job.id) then change_.state end,
+    job.queue_name, job.batch_id
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
-    owner varchar(64) character set utf8mb4 path '$.owner'
+    owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'
 )) as change_
 straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
@@ -17,14 +22,13 @@ from (
     select
         job.queue_name, job.batch_id,
         case when job.state in ('queued', 'running') then 'active' else job.state end as was,
-        case when ended.id is null then change_.state end as became,
+        change_.state as became,
         count(*) as jobs
     from json_table(:changes, '$[*]' columns (
         id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
         owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'
     )) as change_
     straight_join stagepost_job as job force index (primary) on job.id = change_.id
-    left join stagepost_job_history as ended force index (primary) on ended.id = job.id
     where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
       and (job.has_children = 0 or job.state = 'waiting')
     group by 1, 2, 3, 4
@@ -56,6 +60,8 @@ where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.o
 -- A request repeated at the very moment its job ended may have made it once more: the first end stands.
 on duplicate key update id = stagepost_job_history.id
 ;
-delete job
+delete job, live_key
 from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
 straight_join stagepost_job as job force index (primary) on held.id = job.id
+left join stagepost_live_key as live_key force index (primary)
+    on live_key.unique_key = job.unique_key and live_key.job_id = job.id

@@ -1,6 +1,14 @@
--- Differs: ON DUPLICATE KEY has no condition and nothing is returned; assignments run from left to right.
+-- Differs: ON DUPLICATE KEY has no condition and nothing is returned; assignments run from left to right. A key that is
+-- held is left alone without a lock: it cannot become free before its time, whatever is committed since.
+select :id
+from dual
+where not exists (
+    select 1 from stagepost_unique_key where unique_key = :unique_key and held_until > :now and job_id <> :id
+)
+;
 insert into stagepost_unique_key (unique_key, job_id, held_until)
-values (:unique_key, :id, :now + :held_us)
+select :unique_key, wanted.id, :now + :held_us
+from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as wanted
 on duplicate key update
     job_id = case when held_until <= :now then :id else job_id end,
     held_until = case when job_id = :id then :now + :held_us else held_until end
@@ -8,5 +16,5 @@ on duplicate key update
 select job_id
 from stagepost_unique_key
 where unique_key = :unique_key
-  and job_id = :id
+  and job_id = :id and :selected <> ''
 lock in share mode

@@ -1,6 +1,33 @@
--- Differs: rows come through json_table; no INSERT ... RETURNING, so what was inserted is read back, with a lock
--- because a plain read in the caller's older snapshot would not see another's job. Among what is read back are jobs of
--- a request made before: those of this one, the only ones to be counted, have -1 attempts until they are.
+-- Differs: rows come through json_table; looks first and reads back afterwards for the reasons that insert_job gives.
+-- Among what is read back are jobs of a request made before: those of this one, the only ones to be counted, have -1
+-- attempts until they are.
+[[select asked.id
+from json_table(:jobs, '$[*]' columns (
+    id char(36) character set ascii path '$.id', kept_key varchar(191) character set utf8mb4 path '$.kept_key'
+)) as asked
+left join stagepost_job as live force index (primary) on live.id = asked.id
+left join stagepost_job_history as ended force index (primary) on ended.id = asked.id
+left join stagepost_live_key as held force index (primary) on held.unique_key = asked.kept_key
+where :looks = 1
+  and live.id is null and ended.id is null and held.unique_key is null
+;]]
+[[insert into stagepost_live_key (unique_key, job_id)
+select asked.unique_key, asked.id
+from json_table(:jobs, '$[*]' columns (
+    id char(36) character set ascii path '$.id', unique_key varchar(191) character set utf8mb4 path '$.unique_key'
+)) as asked
+where :keyed = 1 and asked.unique_key is not null and locate(asked.id, :selected)
+on duplicate key update unique_key = stagepost_live_key.unique_key
+;
+select asked.id
+from json_table(:jobs, '$[*]' columns (
+    id char(36) character set ascii path '$.id', unique_key varchar(191) character set utf8mb4 path '$.unique_key'
+)) as asked
+left join stagepost_live_key as held force index (primary) on held.unique_key = asked.unique_key
+where :keyed = 1 and locate(asked.id, :selected)
+  and (asked.unique_key is null or held.job_id = asked.id)
+lock in share mode
+;]]
 insert into stagepost_job (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
     unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, created_at, updated_at
@@ -12,7 +39,7 @@ select
         when asked.limit_key is not null then 'blocked'
         else 'queued'
     end,
-    asked.priority, coalesce(asked.available_at, :now + asked.delay_us), -1, 0, 0, asked.max_attempts,
+    asked.priority, coalesce(asked.available_at, :now + asked.delay_us), [[unless :looks 0]][[-:looks]], 0, 0, asked.max_attempts,
     asked.unique_key, asked.limit_key, asked.limit_slots, asked.batch_id, asked.item_key,
     asked.payload, asked.context, :now, :now
 from json_table(:jobs, '$[*]' columns (
@@ -26,12 +53,40 @@ from json_table(:jobs, '$[*]' columns (
     item_key varchar(191) character set utf8mb4 path '$.item_key',
     payload longtext character set utf8mb4 path '$.payload', context longtext character set utf8mb4 path '$.context'
 )) as asked
-where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id)
+[[where :looks = 1 and locate(asked.id, :selected)]]
 on duplicate key update id = stagepost_job.id
 ;
-select job.id
+[[unless :looks insert into stagepost_move (scope, became, jobs)
+select concat('queue:', queue_name), class, count(*)
+from (
+    select queue_name,
+        case when delay_us > 0 then 'scheduled' when limit_key is not null then 'blocked' else 'active' end as class
+    from json_table(:jobs, '$[*]' columns (
+        queue_name varchar(191) character set utf8mb4 path '$.queue_name', delay_us bigint path '$.delay_us',
+        limit_key varchar(191) character set utf8mb4 path '$.limit_key'
+    )) as asked
+) as made
+group by queue_name, class
+union all
+select concat('batch:', batch_id), class, count(*)
+from (
+    select batch_id,
+        case when delay_us > 0 then 'scheduled' when limit_key is not null then 'blocked' else 'active' end as class
+    from json_table(:jobs, '$[*]' columns (
+        batch_id char(36) character set ascii path '$.batch_id', delay_us bigint path '$.delay_us',
+        limit_key varchar(191) character set utf8mb4 path '$.limit_key'
+    )) as asked
+    where asked.batch_id is not null
+) as made
+group by batch_id, class
+;
+select asked.id
+from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
+]]
+[[select job.id
 from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
 straight_join stagepost_job as job force index (primary) on asked.id = job.id
+where :looks = 1 and locate(asked.id, :selected)
 lock in share mode
 ;
 insert into stagepost_move (scope, became, jobs)
@@ -50,4 +105,4 @@ group by job.batch_id, job.state
 update json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as found
 straight_join stagepost_job as job force index (primary) on found.id = job.id
 set job.attempts = 0
-where job.attempts = -1
+where job.attempts = -1]]

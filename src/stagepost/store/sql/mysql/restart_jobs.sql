@@ -1,13 +1,27 @@
--- Differs: locks, copies, then deletes what was copied. Those whose unique key is taken stay where they are.
+-- Differs: leaves out what lives, for a lock on what is not in history would be one on the gap there; a job that has
+-- ended after the snapshot of a caller's transaction lives in that, but not for a read with a lock. Then it locks the
+-- others, takes their unique keys, copies, and deletes what was copied. Those whose unique key is taken stay.
+select asked.id
+from json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked
+left join stagepost_job as job force index (primary) on job.id = asked.id
+where case
+    when job.id is null then true
+    else not exists (select 1 from stagepost_job as locked where locked.id = job.id lock in share mode)
+end
+;
 select
     ended.id, ended.state, ended.queue_name, ended.batch_id,
     case when ended.limit_key is null then 'queued' else 'blocked' end
-from json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked
-straight_join stagepost_job_history as ended force index (primary) on ended.id = asked.id
--- A request repeated at the very moment its job ended may have made it once more: it lives already.
-left join stagepost_job as job force index (primary) on job.id = ended.id
-where job.id is null
+from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as found
+straight_join stagepost_job_history as ended force index (primary) on ended.id = found.id
 for update
+;
+insert into stagepost_live_key (unique_key, job_id)
+select ended.unique_key, ended.id
+from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
+straight_join stagepost_job_history as ended force index (primary) on ended.id = held.id
+where ended.unique_key is not null
+on duplicate key update unique_key = stagepost_live_key.unique_key
 ;
 insert into stagepost_job (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
@@ -20,9 +34,12 @@ select
     ended.payload, ended.context, ended.created_at, :now
 from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
 straight_join stagepost_job_history as ended force index (primary) on ended.id = held.id
+left join stagepost_live_key as live_key force index (primary) on live_key.unique_key = ended.unique_key
+where ended.unique_key is null or live_key.job_id = ended.id
 on duplicate key update id = stagepost_job.id
 ;
 delete ended
 from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
 straight_join stagepost_job_history as ended force index (primary) on held.id = ended.id
-straight_join stagepost_job as job force index (primary) on job.id = ended.id
+left join stagepost_live_key as live_key force index (primary) on live_key.unique_key = ended.unique_key
+where ended.unique_key is null or live_key.job_id = ended.id

@@ -1,6 +1,7 @@
--- Differs: ids come through json_table; read with a lock to see what was committed after the caller's snapshot.
-select job.unique_key, job.id, ended.id
-from json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked
+-- Differs: ids come through json_table; the live jobs' keys are in a table of their own; read with a lock to see what
+-- was committed after the caller's snapshot.
+select held.unique_key, held.job_id, ended.id
+from json_table(:found, '$[*]' columns (id char(36) character set ascii path '$')) as asked
 straight_join stagepost_job_history as ended force index (primary) on ended.id = asked.id
-straight_join stagepost_job as job force index (stagepost_job_unique_key) on job.unique_key = ended.unique_key
+straight_join stagepost_live_key as held force index (primary) on held.unique_key = ended.unique_key
 lock in share mode

@@ -1,5 +1,7 @@
--- Differs: read with a lock to see what was committed after the caller's snapshot.
+-- Differs: `behind` reads with a lock, to see what was committed after the caller's snapshot.
 select job_id
 from stagepost_unique_key
 where unique_key = :unique_key
-lock in share mode
+[[unless :behind and held_until > :now]]
+[[and :behind = 1
+lock in share mode]]

@@ -1,0 +1,84 @@
+"""Unique keys: taking them for a period, finding who holds them, and giving holders other arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from stagepost.model.job import Job, NewJob, OnConflict
+from stagepost.model.lifecycle import JobState
+from stagepost.store.counting import record_moves
+from stagepost.store.statement import Statement, Steps, as_json
+
+__all__ = ["find_existing", "hold_unique_key", "live_key", "update_existing"]
+
+STATE = Job.__struct_fields__.index("state")
+DEBOUNCED_TIMES = 10
+"""How many times its delay a job waits at most that is debounced again and again, unless the request says otherwise."""
+
+
+def live_key(job: NewJob) -> str | None:
+    """The key that the job's own row holds; one for a period is held by a row of its own."""
+    return job.unique_key if job.unique_for_us is None else None
+
+
+def hold_unique_key(job: NewJob) -> Steps[str]:
+    """Take the key for its period, or say who holds it."""
+    key = {"unique_key": job.unique_key}
+    rows = yield Statement("hold_unique_key", {**key, "id": job.id, "held_us": job.unique_for_us})
+    if not rows:
+        rows = yield Statement("unique_key_holder", key)
+    if not rows:  # taken after the snapshot of a caller's transaction
+        rows = yield Statement("unique_key_holder", {**key, "behind": 1})
+    return str(rows[0][0])
+
+
+def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Steps[dict[str, str]]:
+    """Find who has their id or holds their unique key, at first without locks, which would keep it from ending.
+
+    What is not found, or not as it is now, was changed after the snapshot of a caller's transaction.
+    """
+    found: dict[str, str] = {}
+    for behind in ({}, {"behind": 1}):
+        asked = [job for job in jobs if job.id not in found and (behind or job.id not in freed)]
+        if asked:
+            rows = as_json([{"id": job.id, "unique_key": live_key(job)} for job in asked])
+            found |= {
+                str(job_id): str(holder)
+                for job_id, holder in (yield Statement("find_enqueued", {"jobs": rows, **behind}))
+            }
+    return found
+
+
+def update_existing(jobs: Iterable[NewJob], existing: dict[str, str]) -> Steps[set[str]]:
+    """Give holders the arguments of those that replace them; says whose holder has ended meanwhile."""
+    freed: set[str] = set()
+    for job in jobs:
+        holder = existing.get(job.id)
+        if holder is None or holder == job.id or job.on_conflict is OnConflict.KEEP:
+            continue
+        delay_us = job.delay_us if job.on_conflict is OnConflict.DEBOUNCE else 0
+        rows = yield Statement(
+            "replace_arguments",
+            {
+                "id": holder,
+                "payload": job.payload,
+                "context": job.context,
+                "delay_us": delay_us,
+                "longest_us": DEBOUNCED_TIMES * delay_us if job.longest_wait_us is None else job.longest_wait_us,
+            },
+        )
+        if delay_us > 0:
+            yield from record_moves((*row, JobState.SCHEDULED) for row in rows)
+        if not rows and not (yield from _is_running(holder)):
+            freed.add(job.id)
+    return freed
+
+
+def _is_running(job_id: str) -> Steps[bool]:
+    """Tell a job that cannot be changed, because it runs or waits for its children, from one that has ended."""
+    seen = yield Statement("live_job", {"id": job_id})
+    if not seen or seen[0][STATE] in {JobState.RUNNING, JobState.WAITING}:
+        return bool(seen)
+    return bool(
+        (yield Statement("lock_job", {"id": job_id}))
+    )  # it changed after the snapshot of a caller's transaction

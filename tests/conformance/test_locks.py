@@ -1,0 +1,89 @@
+"""What an open transaction of a caller's locks on MariaDB: the rows it writes, so that nobody else has to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from stagepost.errors import StoreUnavailable
+from stagepost.store import Store, jobs
+from stagepost.store.connection import Connection
+from tests.conformance.bench import Bench, Colour, DatabaseOnBench
+from tests.conformance.caller_kinds import KINDS
+from tests.conformance.callers import Caller, calling
+from tests.conformance.conftest import check
+from tests.conformance.held import HELD_OPEN, MEANWHILE
+from tests.conformance.samples import new_job
+
+[PYMYSQL] = [kind for kind in KINDS if str(kind) == "mariadb-pymysql"]
+ISOLATIONS = ("read committed", "repeatable read")
+every_isolation = pytest.mark.parametrize("isolation", ISOLATIONS)
+
+
+@pytest.fixture
+def store(database_on_bench: Callable[[str], DatabaseOnBench]) -> Iterator[Bench]:
+    database = database_on_bench("mariadb")
+    database.empty()
+    bench = Bench(database, Colour.SYNC)
+    yield bench
+    check(bench)
+
+
+@pytest.fixture
+def impatient(store: Bench) -> Iterator[Store]:
+    """Somebody else, who takes a lock that is not free within a second for an error."""
+    other = Store.at(store.url, pool_size=1, clock=store.clock, patience_seconds=0)
+    connect = other.database.connect
+
+    def connect_impatiently() -> Connection:
+        connection = connect()
+        connection.execute("set session innodb_lock_wait_timeout = 1", {})
+        return connection
+
+    other.database.connect = connect_impatiently  # type: ignore[method-assign]
+    with closing(other):
+        yield other
+
+
+def begin(caller: Caller, isolation: str) -> None:
+    """Begin as an application does, which reads something of its own first."""
+    caller.execute(f"set session transaction isolation level {isolation}")
+    caller.begin()
+    caller.execute("select count(*) from stagepost_queue")
+
+
+@every_isolation
+@pytest.mark.parametrize("held", HELD_OPEN)
+def test_an_open_transaction_keeps_nobody_waiting(store: Bench, impatient: Store, held: str, isolation: str) -> None:
+    others = {name: prepare(store) for name, prepare in MEANWHILE.items()}
+    operation = HELD_OPEN[held](store)
+    waited = []
+    with calling(PYMYSQL, store.url, store.clock) as caller:
+        begin(caller, isolation)
+        caller.run(operation)
+
+        for name, other in others.items():
+            try:
+                impatient.run(other)
+            except StoreUnavailable:
+                waited.append(name)
+        caller.commit()
+
+    assert waited == []
+
+
+@every_isolation
+def test_the_holder_of_a_key_ends_while_a_caller_that_asked_for_it_is_open(
+    store: Bench, impatient: Store, isolation: str
+) -> None:
+    holder = MEANWHILE["complete another with a key"](store)
+    with calling(PYMYSQL, store.url, store.clock) as caller:
+        begin(caller, isolation)
+        enqueued = caller.run(jobs.enqueue(new_job(unique_key="key:59")))
+
+        assert all(impatient.run(holder).values())
+        caller.commit()
+
+    assert not enqueued.is_new
