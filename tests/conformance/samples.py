@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,8 +16,10 @@ from stagepost.model.series import JobSeries
 from stagepost.store import jobs, leases
 from stagepost.store.leases import Fence
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import as_json
+from stagepost.store.statement import Operation, Steps, as_json, operation
 from tests.conformance.bench import Bench
+
+T = TypeVar("T")
 
 LEASE = timedelta(seconds=30)
 QUEUE = "mail"
@@ -89,6 +91,20 @@ def lose_lease(store: Bench) -> None:
     """Let the leases of all running jobs end, and take the jobs back."""
     store.clock.advance(LEASE + timedelta(seconds=1))
     store.run(leases.rescue_expired(grace=timedelta(0)))
+
+
+@operation
+def looking_too_early(work: Operation[T]) -> Steps[T]:
+    """Do what an operation does whose first look came just before another made what it asks for."""
+    steps = work.start()
+    next(steps)
+    try:
+        step = steps.send([])
+        while True:
+            step = steps.send((yield step))
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 @contextmanager

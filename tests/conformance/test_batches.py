@@ -15,7 +15,7 @@ from stagepost.model.outcome import Completed, Refused
 from stagepost.store import batch_items, batches, counting, history, leases
 from tests.conformance.batches import REFUSED, TOLD, end, filled, items, new_batch, opened, told
 from tests.conformance.bench import Bench
-from tests.conformance.samples import claim, new_job, settle
+from tests.conformance.samples import claim, looking_too_early, new_job, settle
 
 
 def test_a_batch_is_made_once_by_its_key(store: Bench) -> None:
@@ -26,6 +26,12 @@ def test_a_batch_is_made_once_by_its_key(store: Bench) -> None:
     assert (first.state, first.on_failed, first.cursor) == (BatchState.OPEN, OnFailed.HOLD, Cursor())
     assert store.run(batches.get(first.id)) == store.run(batches.find("upload:42")) == first
     assert store.run(batches.find("upload:43")) is None
+
+
+def test_a_batch_that_another_made_after_the_look_is_found(store: Bench) -> None:
+    first = opened(store)
+
+    assert store.run(looking_too_early(batches.open_batch(new_batch()))) == first
 
 
 def test_a_batch_that_is_not_there_is_not_found(store: Bench) -> None:

@@ -27,7 +27,15 @@ from tests.conformance.pipelines import (
     step,
     work,
 )
-from tests.conformance.samples import LEASE
+from tests.conformance.samples import LEASE, looking_too_early
+
+
+def test_a_run_that_another_started_after_the_look_is_found(store: Bench) -> None:
+    first = begin(store, step("extract"), key="film:7")
+
+    again = store.run(looking_too_early(runs.start(new_run(step("extract"), key="film:7"))))
+
+    assert (again.run.id, again.is_new) == (first, False)
 
 
 def test_a_chain_runs_in_order_and_hands_results_on(store: Bench) -> None:
