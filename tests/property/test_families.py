@@ -23,7 +23,7 @@ from stagepost.store import Store, batch_items, batches, jobs, leases
 from stagepost.store.children import submit_children
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
-from tests.conformance.bench import patient_store
+from tests.conformance.bench import patient_store, tables_of
 from tests.depth import sized
 from tests.property.family_model import Verdict, verdict_on
 
@@ -51,7 +51,7 @@ class Families:
         self.run_again: set[str] = set()
         """Children that somebody restarted: they may live while their parent has ended."""
         with store.transaction() as connection:
-            for table in (*TABLES, "stagepost_failure", "stagepost_audit"):
+            for table in tables_of(self.store.dialect):
                 connection.execute(f"delete from {table}", {})
 
     def rows(self) -> dict[str, tuple[str | None, JobState]]:

@@ -12,7 +12,7 @@ from stagepost.store.connection import Connection
 from stagepost.store.migrate import migrate
 from stagepost.store.statement import Operation
 from stagepost.store.transaction import run_in
-from tests.conformance.bench import patient_store
+from tests.conformance.bench import patient_store, tables_of
 from tests.property.model import Model
 
 COMMON = (
@@ -87,7 +87,7 @@ class World:
         """Empty every table and stop the clock."""
         self.store.clock = clock = ManualClock()
         with self.store.transaction() as connection:
-            for table in (*self.tables, "stagepost_move", "stagepost_count"):
+            for table in {*self.tables, *tables_of(self.store.dialect)}:
                 connection.execute(f"delete from {table}", {})
         now = clock.instant()
         assert now is not None
