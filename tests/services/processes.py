@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -19,6 +20,8 @@ from typing import ClassVar, Self
 import psutil
 
 LOOPBACK = "127.0.0.1"
+PORTS = range(20_000, 32_000)
+"""Below those that Linux takes for outgoing connections: one of these may take a server's port while it restarts."""
 START_SECONDS = 180.0
 STOP_SECONDS = 120.0
 
@@ -47,10 +50,12 @@ def wait_until(condition: Callable[[], bool], what: str, *, seconds: float) -> N
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind((LOOPBACK, 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Choose a port that nobody listens on, and that the system gives to no outgoing connection meanwhile."""
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind((LOOPBACK, port))
+            return port
+    raise ServerFailed(f"no port between {PORTS[0]} and {PORTS[-1]} is free")
 
 
 def answers_on(port: int, *, seconds: float = 1.0) -> bool:
