@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -20,10 +20,13 @@ __all__ = [
     "forget_worker",
     "heartbeat",
     "list_workers",
+    "notify_workers",
     "say_hello",
     "unknown_tasks",
 ]
 
+LONGEST_NOTIFICATION = 8000
+"""PostgreSQL takes notifications shorter than this, in bytes."""
 ALIVE_WITHIN = timedelta(seconds=60)
 """A worker that said nothing for longer counts as gone."""
 MOST_LOOKED_AT = 1000
@@ -91,6 +94,14 @@ def forget_silent(after: timedelta) -> Steps[list[str]]:
     """Remove workers that said nothing for longer than `after`; returns their ids."""
     rows = yield Statement("forget_silent", {"after_us": microseconds(after)})
     return [row[0] for row in rows]
+
+
+@operation
+def notify_workers(queue_names: Collection[str]) -> Steps[None]:
+    """Tell workers of other processes that these queues have jobs, where the database can."""
+    names = ",".join(sorted(queue_names))
+    fits = len(names.encode()) < LONGEST_NOTIFICATION  # an empty text stands for any queue
+    yield Statement("notify_workers", {"queue_names": names if fits else ""}, is_enough=True)
 
 
 class UnservedTask(msgspec.Struct, frozen=True):
