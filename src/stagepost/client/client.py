@@ -251,4 +251,4 @@ def _declared(job: Job, registry: Registry, of: Callable[[Task[..., Any]], Any])
 
 
 def _pauses(job_id: str, timeout: timedelta | float | None) -> Iterator[float]:
-    return pauses(timeout, what=f"job {job_id} did not end", advice="Wait again for its result.")
+    return pauses(timeout, f"job {job_id}", missing="did not end", advice="Wait again for its result.")
