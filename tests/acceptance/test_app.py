@@ -189,7 +189,7 @@ def test_waiting_for_a_job_that_fails_tells_why(app: App) -> None:
     job = fail.enqueue()
     work(app)
 
-    with pytest.raises(JobFailed, match="ended dead_letter: ValueError: no such address") as caught:
+    with pytest.raises(JobFailed, match="ended as dead_letter: ValueError: no such address") as caught:
         job.result(timeout=0)
     assert (caught.value.job_id, caught.value.state) == (job.id, JobState.DEAD_LETTER)
 
@@ -325,7 +325,7 @@ def test_a_cancelled_job_never_runs(app: App) -> None:
 
     assert app.client.cancel(job.id, actor="ada") is JobState.CANCELLED
     work(app)
-    with pytest.raises(JobFailed, match="ended cancelled: cancelled by ada"):
+    with pytest.raises(JobFailed, match="ended as cancelled: cancelled by ada"):
         job.result(timeout=0)
 
 

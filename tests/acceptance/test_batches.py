@@ -123,7 +123,7 @@ def test_nothing_is_stored_before_the_first_item(app: App) -> None:
     batch = app.batch("upload:42")
 
     for look in (batch.stored, batch.state, batch.counts, batch.progress, batch.wait, batch.failed, batch.cancel):
-        with pytest.raises(BatchNotFound, match="'upload:42': there is no such batch"):
+        with pytest.raises(BatchNotFound, match="'upload:42' does not exist"):
             look()
 
 

@@ -161,7 +161,7 @@ def test_a_result_that_is_no_json_fails_the_job_for_good(app: App) -> None:
     job = produce.enqueue()
     work(app)
 
-    with pytest.raises(JobFailed, match="ended failed: PayloadError: the result"):
+    with pytest.raises(JobFailed, match="ended as failed: PayloadError: the result"):
         job.result(timeout=0)
 
 
@@ -366,7 +366,7 @@ async def test_cancelling_stops_an_async_handler(app: App) -> None:
         assert await app.async_client.cancel(job.id) is JobState.RUNNING
         await worker
 
-    with pytest.raises(JobFailed, match="ended cancelled: cancelled on request"):
+    with pytest.raises(JobFailed, match="ended as cancelled: cancelled on request"):
         await job.result_async(timeout=0)
 
 
@@ -388,5 +388,5 @@ async def test_cancelling_tells_a_handler_in_a_thread(app: App) -> None:
         await app.async_client.cancel(job.id)
         await worker
 
-    with pytest.raises(JobFailed, match="ended cancelled: cancelled on request"):
+    with pytest.raises(JobFailed, match="ended as cancelled: cancelled on request"):
         await job.result_async(timeout=0)

@@ -188,7 +188,7 @@ def test_jobs_that_end_before_their_progress_is_written_end_all_the_same(app: Ap
         (object(), "the progress of type object cannot be stored as JSON"),
         (
             "x" * 10_239,
-            "progress: 10,241 bytes of JSON, the limit is 10,240. Store large values elsewhere and pass a key.",
+            "progress: 10,241 bytes of JSON; the limit is 10,240. Store large values elsewhere and pass a key.",
         ),
         (None, "progress is None, which says nothing"),
         ({"done": "many"}, "progress of type dict does not fit the declared type `Rows`"),

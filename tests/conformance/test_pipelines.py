@@ -263,7 +263,7 @@ def test_continue_hands_on_null_or_the_results_that_there_are(store: Bench) -> N
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (step("b", {"x": Output("a")}, max_bytes=100), "its arguments are 208 bytes of JSON, the limit is 100"),
+        (step("b", {"x": Output("a")}, max_bytes=100), "its arguments are 208 bytes of JSON; the limit is 100"),
         (step("b", {"x": Output("a", ("key",))}), "the result of step 'a' has no 'key'"),
         (step("b", {"x": Output("a")}, each="x"), "is no list"),
     ],

@@ -190,7 +190,9 @@ def test_a_rest_begins_at_the_cursor() -> None:
 def test_another_source_is_not_resumed() -> None:
     feed = Feed(a_batch(position=2, cursor_key="other"), resumes=True)
 
-    with pytest.raises(SourceMismatch, match="stopped after item 2 of its source, 'other'; here that one is 'f1'"):
+    with pytest.raises(
+        SourceMismatch, match="stopped after item 2 of its source, 'other', but in this source that item is 'f1'"
+    ):
         feed.next([feed.prepare(item) for item in source(3)])
 
 
@@ -198,7 +200,7 @@ def test_a_source_that_ends_too_soon_is_not_resumed() -> None:
     feed = Feed(a_batch(position=5, cursor_key="f4"), resumes=True)
     assert keys_left(feed, source(3)) == []
 
-    with pytest.raises(SourceMismatch, match="the source ends before that"):
+    with pytest.raises(SourceMismatch, match="this source ends before that"):
         feed.end()
 
 

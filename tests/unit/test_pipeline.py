@@ -145,7 +145,7 @@ def test_a_step_that_failed_gives_null_and_no_elements() -> None:
         ({"a": Output("x")}, "a", {"b": 1}, "is no list"),
         ({"a": Constant(raw(None))}, "a", 0, "is no list"),
         ({"a": Output("x")}, "a", [0] * 10_001, "`a` would take 10,001 elements one by one; 10,000 are possible"),
-        ({"a": Output("x")}, None, "x" * 1000, "its arguments are 1,008 bytes of JSON, the limit is 1,000"),
+        ({"a": Output("x")}, None, "x" * 1000, "its arguments are 1,008 bytes of JSON; the limit is 1,000"),
         ({"a": Output("x")}, "a", ["", "x" * 1000], "its arguments are 1,008 bytes"),
     ],
 )

@@ -203,7 +203,7 @@ class Pipeline:
         size = sum(map(len, map(bytes, encoded.values())))
         if size > LIMITS.max_bytes:
             raise PipelineError(
-                f"pipeline {self.name}: its input is {size:,} bytes of JSON, the limit is {LIMITS.max_bytes:,}. "
+                f"pipeline {self.name}: its input is {size:,} bytes of JSON; the limit is {LIMITS.max_bytes:,}. "
                 f"Store large values elsewhere, and pass keys."
             )
         for step in self._steps.values():

@@ -264,7 +264,7 @@ def _check_sizes(step: StepPlan, payloads: Sequence[bytes]) -> None:
     largest = max((len(payload) for payload in payloads), default=0)
     if largest > step.max_bytes:
         raise CannotCompose(
-            f"its arguments are {largest:,} bytes of JSON, the limit is {step.max_bytes:,}. "
+            f"its arguments are {largest:,} bytes of JSON; the limit is {step.max_bytes:,}. "
             f"Let the steps before it store large values elsewhere and return keys, or raise the task's `limits`."
         )
     if (total := sum(map(len, payloads))) > MOST_BYTES:

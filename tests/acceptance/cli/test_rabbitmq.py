@@ -152,7 +152,7 @@ def test_a_wrong_password_is_said_and_never_shown(carried: CommandLine, vhost: s
 def test_without_a_broker_it_is_said_how_to_name_one(shop: CommandLine) -> None:
     assert "STAGEPOST_TRANSPORT" in shop.fails(2, "rabbitmq", "apply")
     assert "STAGEPOST_TRANSPORT" in shop.fails(2, "reconcile")
-    assert "Name it with --app" in shop.fails(2, "rabbitmq", "plan", STAGEPOST_APP=None)
+    assert "Name your app with --app" in shop.fails(2, "rabbitmq", "plan", STAGEPOST_APP=None)
 
 
 def test_jobs_go_through_the_broker_from_the_command_line(carried: CommandLine) -> None:
@@ -177,12 +177,12 @@ def test_reconciling_says_why_and_sends_again_only_what_is_lost(carried: Command
     text = carried.says("reconcile")
 
     assert [(row["queue"], row["lost"]) for row in first] == [("default", 0), ("slow", 0)]
-    assert "it is seen empty for" in first[0]["why"]
+    assert "the queue has been empty for only" in first[0]["why"]
     assert [(row["queue"], row["lost"]) for row in dry] == [("default", 1), ("slow", 0)]
     assert still_sent == [job_id]
     assert done[0]["lost"] == 1
     assert sent(carried) == []
-    assert "no job waits for a message that long" in text
+    assert "no job has waited that long for its message" in text
 
 
 def test_reconciling_tells_of_requests_that_are_never_answered(carried: CommandLine) -> None:
@@ -198,7 +198,7 @@ def test_reconciling_tells_of_requests_that_are_never_answered(carried: CommandL
     [default, _] = carried.json("reconcile")["queues"]
 
     assert default["lost"] == 0
-    assert "its queue is empty; 1 never answered are dead letters now (most_sends is 1)" in default["why"]
+    assert "its queue is empty; never answered and now dead letters: 1 (most_sends is 1)" in default["why"]
     assert "sent once and never answered" in carried.json("jobs", "show", job_id)["error"]
 
 
@@ -221,7 +221,7 @@ def test_a_queue_with_messages_has_lost_none(carried: CommandLine, vhost: str, p
     [default, _] = carried.json("reconcile")["queues"]
 
     assert (default["ready"], default["lost"]) == (1, 0)
-    assert "messages wait there" in default["why"]
+    assert "messages are waiting in the queue" in default["why"]
     assert sent(carried) == [job_id]
 
 
