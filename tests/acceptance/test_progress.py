@@ -212,7 +212,7 @@ def test_what_cannot_be_progress_is_an_error_where_it_is_reported(app: App, prog
 def test_a_type_that_no_json_can_become_is_refused_when_the_task_is_declared() -> None:
     app = App("sqlite://")
 
-    with pytest.raises(ConfigurationError, match="progress is Event, which cannot come from JSON"):
+    with pytest.raises(ConfigurationError, match="progress is Event, which cannot be decoded from JSON"):
         app.task(progress=threading.Event)
 
 

@@ -196,7 +196,7 @@ def test_a_required_parameter_that_json_cannot_fill_is_refused_at_registration()
 
     def ambiguous(when: datetime | str) -> None: ...
 
-    with pytest.raises(TaskError, match="parameter `client: Custom` cannot come from JSON: Custom has no JSON"):
+    with pytest.raises(TaskError, match="parameter `client: Custom` cannot be decoded from JSON: Custom has no JSON"):
         signature(handler)
     with pytest.raises(TaskError, match=r"parameter `when: .*more than one str-like type"):
         signature(ambiguous)

@@ -334,7 +334,7 @@ def _task_options(options: dict[str, Any]) -> TaskOptions:
     except TypeError:
         known = ", ".join(TaskOptions.__dataclass_fields__)
         unknown = ", ".join(sorted(set(options) - set(TaskOptions.__dataclass_fields__)))
-        raise ConfigurationError(f"unknown task option {unknown}. Known are: name, {known}.") from None
+        raise ConfigurationError(f"unknown task option {unknown}. Valid options are: name, {known}.") from None
 
 
 def _wants_context(function: Callable[..., Any]) -> bool:

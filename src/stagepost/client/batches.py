@@ -69,7 +69,7 @@ class BatchHandle:
     ) -> None:
         check_key("batch key", key)
         if on_failed not in tuple(OnFailed):
-            raise ConfigurationError(f"on_failed is {on_failed!r}. Known are: {', '.join(OnFailed)}.")
+            raise ConfigurationError(f"on_failed is {on_failed!r}. Valid values are: {', '.join(OnFailed)}.")
         self.key = key
         self._app = app
         self._gate = None if gate is None else gate.name

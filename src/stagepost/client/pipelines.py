@@ -165,7 +165,7 @@ class Pipeline:
         if known is None or (isinstance(parent, Step) and parent is not known):
             raise PipelineError(
                 f"pipeline {self.name}, step {step.name!r}: there is no step {name!r} here. "
-                f"Known are: {listed(self._steps)}. Declare a step before those that come after it."
+                f"Declared steps are: {listed(self._steps)}. Declare a step before those that come after it."
             )
         return known
 
@@ -225,7 +225,7 @@ def _policy(pipeline: Pipeline, on_failed: str) -> OnStepFailed:
         return OnStepFailed(on_failed)
     except ValueError:
         raise PipelineError(
-            f"pipeline {pipeline.name}: on_failed is {on_failed!r}. Known are: {', '.join(OnStepFailed)}."
+            f"pipeline {pipeline.name}: on_failed is {on_failed!r}. Valid values are: {', '.join(OnStepFailed)}."
         ) from None
 
 

@@ -156,7 +156,7 @@ class Signature:
         if trouble and is_required:
             raise TaskError(
                 f"{self.function_name}: parameter `{parameter.name}: {json_values.name_of(annotation)}` "
-                f"cannot come from JSON: {trouble}. "
+                f"cannot be decoded from JSON: {trouble}. "
                 f"Pass something that identifies it, such as a key or path, or give it a default."
             )
         return _Parameter(parameter.name, annotation, is_required, parameter.default, trouble)

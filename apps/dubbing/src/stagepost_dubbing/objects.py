@@ -183,7 +183,7 @@ def _s3(url: str) -> S3Store:
     options = dict(parse_qsl(parts.query))
     if unknown := sorted(set(options) - S3_OPTIONS):
         raise ConfigurationError(
-            f"objects URL: s3 takes no option {unknown[0]!r}. Known are: {', '.join(sorted(S3_OPTIONS))}. "
+            f"objects URL: s3 takes no option {unknown[0]!r}. Valid options are: {', '.join(sorted(S3_OPTIONS))}. "
             f"Keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
     if not parts.hostname or parts.username:
