@@ -63,7 +63,7 @@ def test_calling_a_task_runs_it_here_and_now(app: App) -> None:
 
 
 def test_there_is_no_current_job_outside_a_handler(app: App) -> None:
-    with pytest.raises(TaskError, match="inside a task's handler only"):
+    with pytest.raises(TaskError, match="works only inside a task's handler"):
         current_job()
 
 

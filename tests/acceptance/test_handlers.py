@@ -82,7 +82,7 @@ def test_a_handler_that_returns_a_coroutine_fails_and_says_why(app: App) -> None
 
     failed = app.client.job(job.id)
     assert (failed.state, failed.attempt) == (JobState.FAILED, 1)
-    assert "task greet returned a coroutine, which nothing runs. Declare it as `async def`" in (failed.error or "")
+    assert "task greet returned a coroutine, which nothing awaits. Declare it as `async def`" in (failed.error or "")
 
 
 def test_a_policy_says_which_errors_are_permanent(app: App) -> None:

@@ -1,4 +1,4 @@
-"""What applications ask of jobs, for plain and for async code; both are thin and kept equal by a test."""
+"""Clients that enqueue and manage jobs, one for plain and one for async code; a test keeps them equal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """Asks for jobs and looks after them. `tx` is a connection or session with a transaction open."""
+    """Enqueues and manages jobs. `tx` is a connection or session with an open transaction."""
 
     def __init__(self, store: Store, registry: Registry, *, hints: Hints | None = None) -> None:
         self._store = store
@@ -43,20 +43,20 @@ class Client:
         self._hints = hints or Hints(store.doorbell)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
-        """Store one job; where a live one holds its unique key, return that one."""
+        """Store one job; if a live job already holds its unique key, return that job."""
         enqueued = self._run(jobs.enqueue(job, tell=self._hints.to_others), tx)
         self._hints.ring([job], tx)
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store many jobs in one transaction, all or none."""
+        """Store many jobs in one transaction, either all or none."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
         enqueued = self._run(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
         self._hints.ring(new_jobs, tx)
         return enqueued
 
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store children of a running job, which handlers submit through their context."""
+        """Store children of a running job; handlers call this through their context."""
         made = self._run(submit_children(parent, children, tell=self._hints.to_others), tx)
         self._hints.ring([child.job for child in children], tx)
         return made
@@ -66,11 +66,11 @@ class Client:
         return self._run(batches.count(job_id), None)
 
     def progress_of(self, job_id: str) -> Any:
-        """Tell what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
+        """Return the latest progress that a job reported, as its task's `progress` type; None if there is none."""
         return typed_progress(self._run(jobs.get(job_id), None), self._registry)
 
     def job(self, job_id: str, *, tx: Any = None) -> Job:
-        """Look a job up, live or ended; raises JobNotFound."""
+        """Read a job, live or ended; raises JobNotFound."""
         return self._run(jobs.get(job_id), tx)
 
     def jobs(
@@ -83,7 +83,7 @@ class Client:
         before: str | None = None,
         most: int = 50,
     ) -> list[Job]:
-        """List a page of jobs, newest first; `before` is the last id of the page before."""
+        """List a page of jobs, newest first; `before` is the last id of the previous page."""
         return self._run(_page(states, queue_name, task_name, parent_id, before, most), None)
 
     def failures(self, job_id: str) -> list[FailureRecord]:
@@ -91,13 +91,13 @@ class Client:
         return self._run(jobs.failures_of(job_id), None)
 
     def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
-        """End a job that is not running, ask a running one to stop; returns the state it is in now."""
+        """Cancel a job, or ask a running one to stop; returns the job's state after the call."""
         return self._run(jobs.cancel(job_id, actor=actor or default_actor()), tx)
 
     def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
-        """Queue ended jobs again; returns the ids of those that were ended.
+        """Queue ended jobs again; returns the ids of the jobs that were queued.
 
-        A batch that is done stays done when an item of it is retried; one that is not done waits for the item.
+        A batch that is done stays done when one of its items is retried; an unfinished batch waits for the item.
         """
         return self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
 
@@ -117,7 +117,7 @@ class Client:
 
 
 class AsyncClient:
-    """Asks for jobs and looks after them without blocking the loop. `tx` is an async connection or session."""
+    """Enqueues and manages jobs without blocking the event loop. `tx` is an async connection or session."""
 
     def __init__(self, store: AsyncStore, registry: Registry, *, hints: Hints | None = None) -> None:
         self._store = store
@@ -125,20 +125,20 @@ class AsyncClient:
         self._hints = hints or Hints(store.store.doorbell)
 
     async def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
-        """Store one job; where a live one holds its unique key, return that one."""
+        """Store one job; if a live job already holds its unique key, return that job."""
         enqueued = await self._run(jobs.enqueue(job, tell=self._hints.to_others), tx)
         self._hints.ring([job], tx)
         return enqueued
 
     async def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store many jobs in one transaction, all or none."""
+        """Store many jobs in one transaction, either all or none."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
         enqueued = await self._run(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
         self._hints.ring(new_jobs, tx)
         return enqueued
 
     async def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store children of a running job, which handlers submit through their context."""
+        """Store children of a running job; handlers call this through their context."""
         made = await self._run(submit_children(parent, children, tell=self._hints.to_others), tx)
         self._hints.ring([child.job for child in children], tx)
         return made
@@ -148,11 +148,11 @@ class AsyncClient:
         return await self._run(batches.count(job_id), None)
 
     async def progress_of(self, job_id: str) -> Any:
-        """Tell what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
+        """Return the latest progress that a job reported, as its task's `progress` type; None if there is none."""
         return typed_progress(await self._run(jobs.get(job_id), None), self._registry)
 
     async def job(self, job_id: str, *, tx: Any = None) -> Job:
-        """Look a job up, live or ended; raises JobNotFound."""
+        """Read a job, live or ended; raises JobNotFound."""
         return await self._run(jobs.get(job_id), tx)
 
     async def jobs(
@@ -165,7 +165,7 @@ class AsyncClient:
         before: str | None = None,
         most: int = 50,
     ) -> list[Job]:
-        """List a page of jobs, newest first; `before` is the last id of the page before."""
+        """List a page of jobs, newest first; `before` is the last id of the previous page."""
         return await self._run(_page(states, queue_name, task_name, parent_id, before, most), None)
 
     async def failures(self, job_id: str) -> list[FailureRecord]:
@@ -173,13 +173,13 @@ class AsyncClient:
         return await self._run(jobs.failures_of(job_id), None)
 
     async def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
-        """End a job that is not running, ask a running one to stop; returns the state it is in now."""
+        """Cancel a job, or ask a running one to stop; returns the job's state after the call."""
         return await self._run(jobs.cancel(job_id, actor=actor or default_actor()), tx)
 
     async def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
-        """Queue ended jobs again; returns the ids of those that were ended.
+        """Queue ended jobs again; returns the ids of the jobs that were queued.
 
-        A batch that is done stays done when an item of it is retried; one that is not done waits for the item.
+        A batch that is done stays done when one of its items is retried; an unfinished batch waits for the item.
         """
         return await self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
 
@@ -206,18 +206,18 @@ def result_of(job: Job, registry: Registry) -> Any:
 
 
 def typed_result(job: Job, registry: Registry) -> Any:
-    """Decode what a job left as its task's return type; a task that this process does not know has none."""
+    """Decode a job's result as its task's return type, or as plain JSON if the task is not known here."""
     return decode_result(job.result, _declared(job, registry, lambda task: task.signature.result_annotation))
 
 
 def typed_progress(job: Job, registry: Registry) -> Any:
-    """Decode what a job's attempt reported as its task's `progress`; a task that is not known here has none."""
+    """Decode a job's progress as its task's `progress` type, or as plain JSON if the task is not known here."""
     return decode_progress(job.progress, _declared(job, registry, lambda task: task.options.progress))
 
 
 @cache
 def default_actor() -> str:
-    """Name who acts when nobody says: the user and machine of this process."""
+    """Return the actor to record if none is given: the user and host name of this process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

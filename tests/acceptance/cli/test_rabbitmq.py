@@ -237,7 +237,7 @@ def test_health_and_top_tell_that_the_broker_is_away_and_what_waits(shop: Comman
     assert health.exit_code == 1
     assert checks["broker"]["status"] == "failed"
     assert "Connection refused" in checks["broker"]["message"]
-    assert "1 jobs wait for the broker, the longest for" in checks["sending"]["message"]
+    assert "1 jobs are waiting for the broker, the oldest for" in checks["sending"]["message"]
     assert (top["broker"]["unsent"], top["broker"]["dead_letters"]) == (1, None)
     assert "cannot be used" in top["broker"]["trouble"]
     assert "CANNOT BE USED" in text
@@ -285,9 +285,9 @@ def test_health_and_top_tell_what_the_broker_holds(carried: CommandLine, vhost: 
     broker = carried.json("top", "--once")["broker"]
 
     assert checks["broker"]["status"] == "ok"
-    assert checks["sending"]["message"] == "No job waits for the broker."
+    assert checks["sending"]["message"] == "No job is waiting for the broker."
     assert checks["dead letters"]["status"] == "warning"
-    assert f"{prefix}.dlq holds 1 messages, 0 are stored here." in checks["dead letters"]["message"]
+    assert f"{prefix}.dlq holds 1 messages; 0 are stored in the database." in checks["dead letters"]["message"]
     assert (broker["dead_letters"], broker["trouble"]) == (1, None)
     assert [queue["ready"] for queue in broker["queues"]] == [0, 0]
 
