@@ -73,7 +73,7 @@ async def test_dead_letters_raise_alerts_of_their_kinds(on_postgres: DatabaseOnB
             await until(lambda: {job_id for alert in of(AlertKind.FAILED) for job_id in alert.job_ids} == both)
     [given_up], [stray] = of(AlertKind.GIVEN_UP), of(AlertKind.STRAY)
     assert given_up.job_ids == [expiring.id]
-    assert "nobody took it in time" in given_up.reason
+    assert "before a consumer took it" in given_up.reason
     [message] = app.store.run(dead_messages())
     assert (stray.number, stray.job_ids, stray.reason) == (1, [], message.reason)
     assert {alert.queue for alert in alerts} == {app.settings.rabbitmq.dead_letters}

@@ -254,7 +254,7 @@ def test_an_id_that_is_no_uuid_is_refused(app: App) -> None:
     @app.task
     def charge(order: int) -> None: ...
 
-    with pytest.raises(ConfigurationError, match=r"id='order-1' is no UUID"):
+    with pytest.raises(ConfigurationError, match=r"id='order-1' is not a UUID"):
         charge.using(id="order-1")
 
 

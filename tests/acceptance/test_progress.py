@@ -190,7 +190,7 @@ def test_jobs_that_end_before_their_progress_is_written_end_all_the_same(app: Ap
             "x" * 10_239,
             "progress: 10,241 bytes of JSON; the limit is 10,240. Store large values elsewhere and pass a key.",
         ),
-        (None, "progress is None, which says nothing"),
+        (None, "progress is None. Report a value"),
         ({"done": "many"}, "progress of type dict does not fit the declared type `Rows`"),
     ],
 )

@@ -56,13 +56,13 @@ def test_a_key_may_be_any_text(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "complaint"),
     [
-        ("", "has 0 characters: 1 to 191"),
+        ("", "has 0 characters: it must have 1 to 191"),
         ("f" * 192, "has 192 characters"),
         (" a", "white space"),
         ("a\n", "white space"),
-        ("a\0b", "no database keeps"),
-        ("\ud800", "no database keeps"),
-        (7, "is no text"),
+        ("a\0b", "some databases cannot store"),
+        ("\ud800", "some databases cannot store"),
+        (7, "is not a string"),
     ],
 )
 def test_a_key_that_cannot_be_kept_is_a_clear_error(key: Any, complaint: str) -> None:
