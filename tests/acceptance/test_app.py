@@ -87,7 +87,7 @@ def test_wrong_arguments_are_refused_when_the_job_is_asked_for(app: App) -> None
 
     with pytest.raises(PayloadError, match="argument `to` is missing"):
         send.enqueue()  # type: ignore[call-arg]
-    with pytest.raises(PayloadError, match="`cc` is none of its parameters"):
+    with pytest.raises(PayloadError, match="`cc` is not one of its parameters"):
         send.enqueue("Ada", cc="Bob")  # type: ignore[call-arg]
     with pytest.raises(PayloadError, match="`copies` must be int"):
         send.enqueue("Ada", copies="many")  # type: ignore[arg-type]

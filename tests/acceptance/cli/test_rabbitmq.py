@@ -115,7 +115,7 @@ def test_a_queue_that_was_made_otherwise_is_explained(carried: CommandLine, pref
 
     assert f"inequivalent arg 'x-max-length' for queue '{prefix}.default'" in refused
     assert "received the value '5' of type 'signedint' but current is none" in refused
-    assert "give it another name or prefix" in refused
+    assert "use another name or prefix" in refused
     assert check.exit_code == 1
     assert re.search(rf"{prefix}\.default +conflict .*current is none", check.stdout)
 
