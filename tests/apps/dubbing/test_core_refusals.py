@@ -192,7 +192,7 @@ def test_an_object_that_was_deleted_fails_the_step_that_needs_it(
     task = dubbing.task(task.id)
     assert (task.status, task.error) == (
         "failed",
-        f"{step}: Permanent: object {deleted} is missing: it was deleted, or never stored.",
+        f"{step}: Permanent: object {deleted} is missing: it was deleted or never stored.",
     )
     assert statuses(dubbing, task.id) == [*((name, 1, "succeeded") for name in before), (step, 1, "failed")]
     assert stored.list() == kept
