@@ -74,7 +74,7 @@ FORGED = [
     Forged("no task", "translate", translate(["seg-0"], NO_TASK), f"there is no task {NO_TASK}"),
     Forged("unknown segment", "translate", translate(["seg-0", "seg-77"]), "has no segment seg-77: there are 5"),
     Forged("no segment id", "translate", translate(["../1"]), "segment id '../1' is refused"),
-    Forged("no segments", "translate", translate([]), "without segment_ids"),
+    Forged("no segments", "translate", translate([]), "has no segment_ids"),
     Forged("text for a list", "translate", translate("seg-0"), "Expected `array`, got `str`"),
     Forged("not an id", "tts", speak(task_id="x' or 1=1 --"), "is not a task id"),
     Forged("text for a number", "tts", speak(batch_size="many"), "Expected `int`, got `str`"),

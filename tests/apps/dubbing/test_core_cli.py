@@ -130,7 +130,7 @@ def test_a_task_can_wait_for_workers_and_be_cancelled(shell: Shell, small_video:
     [
         (["dub", "no-such.mp4", "--to", "pt"], 1, "no-such.mp4 cannot be read: No such file"),
         (["dub", ".", "--to", "pt"], 1, "cannot be read: Is a directory"),
-        (["dub", "VIDEO", "--to", "../x"], 1, "is no language code"),
+        (["dub", "VIDEO", "--to", "../x"], 1, "is not a language code"),
         (["dub", "VIDEO", "--to", "pt", "--id", "../x"], 1, "it must be a UUID"),
         (["status", NO_TASK], 1, "Run `stagepost-dubbing list` to see existing tasks"),
         (["status", "7"], 1, "it must be a UUID"),

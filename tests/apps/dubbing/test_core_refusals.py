@@ -104,7 +104,7 @@ def test_what_may_not_be_written_fails_the_task_until_it_may(
             task = work(dubbing, task_id)
             assert (task.status, [failed for failed, _ in failures(dubbing, task_id)]) == ("failed", [step] * 3)
             said = f"object store refuses to write {key.format(id=task_id)}"
-            reason = "403 Forbidden, AccessDenied: Refused. Check its credentials, and what they allow."
+            reason = "403 Forbidden, AccessDenied: Refused. Check its credentials and permissions."
             assert said in (task.error or "")
             assert reason in (task.error or "")
             assert len(task.error or "") < 400
