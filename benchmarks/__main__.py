@@ -16,7 +16,19 @@ from benchmarks import limits, machine
 from benchmarks.catalogue import ENTRIES, LIMITS, Entry
 from benchmarks.chart import chart
 from benchmarks.environments import ROOT, EnvironmentFailed, lock, python_of
-from benchmarks.measure import FIGURES, QUICK, CallFailed, Contestant, Facts, Sizes, Turn, rate, turns, visit
+from benchmarks.measure import (
+    FIGURES,
+    QUICK,
+    CallFailed,
+    Contestant,
+    Facts,
+    Sizes,
+    Turn,
+    is_settled,
+    rate,
+    turns,
+    visit,
+)
 from benchmarks.report import Report, as_json, merged, text_of, write_docs
 from benchmarks.servers import SETTINGS, Address, Servers
 
@@ -64,6 +76,8 @@ def _measured(options: argparse.Namespace) -> Report:
         }
         try:
             for turn in turns(present, options.figures, options.rounds, takes_part=_takes_part):
+                if is_settled(turn, report["samples"]):
+                    continue
                 report["samples"] += _take(turn, servers, pythons[turn.entry.name], sizes)
                 _save(report, options.output, UNFINISHED)
         except KeyboardInterrupt:
