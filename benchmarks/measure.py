@@ -18,8 +18,8 @@ from benchmarks.contestant import QUICK, CallFailed, Cannot, Contestant, Facts, 
 from tests.services.mariadb import connect
 
 __all__ = [
-    "FIGURES", "QUICK", "CallFailed", "Cannot", "Contestant", "Facts", "Sizes", "Turn", "end_rates", "held_open", "is_settled",
-    "middle", "per_job", "percentile", "rate", "turns", "visit",
+    "FIGURES", "QUICK", "CallFailed", "Cannot", "Contestant", "Facts", "Sizes", "Turn", "end_rates", "held_open",
+    "is_settled", "middle", "per_job", "percentile", "rate", "turns", "visit",
 ]  # fmt: skip
 
 HISTORY_SEED = 1000

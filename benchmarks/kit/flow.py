@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.kit.contender import RATE, Cannot, Contender
+from benchmarks.kit.contender import LONG_SECONDS, RATE, Cannot, Contender, Unknown
 from benchmarks.kit.counters import Counters
 from benchmarks.kit.ledger import Ledger
 from benchmarks.kit.processes import Crew, CrewFailed, cpu_seconds
 from benchmarks.kit.stages import Bench, Meter, begin_of, crewed, until_nothing_is_left
 
-__all__ = ["mixed", "rated", "unknown", "waits"]
+__all__ = ["left_of_unknown", "mixed", "rated", "unknown", "waits"]
 
 POLL_SECONDS = 0.01
 SETTLE_SECONDS = 1.0
@@ -42,8 +42,7 @@ def mixed(bench: Bench, long: int, quick: int, *, slots: int, limit: float) -> F
         contender.enqueue_long(longs)
         asked = _ask_for(contender, quicks)
         _until_begun(crew, ledger, [*longs, *quicks], limit=limit)
-        is_done = ledger.begun >= ledger.jobs
-        ended_at = until_nothing_is_left(crew, contender) if is_done else None
+        ended_at = _until_ended(crew, ledger, contender, longs) if ledger.begun >= ledger.jobs else None
         facts = {"count": long + quick, **meter.stop(at=ended_at), "processes_seen": ledger.processes}
         facts |= waits(asked, ledger.begun_at)
     return {**facts, "long": long, "slots": slots, "limit_seconds": limit, **verdict()}
@@ -90,7 +89,7 @@ def unknown(bench: Bench, jobs: int, *, singly: int, plain: int, slots: int, lim
         _until_begun(crew, ledger, list(numbers), limit=limit)
         facts = {"count": plain, **meter.stop(), **waits(asked, ledger.begun_at)}
     facts |= {**_counted(bench, counted), "unknown": jobs, "fate": contender.fate_of_unknown}
-    left, lost = _left_of_unknown(contender, ledger, jobs)
+    left, lost = left_of_unknown(ledger, jobs, contender.unknown(), left=contender.left())
     found = verdict()
     return {**facts, **left, "limit_seconds": limit, **found, "ledger": lost or found["ledger"]}
 
@@ -100,6 +99,20 @@ def waits(asked: Mapping[int, float], begun_at: Callable[[int], float | None]) -
     begun = {number: begun_at(number) for number in asked}
     milliseconds = [round((at - asked[number]) * 1000, 3) for number, at in begun.items() if at is not None]
     return {"milliseconds": milliseconds, "not_begun": len(asked) - len(milliseconds)}
+
+
+def left_of_unknown(ledger: Ledger, asked_for: int, found: Unknown | None, *, left: int) -> tuple[Facts, str]:
+    """Say what is left of the unknown jobs, and what is wrong with that: a store that keeps them must have all.
+
+    `left` is how many jobs of any kind have not ended.
+    """
+    if found is None:  # it forgets jobs, or cannot tell them apart: what is left beside the plain ones is unknown
+        ledger.others_left = max(0, left - (ledger.jobs - ledger.begun))
+        return {"unknown_left": ledger.others_left}, ""
+    ledger.others_left = found.left
+    missing = asked_for - found.left - found.ended
+    lost = f"{missing} of {asked_for} jobs of an unknown task are missing" if missing else ""
+    return {"unknown_left": found.left, "unknown_ended": found.ended}, lost
 
 
 def _warm_up(crew: Crew, ledger: Ledger, contender: Contender, *, slots: int, quick: int) -> int:
@@ -160,6 +173,16 @@ def _until_begun(crew: Crew, ledger: Ledger, numbers: list[int], *, limit: float
         missing = [number for number in missing if ledger.begun_at(number) is None]
 
 
+def _until_ended(crew: Crew, ledger: Ledger, contender: Contender, longs: Sequence[int]) -> float:
+    """Wait until all have ended; a store that does not know of running jobs says so before the long ones have."""
+    ended_at = until_nothing_is_left(crew, contender)
+    woken_at = max((ledger.begun_at(number) or 0.0) + LONG_SECONDS for number in longs)
+    while time.monotonic() < woken_at:
+        crew.check()
+        time.sleep(POLL_SECONDS)
+    return max(ended_at, woken_at)
+
+
 def _enqueue_unknown_apart(contender: Contender, jobs: int) -> None:
     """Ask in a program of its own, so that none of its statements are counted with the worker's."""
     program = type(contender).__module__.rpartition(".")[2]
@@ -167,18 +190,6 @@ def _enqueue_unknown_apart(contender: Contender, jobs: int) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CrewFailed(f"enqueue-unknown failed: {(done.stderr or done.stdout)[-500:]}")
-
-
-def _left_of_unknown(contender: Contender, ledger: Ledger, asked_for: int) -> tuple[Facts, str]:
-    """Say what is left of the unknown jobs, and what is wrong with that: a store that keeps them must have all."""
-    found = contender.unknown()
-    if found is None:  # it forgets jobs, or cannot tell them apart: what is left beside the plain ones is unknown
-        ledger.others_left = max(0, contender.left() - (ledger.jobs - ledger.begun))
-        return {"unknown_left": ledger.others_left}, ""
-    ledger.others_left = found.left
-    missing = asked_for - found.left - found.ended
-    lost = f"{missing} of {asked_for} jobs of an unknown task are missing" if missing else ""
-    return {"unknown_left": found.left, "unknown_ended": found.ended}, lost
 
 
 def _counted(bench: Bench, earlier: Counters | None) -> Facts:

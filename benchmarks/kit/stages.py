@@ -97,8 +97,11 @@ def enqueue_many(bench: Bench, jobs: int, *, is_sent: bool = True) -> Facts:
 
 
 def enqueue_keyed(bench: Bench, jobs: int, *, keys: int) -> Facts:
-    """Ask for jobs of which at most one per key may run; neighbours have different keys."""
-    return _enqueue(bench, jobs, lambda: bench.contender.enqueue_keyed(range(jobs), keys=keys), is_sent=True)
+    """Ask for jobs of which at most one per key may run; neighbours have different keys.
+
+    Nothing carries them to a broker meanwhile: those that have to wait for their key are sent later.
+    """
+    return _enqueue(bench, jobs, lambda: bench.contender.enqueue_keyed(range(jobs), keys=keys), is_sent=False)
 
 
 def _enqueue(bench: Bench, jobs: int, ask: Callable[[], None], *, is_sent: bool) -> Facts:
