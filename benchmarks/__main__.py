@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"wrote {path.relative_to(ROOT)}")
         return 0
     runs = [json.loads(path.read_text()) for path in options.merge or ()]
-    report = merged(runs) if runs else _measured(options)
+    report = merged(runs, replace=options.replace) if runs else _measured(options)
     print(text_of(report))
     name = _save(report, options.output, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
     for unfinished in options.output.glob(f"{UNFINISHED}.*"):
@@ -170,6 +170,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{field.default:,} if left out")
     parser.add_argument("--output", type=Path, default=RESULTS, help="where JSON and SVG go (.dev/bench/results)")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="measure nothing, put runs together")
+    parser.add_argument(
+        "--replace", action="store_true", help="with --merge: what a later run has measured again counts alone"
+    )
     parser.add_argument("--write-docs", action="store_true", help="put the results into docs/benchmarks.md")
     parser.add_argument("--lock", action="store_true", help="pin the contenders' newest releases and stop")
     options = parser.parse_args(arguments)

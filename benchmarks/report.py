@@ -66,10 +66,11 @@ def text_of(report: Report) -> str:
     return "\n\n".join(_aligned(_table(report, table)) for table in TABLES if _is_measured(report, table))
 
 
-def merged(reports: Sequence[Report]) -> Report:
-    """Put runs together, for figures that were measured one after the other; the newest describes what several ran.
+def merged(reports: Sequence[Report], *, replace: bool = False) -> Report:
+    """Put runs together, for figures that were measured one after the other; the newest describes a contender.
 
-    A report that was put together before keeps its runs; each sample names its own by number.
+    A report that was put together before keeps its runs; each sample names its own by number. Where several have the
+    same figure of the same contender, all their samples count, or with `replace` only those of the last.
     """
     whole: Report = {**reports[-1], "contenders": {}, "servers": {}, "runs": [], "samples": []}
     for report in reports:
@@ -80,6 +81,11 @@ def merged(reports: Sequence[Report]) -> Report:
             former = {key: value for key, value in whole["contenders"].get(name, {}).items() if key != "absent"}
             whole["contenders"][name] = {**former, **facts}
         whole["servers"] |= report["servers"]
+        if replace:
+            renewed = {(sample["contender"], sample["figure"]) for sample in report["samples"]}
+            whole["samples"] = [
+                sample for sample in whole["samples"] if (sample["contender"], sample["figure"]) not in renewed
+            ]
         whole["samples"] += [{**sample, "run": first + (sample["run"] if own else 0)} for sample in report["samples"]]
     return whole
 
@@ -185,7 +191,8 @@ def _machine(report: Report) -> str:
     parts = ["### Machine and sizes"]
     for number, run in enumerate(runs):
         figures = dict.fromkeys(sample["figure"] for sample in report["samples"] if sample["run"] == number)
-        parts.append(f"Run {number + 1}: {', '.join(figures)}.\n\n{_run(run)}")
+        if figures:
+            parts.append(f"Run {number + 1}: {', '.join(figures)}.\n\n{_run(run)}")
     return "\n\n".join(parts)
 
 

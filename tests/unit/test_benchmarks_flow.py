@@ -210,8 +210,20 @@ def test_runs_that_are_put_together_keep_their_own_machine_and_sizes() -> None:
     text = tables(merged([merged([old, report_of(date="sunday")]), new]))
 
     runs = text[text.index("### Machine and sizes") :].split("Run ")[1:]
-    assert [run.splitlines()[0] for run in runs] == ["1: drain_1.", "2: .", "3: mixed."]
-    assert ["- date: monday" in runs[0], "- date: tuesday" in runs[2]] == [True, True]
+    assert [run.splitlines()[0] for run in runs] == ["1: drain_1.", "3: mixed."]
+    assert ["- date: monday" in runs[0], "- date: tuesday" in runs[1]] == [True, True]
+
+
+def test_samples_of_several_runs_count_together_unless_they_are_to_be_replaced() -> None:
+    kept = sample("theirs", "mixed", milliseconds=[9.0], not_begun=0, count=1, seconds=1.0)
+    old = report_of(waited("mixed", [1.0]), waited("unknown", [4.0]), kept)
+    new = report_of(waited("mixed", [3.0]))
+
+    def values(report: dict[str, Any]) -> list[float]:
+        return [found["milliseconds"][0] for found in report["samples"]]
+
+    assert values(merged([old, new])) == [1.0, 4.0, 9.0, 3.0]
+    assert values(merged([old, new], replace=True)) == [4.0, 9.0, 3.0]
 
 
 def test_a_contender_that_was_absent_once_keeps_what_was_known_of_it() -> None:
