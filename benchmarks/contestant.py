@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.catalogue import Entry
+from benchmarks.contenders import CONTENDERS_VARIABLE
 from benchmarks.environments import ROOT
 from benchmarks.kit.contender import LONG_VARIABLE
 from benchmarks.kit.protocol import (
@@ -114,13 +115,15 @@ class Contestant:
         """Run one command of the protocol, with more variables in its environment and in that of its workers."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STAGEPOST_")}
         environment |= {
-            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
+            # The benchmarks of this checkout, also where Stagepost is another one.
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str((self.entry.home or ROOT) / "src"))),
             URL_VARIABLE: self.address.url,
             SERVER_VARIABLE: " ".join(map(str, self.address.server_pids)),
             BROKER_URL_VARIABLE: self.address.broker_url,
             BROKER_VARIABLE: " ".join(map(str, self.address.broker_pids)),
             VARIANT_VARIABLE: self.entry.variant,
             LONG_VARIABLE: str(self.sizes.long_seconds),
+            CONTENDERS_VARIABLE: self._contenders(),
             **(variables or {}),
         }
         words = [str(self.python), "-m", "benchmarks.kit", self.entry.program, command, *map(str, arguments)]
@@ -144,6 +147,10 @@ class Contestant:
             process.communicate()  # a terminal interrupts everyone; let it stop its workers
             raise
         return _answer(command, output, complaints)
+
+    def _contenders(self) -> str:
+        entry = self.entry
+        return str(entry.home / "benchmarks" / "contenders") if entry.home and entry.is_own_program else ""
 
     def fill(self, jobs: int) -> Facts | None:
         """Enqueue jobs in bulk and return what that took; one by one, and None, where there is no other way."""

@@ -12,7 +12,19 @@ from typing import Any
 from benchmarks.measure import middle
 from benchmarks.tables import NOTHING, TABLES, Column, Facts, Ratio, Table, Text
 
-__all__ = ["TABLES", "Column", "Table", "as_json", "cell", "merged", "tables", "text_of", "value_of", "write_docs"]
+__all__ = [
+    "TABLES",
+    "Column",
+    "Table",
+    "aligned",
+    "as_json",
+    "cell",
+    "merged",
+    "tables",
+    "text_of",
+    "value_of",
+    "write_docs",
+]
 
 Report = dict[str, Any]
 
@@ -63,7 +75,7 @@ def tables(report: Report) -> str:
 
 def text_of(report: Report) -> str:
     """The tables for a terminal: the same, with columns lined up."""
-    return "\n\n".join(_aligned(_table(report, table)) for table in TABLES if _is_measured(report, table))
+    return "\n\n".join(aligned(_table(report, table)) for table in TABLES if _is_measured(report, table))
 
 
 def merged(reports: Sequence[Report], *, replace: bool = False) -> Report:
@@ -140,7 +152,8 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _aligned(markdown: str) -> str:
+def aligned(markdown: str) -> str:
+    """Line up the columns of a Markdown table, for a terminal."""
     lines = markdown.splitlines()
     rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]

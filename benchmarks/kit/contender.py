@@ -100,9 +100,9 @@ class Contender(ABC):
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Ask for jobs that sleep for NAP_SECONDS."""
 
-    @abstractmethod
-    def enqueue_long(self, numbers: Sequence[int]) -> None:
+    def enqueue_long(self, numbers: Sequence[int]) -> None:  # noqa: ARG002
         """Ask for jobs that sleep for LONG_SECONDS."""
+        raise Cannot("its program has no long jobs")
 
     def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:  # noqa: ARG002
         """Ask for jobs that do nothing, of which at most one per key may run: `number % keys`."""
@@ -112,9 +112,9 @@ class Contender(ABC):
         """Ask for jobs of a task of which RATE may start per second."""
         raise Cannot(self.why_no_rate)
 
-    @abstractmethod
-    def enqueue_unknown(self, jobs: int) -> None:
+    def enqueue_unknown(self, jobs: int) -> None:  # noqa: ARG002
         """Ask for jobs of a task that no worker knows."""
+        raise Cannot("its program has no jobs of an unknown task")
 
     def unknown(self) -> Unknown | None:
         """Count the jobs whose task no worker knows; None if its store cannot tell them from others."""
