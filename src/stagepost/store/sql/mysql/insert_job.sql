@@ -46,7 +46,13 @@ select
     1
 from dual
 where :selected <> '']]
-[[insert into stagepost_move (scope, became, jobs)
+[[select id, case when attempts = -1 then 'made' else 'there' end
+from stagepost_job
+where :marked = 1 and id = :id
+  and :selected <> ''
+lock in share mode
+;
+insert into stagepost_move (scope, became, jobs)
 select concat('queue:', queue_name), case when state = 'queued' then 'active' else state end, 1
 from stagepost_job
 where :marked = 1 and id = :id and attempts = -1
@@ -55,10 +61,4 @@ where :marked = 1 and id = :id and attempts = -1
 update stagepost_job
 set attempts = 0
 where :marked = 1 and id = :id and attempts = -1
-  and :selected <> ''
-;
-select id
-from stagepost_job
-where :marked = 1 and id = :id
-  and :selected <> ''
-lock in share mode]]
+  and :selected <> '']]
