@@ -93,7 +93,12 @@ class Worker:
         self.store = AsyncStore(app.store)
         self.finisher = Finisher(self.store, self.flights, on_settled=self._note_settled)
         self.executor = Executor(
-            app.registry, self.finisher, concurrency=self.concurrency, clock=clock, new_limiter=app.rate_limiter
+            app.registry,
+            self.finisher,
+            concurrency=self.concurrency,
+            clock=clock,
+            new_limiter=app.rate_limiter,
+            folder=app.folder,
         )
         self.suspects = Suspects(self.store, self.flights, self.finisher, start=self.executor.start, clock=clock)
         self.claimer = Claimer(
