@@ -101,7 +101,6 @@ def free_stale_keys(*, after: str = "", most: int = 1000) -> Steps[FreedKeys]:
     Only a database that keeps them in a table of their own has any, and only if somebody deleted jobs by hand.
     """
     page = yield Statement("last_live_key", {"after": after, "most": most})
-    if not page:
-        return FreedKeys(None)
-    freed = yield Statement("free_stale_keys", {"after": after, "until": page[0][0]})
-    return FreedKeys(str(page[0][0]), len(freed))
+    until = str(page[0][0]) if page else None
+    freed = yield Statement("free_stale_keys", {"after": after, "until": until or after})
+    return FreedKeys(until, len(freed))

@@ -1,4 +1,4 @@
--- A unique index holds the keys of live jobs: none outlives its job, and there is no page to look through.
+-- A key is part of its job's row: there is no page of others to look through.
 select unique_key
 from stagepost_job
 where unique_key > :after and 1 = 0

@@ -1,6 +1,6 @@
--- Differs: only here are the keys of live jobs in a table of their own. A plain read sees a key and its job, or neither,
--- as they are committed together. A key without its job is then locked, and looked at again: whoever makes a job or
--- restarts one holds the row of its key until the commit, and a row that somebody holds is left alone.
+-- Differs: the live jobs' keys are in a table of their own, and outlive a job that is deleted by hand. A plain read sees
+-- a key and its job, or neither: they are committed together. A key without its job is then locked and looked at again.
+-- Another transaction that makes or restarts a job holds the row of its key until it commits; such a row is skipped.
 select held.unique_key
 from stagepost_live_key as held
 left join stagepost_job as job force index (primary) on job.id = held.job_id
