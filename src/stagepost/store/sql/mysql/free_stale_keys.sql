@@ -1,4 +1,4 @@
--- Differs: the live jobs' keys are in a table of their own, and outlive a job that is deleted by hand. A plain read sees
+-- Differs: the live jobs' keys are in a table of their own and outlive a job deleted by hand. A plain read sees
 -- a key and its job, or neither: they are committed together. A key without its job is then locked and looked at again.
 -- Another transaction that makes or restarts a job holds the row of its key until it commits; such a row is skipped.
 select held.unique_key
