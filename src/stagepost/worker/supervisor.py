@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +56,16 @@ class Member:
             if word == READY:
                 self.shutdown_timeout = float(seconds)
         return self.shutdown_timeout is not None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal unless the process is known to have ended.
+
+        `Process.send_signal` would first reap a process that has just ended, and asyncio would never learn its exit
+        code. Until asyncio has reaped it, its pid belongs to nobody else.
+        """
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):  # reaped, and asyncio is about to note it
+                os.kill(self.process.pid, number)
 
 
 class Supervisor:
@@ -150,7 +162,7 @@ class Supervisor:
         member = self._members[number] = Member(process, lifeline, self._clock.monotonic())
         log.info("worker process %d of %d started (pid %d)", number, self._processes, process.pid)
         if self._stop_event.is_set():  # asked to stop while it was being started
-            process.terminate()
+            member.signal(signal.SIGTERM)
         return member
 
     async def _pause(self, number: int, code: int, deaths: int) -> None:
@@ -184,8 +196,7 @@ class Supervisor:
 
     def _signal(self, number: signal.Signals) -> None:
         for member in self._members.values():
-            if member.process.returncode is None:
-                member.process.send_signal(number)
+            member.signal(number)
 
     def _lived(self, member: Member) -> float:
         return self._clock.monotonic() - member.started_at
