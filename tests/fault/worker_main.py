@@ -32,7 +32,7 @@ class QuickWorker(Worker):
             leader.term = timedelta(seconds=0.9)
             leader.interval = 0.3
         self.promoter.interval = 0.2
-        for service in self._upkeep:
+        for service in self.upkeep:
             if isinstance(service, Rescuer):
                 service.interval = 0.2
                 service._margin = timedelta(seconds=0.2)

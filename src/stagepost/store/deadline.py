@@ -72,6 +72,14 @@ class Deadlines:
         with self._lock:
             self._calls.pop(token, None)
 
+    def abort_all(self) -> None:
+        """Break off every call that is under way, as if its time were up."""
+        with self._lock:
+            while self._calls:
+                _, (_, abort) = self._calls.popitem()
+                with contextlib.suppress(Exception):
+                    abort()
+
     def _watch(self) -> None:
         seen = 0
         with self._lock:

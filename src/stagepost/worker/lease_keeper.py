@@ -66,6 +66,8 @@ class LeaseKeeper(threading.Thread):
                     self._beat()
                     due = monotonic() + self._interval
             except Exception as error:  # noqa: BLE001 - whatever went wrong, the leases must be tried again
+                if self._stop_event.is_set():
+                    return
                 pause = min(1.0, self._interval / 4)
                 due = monotonic() + pause
                 log.warning("leases could not be renewed, trying again in %.1f s: %s", pause, error)
@@ -117,6 +119,12 @@ class LeaseKeeper(threading.Thread):
         self._stop_event.set()
         if self.is_alive():
             self.join(timeout=self._store.call_seconds + 1)
+
+    def abort(self) -> None:
+        """Break off a pass that did not end, and close the connection unless it is the app's own."""
+        if not self._store.database.is_memory:
+            self._store.abort()
+            self._store.close()
 
     def _fence_expiring(self) -> None:
         """Stop attempts whose lease could not be renewed in time: another worker may get them any moment."""
