@@ -119,11 +119,14 @@ async def test_a_task_group_that_fails_stops_its_worker_in_order(app: App) -> No
         await started.wait()
         raise RuntimeError("something else went wrong")
 
-    job = endless.enqueue()
-    with pytest.raises(ExceptionGroup):
+    async def work_and_fail() -> None:
         async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as group:
             group.create_task(Worker(app, shutdown_timeout=0).run())
             group.create_task(fail())
+
+    job = endless.enqueue()
+    with pytest.raises(ExceptionGroup):
+        await work_and_fail()
 
     assert await state_of(app, job.id) == GIVEN_BACK
 
