@@ -38,6 +38,7 @@ STAYS = "ready()\nwhile True: signal.pause()"
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let processes that end slowly not be killed: their machine may be busy."""
     monkeypatch.setattr("stagepost.worker.supervisor.KILL_SECONDS", 10 * LIMIT)
+    monkeypatch.setattr("stagepost.worker.supervisor.HURRIED_KILL_SECONDS", 10 * LIMIT)
 
 
 @pytest.fixture
@@ -145,6 +146,20 @@ async def test_a_process_that_does_not_end_is_killed_after_a_while(
     running = asyncio.create_task(keeper.run())
     await until(lambda: len(pids(notes, "ready")) == 1)
 
+    keeper.stop()
+
+    assert await ended(running) == 1
+
+
+async def test_a_process_that_does_not_hurry_is_killed_after_a_while(
+    notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stagepost.worker.supervisor.HURRIED_KILL_SECONDS", 0.1)
+    keeper = supervisor(notes, "needed = 99\n" + STAYS, processes=1)
+    running = asyncio.create_task(keeper.run())
+    await until(lambda: len(pids(notes, "ready")) == 1)
+
+    keeper.stop()
     keeper.stop()
 
     assert await ended(running) == 1

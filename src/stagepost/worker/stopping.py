@@ -34,19 +34,19 @@ class Patience:
     stubborn: float
     """How long handlers that were told to stop may take to notice."""
     silence: float
-    """How long the database may answer nothing before what is not written is left to the end of its lease."""
+    """How long the database has at least to answer before what is not written is left to the end of its lease."""
+    writing: float
+    """How long a database that does answer has to take everything, within a lease."""
     parting: float
     """How long threads and connections may take to end."""
     total: float
     """How long all of this may take, after the time that handlers have, while the database answers nothing."""
 
 
-UNHURRIED = Patience(stubborn=2.0, silence=2.0, parting=3.0, total=5.0)
-HURRIED = Patience(stubborn=0.5, silence=0.75, parting=0.25, total=2.0)
+UNHURRIED = Patience(stubborn=2.0, silence=2.0, writing=float("inf"), parting=3.0, total=4.8)
+HURRIED = Patience(stubborn=0.5, silence=0.75, writing=5.0, parting=0.25, total=1.8)
 PARTING_FROM_SILENT = 0.25
-"""How long threads and connections may take to end when the database has not answered."""
-WRITING_HURRIED = 5.0
-"""How long a hurried worker goes on writing to a database that does answer; otherwise it does so for a lease."""
+"""How long threads and connections may take to end, twice, when the database has not answered."""
 
 
 class Requests:
@@ -90,6 +90,7 @@ class Shutdown:
         self._requests = worker.requests
         self._tasks = tasks
         self._taking = worker.broker.taking if worker.broker else []
+        self._lease_seconds = worker.lease.total_seconds()
         self._is_silent = False
 
     async def run(self) -> None:
@@ -177,17 +178,13 @@ class Shutdown:
 
     async def _while_answered(self, is_over: Callable[[], bool]) -> bool:
         """Wait for something that the database has to do, as long as it answers at all; says whether it is done."""
-        requests, began = self._requests, monotonic()
+        began = monotonic()
         while not is_over():
-            now = monotonic()
+            now, patience = monotonic(), self._requests.patience
             silent = now - max(began, self._worker.store.answered_at)
-            longest = self._worker.lease.total_seconds()
-            allowed = requests.patience.silence
-            if requests.hurry.is_set():
-                longest = max(0.0, requests.hurried_at - began) + WRITING_HURRIED
-                # What stubborn handlers have not used of the time is for a database that is slow.
-                allowed = max(allowed, requests.hurried_at + HURRIED.total - 2 * HURRIED.parting - began)
-            if silent > allowed or now - began > longest:
+            is_late = self._worker.seconds_left < 2 * PARTING_FROM_SILENT
+            writing = now - max(began, self._requests.hurried_at if self._requests.hurry.is_set() else began)
+            if (silent > patience.silence and is_late) or writing > min(patience.writing, self._lease_seconds):
                 self._is_silent = True
                 return False
             await asyncio.sleep(LOOK_SECONDS)

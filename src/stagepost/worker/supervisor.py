@@ -23,6 +23,8 @@ MOST_DEATHS_AT_START = 5
 READY_POLL_SECONDS = 0.05
 KILL_SECONDS = 15.0
 """How much longer than its shutdown timeout a worker may take to end before it is killed."""
+HURRIED_KILL_SECONDS = 10.0
+"""How long a worker may take to end that was told to hurry before it is killed."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Supervisor:
         self._clock = clock or SystemClock()
         self._members: dict[int, Member] = {}
         self._stop_event = asyncio.Event()
+        self._hurry_event = asyncio.Event()
         self._others_may_start = asyncio.Event()
         self._was_ever_ready = False
         self._requests = 0
@@ -108,6 +111,7 @@ class Supervisor:
         self._stop_event.set()
         self._others_may_start.set()
         if self._requests == 2:
+            self._hurry_event.set()
             for member in self._members.values():
                 member.lifeline.say(HURRY)
         self._signal(signal.SIGTERM if self._requests < 3 else signal.SIGKILL)
@@ -191,7 +195,9 @@ class Supervisor:
         """Kill what has not ended long after it was told to; its jobs are taken back when their leases end."""
         await self._stop_event.wait()
         timeouts = [member.shutdown_timeout or 0.0 for member in self._members.values()]
-        await asyncio.sleep(max(timeouts, default=0.0) + KILL_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry_event.wait(), max(timeouts, default=0.0) + KILL_SECONDS)
+            await asyncio.sleep(HURRIED_KILL_SECONDS)
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:

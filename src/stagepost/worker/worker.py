@@ -185,6 +185,11 @@ class Worker:
         """Whether it was told to stop."""
         return self.requests.stop.is_set()
 
+    @property
+    def seconds_left(self) -> float:
+        """How long the process may still take to end, once the worker was told to stop."""
+        return self.requests.seconds_left(self.shutdown_timeout)
+
     async def run(self, *, install_signals: bool = False, until_idle: bool = False) -> None:
         """Work until stopped, or, with `until_idle`, until the queues have nothing that is due.
 
