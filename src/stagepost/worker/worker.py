@@ -225,6 +225,7 @@ class Worker:
             loop=asyncio.get_running_loop(),
         )
         keeper.start()
+        self.app.store.doorbell.answer_stops(keeper.wake)
         watch = asyncio.create_task(keeper.watch(), name="stagepost-watch")
         log.info(
             "worker %s (pid %d on %s) runs queues %s with %d slots",
