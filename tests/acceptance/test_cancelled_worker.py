@@ -150,6 +150,33 @@ async def test_a_worker_may_be_cancelled_at_any_moment_of_its_start(app: App, tu
     assert state in {JobState.QUEUED, JobState.COMPLETED}
 
 
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+async def test_a_worker_whose_database_hangs_at_its_start_need_not_wait_for_it(app: App, how: str) -> None:
+    @app.task
+    async def never() -> None: ...
+
+    worker, is_asked, may_answer = Worker(app), asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hang() -> None:
+        loop.call_soon_threadsafe(is_asked.set)
+        may_answer.wait(LIMIT)
+
+    worker._check_store = hang  # type: ignore[method-assign]
+    run = asyncio.create_task(worker.run())
+    async with asyncio.timeout(LIMIT):
+        await is_asked.wait()
+        if how == "stop":
+            worker.stop()
+            await run
+        else:
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+    assert not may_answer.is_set()
+    may_answer.set()
+
+
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
 def test_a_loop_that_closes_cancels_every_task_and_no_job_is_charged(app: App, kind: str) -> None:
     """As after a second Ctrl-C, or when a program ends without having waited for its worker."""

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 __all__ = ["DaemonThreads"]
@@ -57,12 +57,18 @@ class DaemonThreads:
                 thread.join()
 
     def _work(self) -> None:
-        while (taken := self._calls.get()) is not None:
+        while (taken := self._next()) is not None:
             future, call = taken
             if future.set_running_or_notify_cancel():
                 _run(future, call)
             del taken, future, call  # while it waits for the next, it must not keep a result alive
-            self._idle.release()
+
+    def _next(self) -> Call | None:
+        try:
+            return self._calls.get_nowait()
+        except Empty:
+            self._idle.release()  # only now: a thread that goes on with a call that waited is not free for another
+            return self._calls.get()
 
 
 def _run(future: Future[Any], call: Callable[[], Any]) -> None:
