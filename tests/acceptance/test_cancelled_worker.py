@@ -27,7 +27,7 @@ async def working(app: App, *, shutdown_timeout: float) -> AsyncIterator[asyncio
 
 
 async def state_of(app: App, job_id: str) -> tuple[JobState, int, int, str | None]:
-    job = await app.async_client.job(job_id)
+    job = await app.client.job_async(job_id)
     return job.state, job.failures, job.crashes, job.locked_by
 
 

@@ -51,7 +51,7 @@ async def ends_cancelled(app: App, cancel: Callable[[str], object]) -> None:
         await started.wait()
         await asyncio.to_thread(cancel, job.id)
         await run
-    assert (await app.async_client.job(job.id)).state is JobState.CANCELLED
+    assert (await app.client.job_async(job.id)).state is JobState.CANCELLED
 
 
 async def test_a_cancel_in_another_process_is_noticed_between_renewals(app: App, elsewhere: App) -> None:
@@ -72,9 +72,9 @@ async def test_a_handler_in_a_thread_is_told_between_renewals(app: App, elsewher
     async with asyncio.timeout(LIMIT):
         run = asyncio.create_task(Worker(app).run(until_idle=True))
         await started.wait()
-        await elsewhere.async_client.cancel(job.id)
+        await elsewhere.client.cancel_async(job.id)
         await run
-    assert (await app.async_client.job(job.id)).state is JobState.CANCELLED
+    assert (await app.client.job_async(job.id)).state is JobState.CANCELLED
 
 
 async def test_a_cancel_in_the_same_process_is_noticed_at_once(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
