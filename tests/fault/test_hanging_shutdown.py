@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -14,8 +15,13 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
+from stagepost.errors import StoreUnavailable
+from stagepost.store import Store
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.health import ping
 from tests.depth import quickly_on
 from tests.fault.arena import LASTING_LEASE, Arena
+from tests.fault.backends import SERVERS, Backend
 from tests.fault.nursery import ROOT
 from tests.fault.proxy import FaultProxy
 from tests.fault.worker_main import IMPATIENT
@@ -175,3 +181,37 @@ def test_jobs_of_a_worker_that_ended_while_its_database_hung_are_rescued(arena: 
     evidence = arena.verify()
     assert {(job.state, job.failures) for job in evidence.jobs.values()} == {("completed", 0)}
     assert max(job.crashes for job in evidence.jobs.values()) <= 1
+
+
+@quickly_on("postgres", among=SERVERS)
+def test_calls_that_hang_can_be_aborted_and_are_not_tried_again(backend: Backend) -> None:
+    """Others that share their connections are left alone."""
+
+    async def call_and_abort(store: Store) -> None:
+        calls, others = AsyncStore(store), AsyncStore(store)
+        proxy.swallow()
+        hanging = [asyncio.create_task(calls.run(ping())) for _ in range(2)]
+        other = asyncio.create_task(others.run(ping()))
+        while store.pool.in_use < 3:  # noqa: ASYNC110 - threads bring it about
+            await asyncio.sleep(0.01)
+
+        calls.abort()
+
+        for error in await asyncio.gather(*hanging, return_exceptions=True):
+            assert isinstance(error, StoreUnavailable)
+        assert not other.done()
+        others.abort()
+        await asyncio.wait({other})
+
+    async def within(seconds: float, store: Store) -> None:
+        async with asyncio.timeout(seconds):
+            await call_and_abort(store)
+
+    with FaultProxy.to(backend.url) as proxy:
+        url = proxy.url_for(backend.url)
+        store = Store.at(url, pool_size=3, call_seconds=10 * ENDED_SECONDS, patience_seconds=10 * ENDED_SECONDS)
+        with contextlib.closing(store):
+            loans = [store.pool.acquire() for _ in range(3)]  # connections that are there before it hangs
+            for connection in loans:
+                store.pool.give_back(connection, is_sound=True)
+            asyncio.run(within(ENDED_SECONDS, store))

@@ -76,9 +76,9 @@ class Deadlines:
         """Break off every call that is under way, as if its time were up."""
         with self._lock:
             while self._calls:
-                _, (_, abort) = self._calls.popitem()
+                _, (_, break_off) = self._calls.popitem()
                 with contextlib.suppress(Exception):
-                    abort()
+                    break_off()
 
     def _watch(self) -> None:
         seen = 0
