@@ -15,12 +15,12 @@ from tests.acceptance.helpers import LIMIT
 
 
 @asynccontextmanager
-async def working(app: App, *, shutdown_timeout: float) -> AsyncIterator[asyncio.Task[None]]:
-    """A worker's run, which must end within the limit by a cancel."""
+async def working(app: App, *, shutdown_timeout: float) -> AsyncIterator[tuple[asyncio.Task[None], Worker]]:
+    """A worker and its run, which must end within the limit by a cancel."""
     worker = Worker(app, concurrency=2, shutdown_timeout=shutdown_timeout)
     run = asyncio.create_task(worker.run())
     async with asyncio.timeout(LIMIT):
-        yield run
+        yield run, worker
         with pytest.raises(asyncio.CancelledError):
             await run
     assert run.cancelled()
@@ -31,6 +31,8 @@ async def state_of(app: App, job_id: str) -> tuple[JobState, int, int, str | Non
     return job.state, job.failures, job.crashes, job.locked_by
 
 
+MANY_TURNS = 50
+"""Turns of the loop in which a worker that does not let its jobs finish would have cancelled them."""
 GIVEN_BACK = (JobState.QUEUED, 0, 0, None)
 
 
@@ -44,10 +46,13 @@ async def test_a_cancelled_worker_finishes_what_it_runs_and_starts_nothing_more(
         return number
 
     jobs = [slow.enqueue(number) for number in range(3)]
-    async with working(app, shutdown_timeout=10 * LIMIT) as run:
+    async with working(app, shutdown_timeout=10 * LIMIT) as (run, worker):
         await started.wait()
         run.cancel()
-        await asyncio.sleep(0)
+        while not worker.claimer.is_stopping:  # noqa: ASYNC110 - the shutdown gives no signal
+            await asyncio.sleep(0)
+        for _ in range(MANY_TURNS):
+            await asyncio.sleep(0)
         may_end.set()
 
     assert await jobs[0].result_async(timeout=0) == 0
@@ -67,7 +72,7 @@ async def test_a_cancelled_worker_gives_back_what_outlasts_its_shutdown_timeout(
             raise
 
     job = endless.enqueue()
-    async with working(app, shutdown_timeout=0) as run:
+    async with working(app, shutdown_timeout=0) as (run, _):
         await started.wait()
         run.cancel()
 
@@ -84,7 +89,7 @@ async def test_a_second_cancel_hurries(app: App) -> None:
         await asyncio.Event().wait()
 
     job = endless.enqueue()
-    async with working(app, shutdown_timeout=10 * LIMIT) as run:
+    async with working(app, shutdown_timeout=10 * LIMIT) as (run, _):
         await started.wait()
         run.cancel()
         await asyncio.sleep(0)
