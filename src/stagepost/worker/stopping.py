@@ -43,7 +43,7 @@ class Patience:
     """How long all of this may take, after the time that handlers have, while the database answers nothing."""
 
 
-UNHURRIED = Patience(stubborn=2.0, silence=2.0, writing=float("inf"), parting=3.0, total=4.8)
+UNHURRIED = Patience(stubborn=2.0, silence=2.0, writing=float("inf"), parting=3.0, total=4.5)
 HURRIED = Patience(stubborn=0.5, silence=0.75, writing=5.0, parting=0.25, total=1.8)
 PARTING_FROM_SILENT = 0.25
 """How long threads and connections may take to end, twice, when the database has not answered."""
