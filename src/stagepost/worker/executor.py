@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from stagepost.client.context import JobContext, enter, outcome_of
@@ -46,14 +47,16 @@ class Executor:
         clock: Clock,
         new_limiter: Callable[[RateLimit], RateLimiter],
         longest_wait: timedelta = LONGEST_WAIT_IN_SLOT,
+        folder: Path | None = None,
     ) -> None:
+        """`folder` is where the processes of handlers start; where this process is now, unless given."""
         self.concurrency = concurrency
         self.on_idle: Callable[[], None] = lambda: None
         """Called when an attempt is over and no other is ready to take its slot."""
         self.is_closing: Callable[[], bool] = lambda: False
         """Whether the event loop is closing, which cancels every task, also those of attempts."""
         self.threads = ThreadPool(on_freed=self._fill)
-        self.children = ChildPool()
+        self.children = ChildPool(folder)
         self._registry = registry
         self._finisher = finisher
         self._clock = clock

@@ -107,7 +107,8 @@ class Receiver(Taker):
         jobs, taken = await self._claim(queue, named) if named else ([], Taken([]))
         self._forget(deliveries)
         needless = len(deliveries) - len(bad) - len(taken.put_back) - len(taken.jobs)
-        flights = [flight for flight in jobs if flight.fence in named]
+        claimed = {flight.fence: flight for flight in jobs}
+        flights = [claimed[fence] for fence in named if fence in claimed]  # in the broker's order: urgent ones first
         for flight in flights:
             self._held[flight.fence] = named.pop(flight.fence)
         self._start(flights)

@@ -96,7 +96,12 @@ class Worker:
         self.store = AsyncStore(app.store)
         self.finisher = Finisher(self.store, self.flights, on_settled=self._note_settled, notifies=settings.wakeups)
         self.executor = Executor(
-            app.registry, self.finisher, concurrency=self.concurrency, clock=clock, new_limiter=app.rate_limiter
+            app.registry,
+            self.finisher,
+            concurrency=self.concurrency,
+            clock=clock,
+            new_limiter=app.rate_limiter,
+            folder=app.folder,
         )
         self.leased_ahead = LeasedAhead(self.store, self.executor, self.pace, owner=self.owner, queues=self.queues)
         self.executor.on_waiting = self.leased_ahead.wake
