@@ -93,7 +93,7 @@ class Relay(Service):
         try:
             await super().run()
         finally:
-            await asyncio.get_running_loop().run_in_executor(None, self._publisher.stop)
+            await in_thread(self._publisher.stop)
 
     async def run_once(self) -> int:
         """Publish what is to be sent now; returns how many messages the broker confirmed."""
