@@ -16,6 +16,7 @@ StagepostError
 │   ├── IllegalTransition   the job's current state does not allow the operation
 │   ├── UniqueKeyTaken
 │   ├── JobFailed           the job you waited for ended without a result
+│   ├── JobDiffers          a different job with the same chosen id exists
 │   └── ChildDiffers        an earlier attempt submitted a different child at this position
 ├── PipelineError           an invalid pipeline declaration, or input that does not match it
 ├── RunError                one run of a pipeline
@@ -53,6 +54,7 @@ __all__ = [
     "ConfigurationError",
     "GateClosed",
     "IllegalTransition",
+    "JobDiffers",
     "JobError",
     "JobFailed",
     "JobNotFound",
@@ -193,6 +195,18 @@ class JobFailed(JobError):
         reason = f": {error}" if error else ""
         super().__init__(f"job {job_id} ended as {state}{reason}")
         self.job_id, self.state, self.error = job_id, state, error
+
+
+class JobDiffers(JobError):
+    """A job with the chosen id already exists, of another task or with other arguments."""
+
+    def __init__(self, job_id: str, task_name: str, found_task: str) -> None:
+        what = "with other arguments" if found_task == task_name else f"of task {found_task!r}, not {task_name!r}"
+        super().__init__(
+            f"job {job_id} already exists, {what}. Choose another id. Use the same id only to repeat a request for the "
+            f"same task with the same arguments."
+        )
+        self.job_id = job_id
 
 
 class ChildDiffers(JobError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints, overload
 
 from stagepost.client.batches import BatchHandle
-from stagepost.client.client import AsyncClient, Client
+from stagepost.client.client import Client
 from stagepost.client.context import JobContext
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
@@ -38,7 +38,7 @@ __all__ = ["App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OPENED = ("client", "async_client", "hints", "async_store", "users_store", "store")
+OPENED = ("client", "hints", "async_store", "users_store", "store")
 """Attributes that an app creates on first use, in the order in which `close` releases them."""
 
 
@@ -61,7 +61,8 @@ class App:
             **{**_fields(settings), **{name: value for name, value in given.items() if value is not None}}
         )
         self.clock = clock or SystemClock()
-        self._folder = Path.cwd()
+        self.folder = Path.cwd()
+        """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
         self.schedules: dict[str, ScheduleSpec] = {}
         self._alert_task: AppTask[..., Any] | None = None
@@ -89,7 +90,7 @@ class App:
     def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         """Open another store on the same database, with separate connections."""
         size = self.settings.pool_size if pool_size is None else pool_size
-        options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self._folder}
+        options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self.folder}
         return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
 
     @cached_property
@@ -100,12 +101,7 @@ class App:
     @cached_property
     def client(self) -> Client:
         """Enqueues and manages jobs."""
-        return Client(self.store, self.registry, hints=self.hints)
-
-    @cached_property
-    def async_client(self) -> AsyncClient:
-        """The same client, for async code."""
-        return AsyncClient(self.async_store, self.registry, hints=self.hints)
+        return Client(self.store, self.registry, async_store=self.async_store, hints=self.hints)
 
     @cached_property
     def hints(self) -> Hints:
@@ -230,7 +226,7 @@ class App:
 
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait for a job's result without blocking the event loop."""
-        return await self.async_client.result(job_id, timeout=timeout)
+        return await self.client.result_async(job_id, timeout=timeout)
 
     def children_of(self, job_id: str) -> Counts:
         """Count a job's children by state."""
@@ -238,7 +234,7 @@ class App:
 
     async def children_of_async(self, job_id: str) -> Counts:
         """Count a job's children by state without blocking the event loop."""
-        return await self.async_client.children_of(job_id)
+        return await self.client.children_of_async(job_id)
 
     def progress_of(self, job_id: str) -> Any:
         """Return the latest progress that a job reported; None if there is none."""
@@ -246,7 +242,7 @@ class App:
 
     async def progress_of_async(self, job_id: str) -> Any:
         """Return the latest progress that a job reported, without blocking the event loop."""
-        return await self.async_client.progress_of(job_id)
+        return await self.client.progress_of_async(job_id)
 
     @contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Any]:
