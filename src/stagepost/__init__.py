@@ -46,6 +46,7 @@ from stagepost.errors import (
     TransportError,
     UniqueKeyTaken,
     UnknownTask,
+    ValueTooLarge,
     WaitTimeout,
 )
 from stagepost.model.alert import Alert, AlertKind
@@ -147,6 +148,7 @@ __all__ = [
     "TransportError",
     "UniqueKeyTaken",
     "UnknownTask",
+    "ValueTooLarge",
     "WaitTimeout",
     "Worker",
     "configure_logging",

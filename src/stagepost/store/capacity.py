@@ -1,0 +1,97 @@
+"""How much one statement takes: rows are cut into pieces that fit, and a value that never fits is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stagepost.errors import ValueTooLarge
+from stagepost.model.groups import GROUP_BYTES, groups_of
+from stagepost.store.dialect import Dialect, SqlCall
+from stagepost.store.statement import Capacity, Rows, Statement, Steps
+
+__all__ = ["MARGIN_BYTES", "Gauge", "Piece", "escaped_size", "in_pieces"]
+
+Ask = Callable[[Statement], Generator[SqlCall, Rows, Rows]]
+
+MARGIN_BYTES = 16 * 1024
+"""For the text of a statement and its other parameters."""
+ROW_BYTES = 50
+"""For the id of a row, which some scripts list beside the rows."""
+SAFE_BYTES = 32 * 1024
+"""So much is sent to a server without asking it for its limit."""
+MOST_ROWS = 10_000
+
+
+class Piece(NamedTuple):
+    """Rows that one statement takes, and the same as its JSON parameter."""
+
+    rows: Sequence[Any]
+    text: str
+
+
+def in_pieces(name: str, rows: Sequence[Any], *, most: int = MOST_ROWS) -> Steps[list[Piece]]:
+    """Cut rows into pieces that the named statement takes, in their order; nearly always that is one."""
+    encoded = msgspec.json.encode(rows)
+    needed = _longest(encoded, len(rows))
+    [(most_bytes,)] = yield Capacity(name, needed)
+    if len(rows) <= most and needed <= most_bytes:
+        return [Piece(rows, encoded.decode())]
+    parts = [(row, msgspec.json.encode(row)) for row in rows]
+    return [
+        Piece([row for row, _ in group], "[" + b",".join(text for _, text in group).decode() + "]")
+        for group in groups_of(
+            parts, size=lambda part: escaped_size(part[1]) + ROW_BYTES, most=most, most_bytes=most_bytes
+        )
+    ]
+
+
+def _longest(encoded: bytes, rows: int) -> int:
+    """Say how long JSON may become in a statement; exactly only where it may be too long."""
+    size = 2 * len(encoded)
+    return (size if size <= SAFE_BYTES else escaped_size(encoded)) + ROW_BYTES * rows
+
+
+def escaped_size(text: bytes) -> int:
+    """Count the bytes of JSON as drivers write it that put parameters into the statement, between quotes."""
+    return len(text) + text.count(b"\\") + text.count(b'"') + text.count(b"'")
+
+
+class Gauge:
+    """Knows how long the statements of one connection may be; asks its server where that is the caller's."""
+
+    def __init__(self, dialect: Dialect, most_bytes: int | None, ask: Ask) -> None:
+        self._dialect = dialect
+        self._ask = ask
+        self._most_bytes = most_bytes
+        self.is_needed = dialect.limits_statements and most_bytes is None
+        """The connection is one that does not look at the size of statements itself."""
+
+    def capacity(self, step: Capacity) -> Generator[SqlCall, Rows, int]:
+        """Say how many bytes of rows a statement takes, wherever its text repeats them."""
+        if not self._dialect.limits_statements:
+            return GROUP_BYTES
+        times = self._dialect.most_mentions(step.name)
+        if self.is_needed and step.needed * times <= SAFE_BYTES:
+            return step.needed
+        most = (yield from self._limit()) - MARGIN_BYTES
+        return max(1, min(GROUP_BYTES, most // times))
+
+    def check(self, statement: Statement) -> Generator[SqlCall, Rows, None]:
+        """Refuse a statement that the server would refuse, and close the connection over."""
+        texts = [value for value in statement.parameters.values() if isinstance(value, str)]
+        if sum(map(len, texts)) <= SAFE_BYTES:
+            return
+        limit = yield from self._limit()
+        times = self._dialect.most_mentions(statement.name)
+        size = times * max(escaped_size(text.encode()) for text in texts) + MARGIN_BYTES
+        if size > limit:
+            raise ValueTooLarge(size, limit)
+
+    def _limit(self) -> Generator[SqlCall, Rows, int]:
+        if self._most_bytes is None:
+            [(limit,)] = yield from self._ask(Statement("statement_limit", is_enough=True))
+            self._most_bytes = int(limit)
+        return self._most_bytes
