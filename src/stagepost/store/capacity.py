@@ -18,8 +18,8 @@ Ask = Callable[[Statement], Generator[SqlCall, Rows, Rows]]
 
 MARGIN_BYTES = 16 * 1024
 """For the text of a statement and its other parameters."""
-ROW_BYTES = 50
-"""For the id of a row, which some scripts list beside the rows."""
+ROW_BYTES = 100
+"""For the id of a row, which some texts list twice beside the rows."""
 SAFE_BYTES = 32 * 1024
 """So much is sent to a server without asking it for its limit."""
 MOST_ROWS = 10_000
@@ -73,7 +73,7 @@ class Gauge:
         """Say how many bytes of rows a statement takes, wherever its text repeats them."""
         if not self._dialect.limits_statements:
             return GROUP_BYTES
-        times = self._dialect.most_mentions(step.name)
+        times = max((max(named.values(), default=1) for named in self._dialect.mentions(step.name)), default=1)
         if self.is_needed and step.needed * times <= SAFE_BYTES:
             return step.needed
         most = (yield from self._limit()) - MARGIN_BYTES
@@ -81,13 +81,14 @@ class Gauge:
 
     def check(self, statement: Statement) -> Generator[SqlCall, Rows, None]:
         """Refuse a statement that the server would refuse, and close the connection over."""
-        texts = [value for value in statement.parameters.values() if isinstance(value, str)]
-        if sum(map(len, texts)) <= SAFE_BYTES:
+        texts = {name: value for name, value in statement.parameters.items() if isinstance(value, str)}
+        if sum(map(len, texts.values())) <= SAFE_BYTES:
             return
         limit = yield from self._limit()
-        times = self._dialect.most_mentions(statement.name)
-        size = times * max(escaped_size(text.encode()) for text in texts) + MARGIN_BYTES
-        if size > limit:
+        sizes = {name: escaped_size(text.encode()) for name, text in texts.items()}
+        mentions = self._dialect.mentions(statement.name)
+        size = max(sum(times * sizes.get(name, 0) for name, times in named.items()) for named in mentions)
+        if size + MARGIN_BYTES > limit:
             raise ValueTooLarge(size, limit)
 
     def _limit(self) -> Generator[SqlCall, Rows, int]:

@@ -73,9 +73,9 @@ class Dialect:
             script = self._scripts[key] = Script(name, tuple(_compile(text, style, now) for text in texts))
         return script
 
-    def most_mentions(self, name: str) -> int:
-        """How often one text of a statement names the same parameter, at most."""
-        return _most_mentions(self.name, name)
+    def mentions(self, name: str) -> tuple[Counter[str], ...]:
+        """How often each text of a statement names its parameters."""
+        return _mentions(self.name, name)
 
     def load_text(self, name: str) -> str | None:
         """Fetch the text that many rows follow; None where this dialect has no quicker way than a statement."""
@@ -197,10 +197,10 @@ def optional_names(dialect: str, name: str) -> frozenset[str]:
 
 
 @cache
-def _most_mentions(dialect: str, name: str) -> int:
-    texts = _split(_source(dialect, name), row_locks=True)
-    named = (Counter(name for name in _TOKEN.findall(text) if name not in {"", "now"}) for text in texts)
-    return max((times for counter in named for times in counter.values()), default=1)
+def _mentions(dialect: str, name: str) -> tuple[Counter[str], ...]:
+    texts = _split(_OPTIONAL.sub(lambda clause: clause[2], _source(dialect, name)), row_locks=True)
+    named = ((name for name in _TOKEN.findall(text) if name not in {"", "now", "selected"}) for text in texts)
+    return tuple(map(Counter, named))
 
 
 def _wanted(clause: re.Match[str], given: Set[str]) -> str:

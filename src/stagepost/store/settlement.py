@@ -24,6 +24,8 @@ from stagepost.model.reason import reason_of
 __all__ = ["Settlement"]
 
 ERROR_CHARACTERS = 8_000
+FENCE_BYTES = 200
+"""About what a settlement takes that says nothing but that its job completed."""
 WITH_REASON = (JobState.FAILED, JobState.DEAD_LETTER)
 COMPLETED = next_state(JobState.RUNNING, Cause.COMPLETE)
 
@@ -63,6 +65,13 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def fence(self) -> tuple[str, int]:
         """Which attempt this is about."""
         return self.id, self.attempt
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to write it."""
+        then = self.ending and self.ending.then
+        texts = (self.result, self.error, self.traceback, then and then.payload)
+        return FENCE_BYTES + sum(len(text) for text in texts if text)
 
     @property
     def is_final(self) -> bool:

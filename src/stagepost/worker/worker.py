@@ -40,7 +40,7 @@ from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
-from stagepost.worker.pace import Pace, room
+from stagepost.worker.pace import HELD_BYTES, Pace, room, within_bytes
 from stagepost.worker.reporter import Reporter
 from stagepost.worker.suspects import Suspects
 
@@ -327,12 +327,20 @@ class Worker:
 
     def _room(self) -> int:
         prefetch = self.app.settings.prefetch
-        return room(
+        held = len(self.flights)
+        over = self.finisher.pending if self.finisher.pending_bytes <= HELD_BYTES else 0
+        jobs = room(
             slots=self.concurrency,
             ahead=self.pace.ahead() if prefetch is None else prefetch,
-            held=len(self.flights),
-            over=self.finisher.pending,
+            held=held,
+            over=over,
             ready=self.executor.ready,
+        )
+        return within_bytes(
+            jobs,
+            free=self.concurrency - (held - over),
+            held_bytes=self.flights.payload_bytes,
+            bytes_each=self.flights.bytes_each,
         )
 
     def _note_settled(self, jobs: int) -> None:

@@ -77,7 +77,7 @@ where kind.scope = 'queue' or made.batch_id is not null
 ;
 select asked.id
 from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
-]]
+;]]
 [[select job.id
 from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
 straight_join stagepost_job as job force index (primary) on asked.id = job.id
