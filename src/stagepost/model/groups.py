@@ -23,11 +23,14 @@ def groups_of(
     total = 0
     for item in items:
         weight = size(item)
-        if group and (len(group) >= most or total + weight > most_bytes):
+        if group and total + weight > most_bytes:
             yield group
             group, total = [], 0
         group.append(item)
         total += weight
+        if len(group) >= most:  # at once: the next item may be long in coming
+            yield group
+            group, total = [], 0
     if group:
         yield group
 

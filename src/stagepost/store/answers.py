@@ -94,6 +94,6 @@ def _report(progress: Mapping[Fence, str]) -> Steps[frozenset[Fence]]:
         for job_id, attempt in sorted(progress)
     ]
     rows: Rows = []
-    for piece in (yield from in_pieces("report_progress", reports)):
+    for piece in (yield from in_pieces("report_progress", "reports", reports)):
         rows += yield Statement("report_progress", {"reports": piece.text})
     return frozenset(progress.keys() - {(str(job_id), attempt) for job_id, attempt in rows})

@@ -22,7 +22,6 @@ ROW_BYTES = 100
 """For the id of a row, which some texts list twice beside the rows."""
 SAFE_BYTES = 32 * 1024
 """So much is sent to a server without asking it for its limit."""
-MOST_ROWS = 10_000
 
 
 class Piece(NamedTuple):
@@ -32,18 +31,18 @@ class Piece(NamedTuple):
     text: str
 
 
-def in_pieces(name: str, rows: Sequence[Any], *, most: int = MOST_ROWS) -> Steps[list[Piece]]:
-    """Cut rows into pieces that the named statement takes, in their order; nearly always that is one."""
+def in_pieces(name: str, parameter: str, rows: Sequence[Any]) -> Steps[list[Piece]]:
+    """Cut rows into pieces that a statement takes as this parameter, in their order; nearly always that is one."""
     encoded = msgspec.json.encode(rows)
     needed = _longest(encoded, len(rows))
-    [(most_bytes,)] = yield Capacity(name, needed)
-    if len(rows) <= most and needed <= most_bytes:
+    [(most_bytes,)] = yield Capacity(name, parameter, needed)
+    if needed <= most_bytes:
         return [Piece(rows, encoded.decode())]
     parts = [(row, msgspec.json.encode(row)) for row in rows]
     return [
         Piece([row for row, _ in group], "[" + b",".join(text for _, text in group).decode() + "]")
         for group in groups_of(
-            parts, size=lambda part: escaped_size(part[1]) + ROW_BYTES, most=most, most_bytes=most_bytes
+            parts, size=lambda part: escaped_size(part[1]) + ROW_BYTES, most=len(parts), most_bytes=most_bytes
         )
     ]
 
@@ -73,7 +72,7 @@ class Gauge:
         """Say how many bytes of rows a statement takes, wherever its text repeats them."""
         if not self._dialect.limits_statements:
             return GROUP_BYTES
-        times = max((max(named.values(), default=1) for named in self._dialect.mentions(step.name)), default=1)
+        times = max(named[step.parameter] for named in self._dialect.mentions(step.name))
         if self.is_needed and step.needed * times <= SAFE_BYTES:
             return step.needed
         most = (yield from self._limit()) - MARGIN_BYTES

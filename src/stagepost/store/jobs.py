@@ -15,6 +15,7 @@ from stagepost.errors import (
     StoreUnavailable,
     UniqueKeyTaken,
 )
+from stagepost.model.groups import groups_of
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob
 from stagepost.model.lifecycle import Cause, JobState
@@ -208,7 +209,7 @@ def known_of(ids: Collection[str]) -> Steps[set[str]]:
 
 def _look_for(ids: Collection[str]) -> Steps[Rows]:
     rows: Rows = []
-    for piece in (yield from in_pieces("known_jobs", sorted(set(ids)))):
+    for piece in (yield from in_pieces("known_jobs", "ids", sorted(set(ids)))):
         rows += yield Statement("known_jobs", {"ids": piece.text})
     return rows
 
@@ -330,13 +331,17 @@ def _insert_all(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[
         return (yield _insert_one(jobs[0], insertion, freed))
     rows: Rows = []
     most = ROWS_PER_STATEMENT if insertion.are_new else ROWS_TO_LOOK_FOR
-    made = [_row(job, freed) for job in jobs]
-    for piece in (yield from in_pieces("insert_jobs", made, most=most)):
-        facts = _facts(piece.rows, insertion)
-        if not insertion.are_new or "keyed" in facts or "marked" in facts:
-            facts["looks"] = 1
-        rows += yield Statement("insert_jobs", {"jobs": piece.text, **facts})
+    for group in groups_of(jobs, size=_payload_size, most=most):
+        for piece in (yield from in_pieces("insert_jobs", "jobs", [_row(job, freed) for job in group])):
+            facts = _facts(piece.rows, insertion)
+            if not insertion.are_new or "keyed" in facts or "marked" in facts:
+                facts["looks"] = 1
+            rows += yield Statement("insert_jobs", {"jobs": piece.text, **facts})
     return rows
+
+
+def _payload_size(job: NewJob) -> int:
+    return len(job.payload)
 
 
 def _insert_one(job: NewJob, insertion: Insertion, freed: Collection[str] = ()) -> Statement:

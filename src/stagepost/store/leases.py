@@ -121,7 +121,7 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps
         accepted |= yield from wait_for_children(parents)
     failures = [change for change in ordered if change.kind is not None and change.fence in accepted]
     if failures:
-        for piece in (yield from in_pieces("record_failures", failures)):
+        for piece in (yield from in_pieces("record_failures", "failures", failures)):
             yield Statement("record_failures", {"failures": piece.text})
     if len(accepted) < len(by_fence) and ended_counts:
         missing = [change for change in ordered if change.fence not in accepted]
@@ -133,7 +133,7 @@ def _reschedule(delays: Sequence[Settlement]) -> Steps[Rows]:
     # Their errors are for the failure log.
     changes = [msgspec.structs.replace(change, error=None, traceback=None) for change in delays]
     rows: Rows = []
-    for piece in (yield from in_pieces("reschedule_jobs", changes)):
+    for piece in (yield from in_pieces("reschedule_jobs", "changes", changes)):
         rows += yield Statement("reschedule_jobs", {"changes": piece.text})
     return rows
 
@@ -141,7 +141,7 @@ def _reschedule(delays: Sequence[Settlement]) -> Steps[Rows]:
 def _end(ends: Sequence[Settlement], *, is_enough: bool) -> Steps[Rows]:
     """End jobs, with one statement unless what they gave is too much for that."""
     rows: Rows = []
-    pieces = yield from in_pieces("end_jobs", ends)
+    pieces = yield from in_pieces("end_jobs", "changes", ends)
     for changes, text in pieces:
         facts = {"changes": text}
         if len(changes) == 1:
@@ -167,7 +167,7 @@ def ended_by(changes: Sequence[Settlement]) -> Steps[set[Fence]]:
     """Tell which of these attempts have ended their job already."""
     rows: Rows = []
     fences = [{"id": change.id, "attempt": change.attempt, "owner": change.owner} for change in changes]
-    for piece in (yield from in_pieces("find_ended", fences)):
+    for piece in (yield from in_pieces("find_ended", "changes", fences)):
         rows += yield Statement("find_ended", {"changes": piece.text})
     return {(str(job_id), attempt) for job_id, attempt in rows}
 
@@ -194,12 +194,14 @@ def renew(
     listed = [{"id": fence[0], "attempt": fence[1], "progress": reports.get(fence)} for fence in sorted(leases)]
     facts = {"owner": owner, "lease_us": microseconds(lease)} | ({"reporting": 1} if reports else {})
     rows: Rows = []
-    for piece in (yield from in_pieces("renew_leases", listed)):
+    for piece in (yield from in_pieces("renew_leases", "leases", listed)):
         rows += yield Statement("renew_leases", {"leases": piece.text, **facts})
     held = {(str(job_id), attempt) for job_id, attempt, _ in rows}
     locked: set[Fence] = set()
     if missing := sorted(set(leases) - held):
-        for piece in (yield from in_pieces("find_held", [{"id": fence[0], "attempt": fence[1]} for fence in missing])):
+        for piece in (
+            yield from in_pieces("find_held", "leases", [{"id": fence[0], "attempt": fence[1]} for fence in missing])
+        ):
             found = yield Statement("find_held", {"leases": piece.text, "owner": owner})
             locked |= {(str(job_id), attempt) for job_id, attempt in found}
     return Renewed(

@@ -63,13 +63,14 @@ class Load(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """Asks how many bytes of rows a named statement takes, of which `needed` are wanted.
+    """Asks how many bytes a named statement takes as one of its parameters, of which `needed` are wanted.
 
     It is answered with one row, a number that may be smaller than `needed`, and reaches the database only if nothing
     else knows.
     """
 
     name: str
+    parameter: str
     needed: int
 
 

@@ -43,7 +43,7 @@ def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Steps[dict[
         asked = [job for job in jobs if job.id not in found and (behind or job.id not in freed)]
         if asked:
             rows = [{"id": job.id, "unique_key": live_key(job)} for job in asked]
-            for piece in (yield from in_pieces("find_enqueued", rows)):
+            for piece in (yield from in_pieces("find_enqueued", "jobs", rows)):
                 holders = yield Statement("find_enqueued", {"jobs": piece.text, **behind})
                 found |= {str(job_id): str(holder) for job_id, holder in holders}
     return found
