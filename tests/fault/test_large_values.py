@@ -10,12 +10,18 @@ from pathlib import Path
 import asyncmy
 import pymysql
 import pytest
+from pika import BasicProperties
 
 from stagepost.clock import SystemClock
+from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import ValueTooLarge
 from stagepost.store import Store
+from stagepost.store.async_store import AsyncStore
 from stagepost.store.jobs import enqueue, enqueue_many
+from stagepost.store.outbox import next_messages
 from stagepost.store.transaction import run_in, run_in_async
+from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.worker.parking import Parking
 from tests.conformance.bench import mysql_options
 from tests.depth import sized
 from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
@@ -135,3 +141,29 @@ def test_in_a_callers_transaction_they_are_an_error_as_well_and_the_connection_l
 
     asyncio.run(in_async())
     assert set(arena.jobs()) == {job.id for job in many}
+
+
+def test_a_message_that_no_statement_takes_is_kept_with_its_beginning(arena: Arena) -> None:
+    """Lest it come again and again, and hold up those behind it."""
+    parked = 0
+
+    async def park() -> None:
+        nonlocal parked
+        store = AsyncStore(opened_store)
+        parking = Parking(store, settings=RabbitmqSettings())
+        await parking.park([(delivery(b"{", 1), "no JSON"), (delivery(b"\"'" * 1_000_000, 2), "no JSON, either")])
+        parked = parking.parked
+        store.close()
+
+    with contextlib.closing(Store.at(arena.url)) as opened_store:
+        asyncio.run(park())
+        small, large = opened_store.run(next_messages(most=9))
+
+    assert parked == 2
+    assert b"no JSON" in small.message.body
+    assert len(large.message.body) < 200_000
+    assert b"2,000,000 bytes, of which the first 65,536 are kept" in large.message.body
+
+
+def delivery(body: bytes, tag: int) -> Delivery:
+    return Delivery("jobs", 1, tag, body, redelivered=False, routing_key="jobs", properties=BasicProperties())
