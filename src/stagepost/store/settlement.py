@@ -69,9 +69,12 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def size(self) -> int:
         """About how many bytes it takes to write it."""
-        then = self.ending and self.ending.then
-        texts = (self.result, self.error, self.traceback, then and then.payload)
-        return FENCE_BYTES + sum(len(text) for text in texts if text)
+        size = FENCE_BYTES if self.result is None else FENCE_BYTES + len(self.result)
+        if self.error is not None:
+            size += len(self.error) + len(self.traceback or "")
+        if self.ending is not None and self.ending.then is not None:
+            size += len(self.ending.then.payload)
+        return size
 
     @property
     def is_final(self) -> bool:

@@ -134,7 +134,7 @@ class Receiver(Taker):
         async with self._flights.claiming:
             self._may_have_strays = True  # until the answer is here
             taken = await self._store.run(operation, patience_seconds=0)
-            flights = [Flight(job, asked_at + self._lease.total_seconds()) for job in taken.jobs]
+            flights = [Flight(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs]
             self._flights.add(flights)
             self._may_have_strays = False
         return flights, taken
