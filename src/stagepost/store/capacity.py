@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,8 +13,6 @@ from stagepost.store.dialect import Dialect, SqlCall
 from stagepost.store.statement import Capacity, Rows, Statement, Steps
 
 __all__ = ["MARGIN_BYTES", "Gauge", "Piece", "escaped_size", "in_pieces"]
-
-Ask = Callable[[Statement], Generator[SqlCall, Rows, Rows]]
 
 MARGIN_BYTES = 16 * 1024
 """For the text of a statement and its other parameters."""
@@ -61,16 +59,15 @@ def escaped_size(text: bytes) -> int:
 class Gauge:
     """Knows how long the statements of one connection may be; asks its server where that is the caller's."""
 
-    def __init__(self, dialect: Dialect, most_bytes: int | None, ask: Ask) -> None:
+    def __init__(self, dialect: Dialect, most_bytes: int | None) -> None:
         self._dialect = dialect
-        self._ask = ask
         self._most_bytes = most_bytes
-        self.is_needed = dialect.limits_statements and most_bytes is None
+        self.is_needed = dialect.longest_statement is not None and most_bytes is None
         """The connection is one that does not look at the size of statements itself."""
 
     def capacity(self, step: Capacity) -> Generator[SqlCall, Rows, int]:
         """Say how many bytes of rows a statement takes, wherever its text repeats them."""
-        if not self._dialect.limits_statements:
+        if self._dialect.longest_statement is None:
             return GROUP_BYTES
         times = max(named[step.parameter] for named in self._dialect.mentions(step.name))
         if self.is_needed and step.needed * times <= SAFE_BYTES:
@@ -92,6 +89,6 @@ class Gauge:
 
     def _limit(self) -> Generator[SqlCall, Rows, int]:
         if self._most_bytes is None:
-            [(limit,)] = yield from self._ask(Statement("statement_limit", is_enough=True))
+            [(limit,)] = yield SqlCall(f"select {self._dialect.longest_statement}", {}, needs_transaction=False)
             self._most_bytes = int(limit)
         return self._most_bytes

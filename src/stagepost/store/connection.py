@@ -324,7 +324,7 @@ class MysqlDatabase:
                 cursor.execute("set session transaction isolation level read committed")
                 if "mariadb" in raw.get_server_info().lower():  # MySQL has no such limit
                     cursor.execute(f"set session idle_transaction_timeout = {IDLE_SECONDS}")
-                cursor.execute("select @@max_allowed_packet")  # of this session: it stays as it is now
+                cursor.execute(f"select {MYSQL.longest_statement}")  # of this session: it stays as it is now
                 [(raw.most_bytes,)] = cursor.fetchall()
             raw._read_timeout = self.options.get("read_timeout", CALL_SECONDS)  # noqa: SLF001 - there is no other way
             raw._write_timeout = self.options.get("write_timeout", CALL_SECONDS)  # noqa: SLF001

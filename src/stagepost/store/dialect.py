@@ -53,8 +53,8 @@ class Dialect:
     """A database with one writer at a time has none: the common files' `for update` lines are left out."""
     reads_by_statement: bool = True
     """Every statement sees the newest commits, in a transaction or not: one that only reads gains nothing by it."""
-    limits_statements: bool = False
-    """The server refuses long statements, and drivers put parameters into them, wherever the text names them."""
+    longest_statement: str | None = None
+    """An expression for how many bytes a statement may have, parameters included, wherever its text names them."""
     _scripts: dict[tuple[str, ParameterStyle, bool, frozenset[str]], Script] = field(default_factory=dict, repr=False)
 
     def script(self, name: str, style: ParameterStyle, *, own_clock: bool, given: Set[str] = frozenset()) -> Script:
@@ -166,7 +166,7 @@ MYSQL = Dialect(
     # Not unix_timestamp(now(6)), which goes through the session's time zone and its repeated hour.
     now="timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))",
     trouble=mysql_trouble,
-    limits_statements=True,
+    longest_statement="@@max_allowed_packet",
 )
 SQLITE = Dialect(
     name="sqlite",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from stagepost.clock import Clock
 from stagepost.store.capacity import Gauge
 from stagepost.store.dialect import Dialect, ParameterStyle, SqlCall, calls_of
-from stagepost.store.statement import Capacity, Load, Operation, Rows, Statement
+from stagepost.store.statement import Capacity, Load, Operation, Rows
 
 __all__ = ["Calls", "Loader", "calls_for", "drive", "drive_async"]
 
@@ -33,11 +33,7 @@ def calls_for(
     when its transaction is open. `most_bytes` is how long a statement may be, if the connection knows.
     """
     steps = operation.start()
-
-    def ask(statement: Statement) -> Generator[SqlCall, Rows, Rows]:
-        return calls_of(statement, dialect=dialect, style=style, clock=clock)
-
-    gauge = Gauge(dialect, most_bytes, ask)
+    gauge = Gauge(dialect, most_bytes)
     try:
         step = next(steps)
         while True:
@@ -48,7 +44,7 @@ def calls_for(
             else:
                 if gauge.is_needed:
                     yield from gauge.check(step)
-                rows = yield from ask(step)
+                rows = yield from calls_of(step, dialect=dialect, style=style, clock=clock)
             step = steps.send(rows)
     except StopIteration as end:
         result: T = end.value
