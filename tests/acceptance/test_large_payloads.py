@@ -38,12 +38,13 @@ class Weighed(Flights):
         assert self.payload_bytes == held
 
 
-@pytest.mark.parametrize("prefetch", [None, 1000])
+@pytest.mark.parametrize(("prefetch", "size"), [(None, SIZE), (1000, SIZE), (1000, SIZE // 4)])
 async def test_a_worker_holds_no_more_bytes_than_its_bound(
-    prefetch: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prefetch: int | None, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "HELD_BYTES", BUDGET)
-    monkeypatch.setattr(worker, "HELD_BYTES", BUDGET)
+    budget = 40 * size
+    monkeypatch.setattr(pace, "HELD_BYTES", budget)
+    monkeypatch.setattr(worker, "HELD_BYTES", budget)
     monkeypatch.setattr(worker, "Flights", Weighed)
     settings = quick_settings(f"sqlite:///{tmp_path}/stagepost.db")
     app = App(settings=msgspec.structs.replace(settings, prefetch=prefetch))
@@ -52,14 +53,14 @@ async def test_a_worker_holds_no_more_bytes_than_its_bound(
     async def take(text: str) -> None:
         await asyncio.sleep(0)
 
-    app.enqueue_many([take.job("x" * SIZE) for _ in range(JOBS)])
+    app.enqueue_many([take.job("x" * size) for _ in range(JOBS)])
 
     busy = Worker(app, concurrency=SLOTS)
     await busy.run(until_idle=True)
 
     assert busy.finisher.settled == JOBS
     assert isinstance(busy.flights, Weighed)
-    assert SLOTS * SIZE < busy.flights.most <= BUDGET
+    assert SLOTS * size < busy.flights.most <= budget
     assert (len(busy.flights), busy.flights.payload_bytes) == (0, 0)
     app.close()
 

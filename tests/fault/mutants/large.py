@@ -34,14 +34,14 @@ MUTANTS = [
         "worker/pace.py",
         "    return min(jobs, max(free, fitting))\n",
         "    return jobs\n",
-        f"{PAYLOADS}_a_worker_holds_no_more_bytes_than_its_bound[1000]",
+        f"{PAYLOADS}_a_worker_holds_no_more_bytes_than_its_bound[1000-5000]",
     ),
     Mutant(
         "payloads that are never given up",
         "worker/flights.py",
         "                    self.payload_bytes -= _size(flight)\n",
         "                    pass\n",
-        f"{PAYLOADS}_a_worker_holds_no_more_bytes_than_its_bound[1000]",
+        f"{PAYLOADS}_a_worker_holds_no_more_bytes_than_its_bound[1000-5000]",
     ),
     Mutant(
         "messages that are published together, however large they are",
