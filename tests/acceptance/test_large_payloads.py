@@ -93,7 +93,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> int:
     return BUDGET // 2
 
 
-async def test_no_more_bytes_are_published_than_the_broker_has_confirmed_soon(
+async def test_unconfirmed_requests_stay_within_their_bound_in_bytes(
     tmp_path: Path, broker_url: str, bound: int
 ) -> None:
     app = carried(f"sqlite:///{tmp_path}/stagepost.db", broker_url)
@@ -113,7 +113,9 @@ async def test_no_more_bytes_are_published_than_the_broker_has_confirmed_soon(
     app.close()
 
 
-async def test_no_more_bytes_of_the_outbox_are_published_at_once(tmp_path: Path, broker_url: str, bound: int) -> None:
+async def test_unconfirmed_messages_of_the_outbox_stay_within_their_bound_in_bytes(
+    tmp_path: Path, broker_url: str, bound: int
+) -> None:
     app = carried(f"sqlite:///{tmp_path}/stagepost.db", broker_url)
 
     @app.task

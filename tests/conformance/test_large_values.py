@@ -129,7 +129,7 @@ def test_reports_of_foreign_programs_are_written_by_several_statements(store: Be
     assert [store.run(jobs.get(job_id)).progress for job_id in waiting] == [LARGE] * NUMBER
 
 
-def test_a_caller_s_connection_takes_large_values_within_its_servers_limit(store: Bench) -> None:
+def test_large_values_are_stored_through_a_connection_of_the_callers(store: Bench) -> None:
     caller = Bench(store.database, Colour.ASYNC)
     large = msgspec.json.encode(AWKWARD * 10_000).decode()
     asked = [new_job(payload=large), *(new_job(payload=large) for _ in range(NUMBER))]

@@ -37,7 +37,7 @@ MUTANTS = [
         f"{PAYLOADS}_a_worker_holds_no_more_bytes_than_its_bound[1000-5000]",
     ),
     Mutant(
-        "payloads that are never given up",
+        "payloads that count as held after their job has ended",
         "worker/flights.py",
         "                    self.payload_bytes -= _size(flight)\n",
         "                    pass\n",
@@ -48,7 +48,7 @@ MUTANTS = [
         "upkeep/relay.py",
         "most_bytes=MOST_BYTES // 2",
         "most_bytes=2**40",
-        f"{PAYLOADS}_no_more_bytes_are_published_than_the_broker_has_confirmed_soon",
+        f"{PAYLOADS}_unconfirmed_requests_stay_within_their_bound_in_bytes",
     ),
     Mutant(
         "a group of outcomes that fails and is repeated whole",
