@@ -211,6 +211,14 @@ def renew(
     )
 
 
+@query
+def asked_to_stop(leases: Sequence[Fence], *, owner: str) -> Steps[set[Fence]]:
+    """Tell which of these attempts, given as (job id, attempt), are asked to stop; waits for nobody's lock."""
+    listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)])
+    rows = yield Statement("find_stop_requests", {"leases": listed, "owner": owner})
+    return {(str(job_id), attempt) for job_id, attempt in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class Rescued:
     """Jobs whose worker was gone, by what became of them."""

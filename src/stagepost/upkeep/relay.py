@@ -100,7 +100,7 @@ class Relay(Service):
         try:
             await super().run()
         finally:
-            await asyncio.get_running_loop().run_in_executor(None, self._publisher.stop)
+            await in_thread(self._publisher.stop)
 
     async def run_once(self) -> int:
         """Publish what is to be sent now; returns how many messages the broker confirmed."""
@@ -154,10 +154,11 @@ class Relay(Service):
 
     async def _send(self, queue: str, jobs: list[Unsent]) -> int:
         routing_key = self._settings.routing_key(queue)
+        own = self._settings.of(queue)
         by_verdict: dict[Verdict, list[Fence]] = {verdict: [] for verdict in Verdict}
         marking: asyncio.Task[int] | None = None
         for group in groups_of(jobs, size=attrgetter("size"), most=GROUP, most_bytes=MOST_BYTES // 2):
-            messages = [_message(routing_key, job) for job in group]
+            messages = [_message(routing_key, job, own.message_priority(job.priority)) for job in group]
             verdicts = await asyncio.wrap_future(self._publisher.publish(messages))
             marked = len(by_verdict[Verdict.CONFIRMED])
             for job, verdict in zip(group, verdicts, strict=True):
@@ -230,7 +231,7 @@ def _limit(settings: QueueSettings) -> float:
     return min(math.inf if settings.max_running is None else settings.max_running, rate)
 
 
-def _message(routing_key: str, job: Unsent) -> Message:
+def _message(routing_key: str, job: Unsent, priority: int | None) -> Message:
     return request_for(
         routing_key=routing_key,
         job_id=job.id,
@@ -239,4 +240,5 @@ def _message(routing_key: str, job: Unsent) -> Message:
         created_at=job.created_at,
         payload=job.payload,
         context=job.context,
+        priority=priority,
     )

@@ -11,6 +11,7 @@ from functools import partial
 from stagepost.model.groups import groups_of
 from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
 from stagepost.upkeep.service import Service
+from stagepost.upkeep.threads import in_thread
 
 __all__ = ["Taker"]
 
@@ -63,7 +64,7 @@ class Taker(Service):
         if self._is_connected:
             consumer, self.consumer, self._is_connected = self.consumer, self._new_consumer(), False
             self._undone = []
-            await asyncio.get_running_loop().run_in_executor(None, consumer.stop)
+            await in_thread(consumer.stop)
 
     async def run_once(self) -> int:
         """Take in what has arrived since the last pass; returns how much that was."""

@@ -61,6 +61,11 @@ class Flight:
         reported = None if self.context is None else self.context.reported
         return None if reported == self.written else reported
 
+    @property
+    def can_be_stopped(self) -> bool:
+        """Whether its handler runs and has not been asked to stop."""
+        return self.waits_in is not None and not self.has_outcome and not (self.context and self.context.is_cancelled)
+
     def stop(self, reason: str) -> None:
         """Ask its handler to stop, on the loop; a coroutine is cancelled, once, a thread can only be told."""
         if self.context is None or self.waits_in is None or self.has_outcome or self.context.is_cancelled:

@@ -84,15 +84,16 @@ class Receiver(Taker):
         self._held: dict[Fence, list[Delivery]] = {}
         self._limited: frozenset[str] = frozenset()
         self._settings_read_at = float("-inf")
-        self._may_have_strays = False
+        self.may_have_strays = False
+        """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
         flights.on_removed.append(self._settled)
 
     async def _prepare_pass(self) -> None:
-        if self._may_have_strays:
+        if self.may_have_strays:
             async with self._flights.claiming:
                 held = [flight.fence for flight in self._flights.all()]
                 await self._store.run(release_strays(owner=self._owner, held=held))
-            self._may_have_strays = False
+            self.may_have_strays = False
         await self._read_settings()
         await self._doubts.look()
 
@@ -110,7 +111,8 @@ class Receiver(Taker):
         jobs, taken = await self._claim(queue, named) if named else ([], Taken([]))
         self._forget(deliveries)
         needless = len(deliveries) - len(bad) - len(taken.put_back) - len(taken.jobs)
-        flights = [flight for flight in jobs if flight.fence in named]
+        claimed = {flight.fence: flight for flight in jobs}
+        flights = [claimed[fence] for fence in named if fence in claimed]  # in the broker's order: urgent ones first
         for flight in flights:
             self._held[flight.fence] = [_without_body(delivery) for delivery in named.pop(flight.fence)]
         self._start(flights)
@@ -132,11 +134,11 @@ class Receiver(Taker):
             is_limited=queue in self._limited,
         )
         async with self._flights.claiming:
-            self._may_have_strays = True  # until the answer is here
+            self.may_have_strays = True  # until the answer is here
             taken = await self._store.run(operation, patience_seconds=0)
             flights = [Flight(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs]
             self._flights.add(flights)
-            self._may_have_strays = False
+            self.may_have_strays = False
         return flights, taken
 
     def _settled(self, flights: list[Flight]) -> None:
