@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -219,6 +219,15 @@ def test_a_loop_that_closes_cancels_every_task_and_no_job_is_charged(app: App, k
         assert reasons[0] == "the worker is shutting down"
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Handle SIGINT as Python does by default: a shell starts its background processes with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_in_a_program_of_ones_own_lets_jobs_finish(app: App) -> None:
     """`asyncio.run` turns the first SIGINT into a cancel of its main task."""
     effects: list[str] = []
