@@ -5,7 +5,8 @@ StagepostError
 ├── TaskError               a task with an invalid declaration, or one that is not registered
 │   └── UnknownTask
 ├── PayloadError            arguments or results that cannot be stored as JSON
-│   └── PayloadTooLarge
+│   ├── PayloadTooLarge
+│   └── ValueTooLarge       storing it needs a longer statement than the database server accepts
 ├── StoreError              the database
 │   ├── StoreUnavailable    it cannot be reached, or did not answer in time
 │   ├── SchemaError         its tables are missing, older or newer than this code
@@ -79,6 +80,7 @@ __all__ = [
     "TransportError",
     "UniqueKeyTaken",
     "UnknownTask",
+    "ValueTooLarge",
     "WaitTimeout",
 ]
 
@@ -118,6 +120,17 @@ class PayloadTooLarge(PayloadError):
         super().__init__(
             f"{what}: {size:,} bytes of JSON; the limit is {limit:,}. "
             f"Store large values elsewhere and pass a key{remedy}."
+        )
+        self.size, self.limit = size, limit
+
+
+class ValueTooLarge(PayloadError):
+    """Storing the value needs a longer statement than the database server accepts."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"the database would need a statement of {size:,} bytes for it; the server takes {limit:,}. Store large "
+            f"values elsewhere and pass a key, or raise `max_allowed_packet` on the server."
         )
         self.size, self.limit = size, limit
 

@@ -49,7 +49,8 @@ def main() -> None:
     configure_logging()
     faulthandler.register(signal.SIGUSR2, chain=False)  # for whoever looks into a hang
     import tests.fault.families
-    import tests.fault.uploads  # noqa: F401 - both register tasks
+    import tests.fault.large
+    import tests.fault.uploads  # noqa: F401 - all register tasks
     from tests.fault.tasks import app, configure
 
     configure()

@@ -162,8 +162,10 @@ class Store:
                     result = drive(calls, connection.execute, begin=None if goes_without else begin)
                 except Exception as error:
                     if self.dialect.trouble(error) is not Trouble.CONNECTION:
-                        connection.rollback()
-                        loan.is_sound = True
+                        # What went wrong counts, not that the server has closed the connection over it.
+                        with contextlib.suppress(Exception):
+                            connection.rollback()
+                            loan.is_sound = True
                     raise
                 if is_begun:
                     connection.commit()
@@ -184,4 +186,11 @@ class Store:
             sql = database.dialect.load_text(step.name)
             return [] if sql is None else [(connection.load(sql, step.rows),)]
 
-        return calls_for(operation, dialect=database.dialect, style=database.style, clock=self.clock, load=load)
+        return calls_for(
+            operation,
+            dialect=database.dialect,
+            style=database.style,
+            clock=self.clock,
+            load=load,
+            most_bytes=connection.most_bytes,
+        )

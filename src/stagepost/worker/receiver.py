@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
+import msgspec
+
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import BadMessage
@@ -23,6 +25,8 @@ __all__ = ["BadDelivery", "Receiver"]
 
 MOST_AT_ONCE = 500
 SETTINGS_SECONDS = 1.0
+LARGE_BODY = 10_000
+"""From which size on the body of a message is let go of when its job is leased."""
 
 
 BadDelivery = tuple[Delivery, str]
@@ -110,7 +114,7 @@ class Receiver(Taker):
         claimed = {flight.fence: flight for flight in jobs}
         flights = [claimed[fence] for fence in named if fence in claimed]  # in the broker's order: urgent ones first
         for flight in flights:
-            self._held[flight.fence] = named.pop(flight.fence)
+            self._held[flight.fence] = [_without_body(delivery) for delivery in named.pop(flight.fence)]
         self._start(flights)
         # What names nothing that can be run now: the database has all that is left to do.
         self.consumer.ack([*(delivery for group in named.values() for delivery in group), *(item for item, _ in bad)])
@@ -150,6 +154,11 @@ class Receiver(Taker):
         limited = {settings.name for settings in rows.values() if settings.is_limited or settings.paused_at is not None}
         self._limited = frozenset(queues if ALL_QUEUES in limited else limited)
         self._settings_read_at = self._clock.monotonic()
+
+
+def _without_body(delivery: Delivery) -> Delivery:
+    """What is needed to acknowledge a message: the job has what it said."""
+    return delivery if len(delivery.body) < LARGE_BODY else msgspec.structs.replace(delivery, body=b"")
 
 
 def _named(deliveries: list[Delivery]) -> tuple[dict[Fence, list[Delivery]], list[BadDelivery]]:

@@ -43,7 +43,7 @@ from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
 from stagepost.worker.leased_ahead import LeasedAhead
-from stagepost.worker.pace import Pace, room
+from stagepost.worker.pace import HELD_BYTES, Pace, room, within_bytes
 from stagepost.worker.reporter import Reporter
 from stagepost.worker.stopping import Requests, Shutdown
 from stagepost.worker.suspects import Suspects
@@ -341,12 +341,20 @@ class Worker:
         prefetch = self.app.settings.prefetch
         if self.pace.is_stalled:
             prefetch = 0
-        return room(
+        held = len(self.flights)
+        over = self.finisher.pending if self.finisher.pending_bytes <= HELD_BYTES else 0
+        jobs = room(
             slots=self.concurrency,
             ahead=self.pace.ahead() if prefetch is None else prefetch,
-            held=len(self.flights),
-            over=self.finisher.pending,
+            held=held,
+            over=over,
             ready=self.executor.ready,
+        )
+        return within_bytes(
+            jobs,
+            free=self.concurrency - (held - over),
+            held_bytes=self.flights.payload_bytes,
+            bytes_each=self.flights.bytes_each,
         )
 
     def _take_on(self, flights: list[Flight]) -> None:
