@@ -109,7 +109,7 @@ def test_limits_can_be_lower(tmp_path: Path) -> None:
     for limits, sentence in (
         (Limits(longest=5), "states a length of 10 s; the limit is 5 s"),
         (Limits(largest=1000), "bytes; the limit is 1,000"),
-        (Limits(most_pixels=1000), "its picture is 320x180, more than 1,000 pixels"),
+        (Limits(most_pixels=1000), "its picture is 320x180; the limit is 1,000 pixels"),
     ):
         with pytest.raises(Permanent, match=sentence):
             extract_audio(ffmpeg(), talk(10).path, tmp_path / "source.wav", seconds=60, limits=limits)
