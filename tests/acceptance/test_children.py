@@ -274,7 +274,7 @@ def test_what_cannot_be_a_child_is_refused(app: App) -> None:
     def top(job: JobContext) -> None:
         with pytest.raises(ConfigurationError, match="leave out `id` and `unique_key`"):
             job.using(id="1", key="a")
-        with pytest.raises(ConfigurationError, match="Use `task.item"):
+        with pytest.raises(ConfigurationError, match=r"Use `task\.item"):
             job.submit_many([leaf.using(unique_key="one").job()])
         with pytest.raises(ConfigurationError, match="1 to 191"):
             job.using(key="").submit(leaf)
