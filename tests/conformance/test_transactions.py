@@ -206,7 +206,7 @@ def test_without_a_transaction_nothing_is_written(kind: Kind, store: Bench) -> N
     job = new_job()
     with (
         calling(kind, store.url, store.clock, autocommit=True) as caller,
-        pytest.raises(NoTransaction, match="no transaction open"),
+        pytest.raises(NoTransaction, match="no open transaction"),
     ):
         caller.run(jobs.enqueue(job))
 

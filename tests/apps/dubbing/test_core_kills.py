@@ -199,7 +199,7 @@ def test_an_ffmpeg_that_is_killed_is_tried_again(
     assert facts(dubbing, task.id) == undisturbed
     failed = [row for row in dubbing.attempts(task.id) if row.status != "succeeded"]
     assert [row.step for row in failed] == ["extract_audio", "mux_video"]
-    assert {row.error for row in failed} == {"Retryable: ffmpeg was killed (exit code -9): is memory short?"}
+    assert {row.error for row in failed} == {"Retryable: ffmpeg was killed (exit code -9). Is memory short?"}
     assert list(Path(dubbing.settings.work_directory).iterdir()) == []
 
 

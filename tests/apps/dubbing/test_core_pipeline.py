@@ -103,7 +103,7 @@ def test_an_id_belongs_to_one_video(dubbing: Dubbing, small_video: Path, tmp_pat
         dubbing.submit(other, to="pt", id=task_id)
     with pytest.raises(DubbingError, match="with another target language"):
         dubbing.submit(small_video, to="es", id=task_id)
-    with pytest.raises(Permanent, match="UUIDs"):
+    with pytest.raises(Permanent, match="must be a UUID"):
         dubbing.submit(small_video, to="pt", id="../../etc")
 
 
