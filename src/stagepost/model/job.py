@@ -57,7 +57,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How long after the first request a job starts at the latest, however often it is debounced."""
     limit_key: str | None = None
     limit: int | None = None
-    """How many jobs of one `limit_key` may be queued or running at once."""
+    """How many jobs of one `limit_key` may be on their way at once; only of remote tasks, for claims check others."""
     batch_id: str | None = None
     item_key: str | None = None
     """What makes it one of a kind in its batch."""
@@ -92,6 +92,8 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     limit_key: str | None
     batch_id: str | None
     owner: str
+    blocked_on: str | None = None
+    """What it was blocked on before it was let through, if it was."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +110,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     unique_key: str | None
     limit_key: str | None
+    blocked_on: str | None = None
+    """`limit:`, `rate:` or `task:` and a name: what it waits for while it is blocked."""
     batch_id: str | None
     item_key: str | None
     payload: str

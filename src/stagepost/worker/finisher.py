@@ -44,8 +44,8 @@ class Finisher(Service):
         self._flights = flights
         self._on_settled = on_settled
         self._endings: list[Ending] = []
-        self.on_unlimited: Callable[[], None] = lambda: None
-        """Called when a job that counts against a limit has ended, so that the next can be let through."""
+        self.on_unlimited: Callable[[set[str]], None] = lambda _keys: None
+        """Called with the limit keys of jobs that were settled, so that the next can be let through."""
         self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
         """Called with the batches, or None, of the jobs that were settled."""
 
@@ -76,8 +76,8 @@ class Finisher(Service):
         # Behind the others: one whose row is locked, by a transaction its handler left open, must not hold them up.
         self._endings = [ending for ending in self._endings if ending.flight.fence not in tried] + kept
         self._note([ending for ending in group if ending.flight.fence in held], held)
-        if any(ending.change.limit_key for ending in group):
-            self.on_unlimited()
+        if limit_keys := {ending.change.limit_key for ending in group if ending.change.limit_key}:
+            self.on_unlimited(limit_keys)
         self.on_ended(ending.flight.job.batch_id for ending in group if ending.change.fence in held)
         self._on_settled(len(group))
         if self._endings:

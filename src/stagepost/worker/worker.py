@@ -40,6 +40,7 @@ from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
+from stagepost.worker.limit_opener import LimitOpener
 from stagepost.worker.pace import Pace, room
 from stagepost.worker.reporter import Reporter
 from stagepost.worker.suspects import Suspects
@@ -92,9 +93,7 @@ class Worker:
         self.pace = Pace(clock)
         self.store = AsyncStore(app.store)
         self.finisher = Finisher(self.store, self.flights, on_settled=self._note_settled)
-        self.executor = Executor(
-            app.registry, self.finisher, concurrency=self.concurrency, clock=clock, new_limiter=app.rate_limiter
-        )
+        self.executor = Executor(app.registry, self.finisher, concurrency=self.concurrency, clock=clock)
         self.suspects = Suspects(self.store, self.flights, self.finisher, start=self.executor.start, clock=clock)
         self.claimer = Claimer(
             self.store,
@@ -108,6 +107,7 @@ class Worker:
             clock=clock,
             poll_shortest=settings.poll_shortest,
             poll_longest=settings.poll_longest,
+            rules=app.registry.limit_rules,
         )
         self.executor.on_idle = self.claimer.wake_if_full
         self.leader = Leader(self.store, owner=self.owner, clock=clock, term=min(TERM, self.lease))
@@ -126,8 +126,10 @@ class Worker:
                 start=self.suspects.start,
                 alarm=alarm,
             )
-        self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
-        self.finisher.on_unlimited = self.promoter.wake
+        rules = app.registry.limit_rules
+        self.promoter = Promoter(self.store, rules=rules, on_promoted=self._wake_claimer)
+        self.limit_opener = LimitOpener(self.store, rules=rules, on_opened=self._wake_claimer)
+        self.finisher.on_unlimited = self.limit_opener.note
         self.concluder = Concluder(self.store, clock=clock, on_done=self._wake_claimer)
         self.finisher.on_ended = self.concluder.note
         if self.broker is not None:
@@ -137,18 +139,20 @@ class Worker:
             self.broker.collector.on_ended = self.concluder.note
         if self.broker is not None and self.broker.answers is not None:
             self.broker.answers.on_ended = self.concluder.note
-            self.broker.answers.on_unlimited = self.promoter.wake
+            self.broker.answers.on_unlimited = self.limit_opener.note
         carried = self.broker.queues if self.broker else ()
         self.wakeups = wakeups_for(app.store, settings, queues={*self.queues, *carried})
         self.reporter = Reporter(self.store, self)
         self._upkeep: list[Service] = [
             self.leader,
             self.promoter,
+            self.limit_opener,
             Rescuer(
                 self.store,
                 interval=min(RESCUE_SECONDS, settings.lease / 3),
                 on_rescued=self._wake_claimer,
                 on_ended=self.concluder.note,
+                on_unlimited=self.limit_opener.note,
                 alarm=alarm,
             ),
             Scheduler(self.store, self.leader, on_fired=self._wake_claimer),
@@ -256,6 +260,7 @@ class Worker:
         self._give_back_waiting()
         await self._write_all()
         with contextlib.suppress(StoreError):  # upkeep of others does it otherwise
+            await self.limit_opener.run_once()
             await self.concluder.flush()
         for service in self._upkeep:
             service.stop()
@@ -297,7 +302,12 @@ class Worker:
             await asyncio.sleep(IDLE_SECONDS)
 
     async def _is_at_rest(self) -> bool:
-        if len(self.flights) or self.concluder.pending or not await self._promotes_nothing():
+        if (
+            len(self.flights)
+            or self.concluder.pending
+            or self.limit_opener.pending
+            or not await self._promotes_nothing()
+        ):
             return False
         await self._look_twice()
         has_sent_all = self.broker is None or await self.broker.is_idle()
@@ -309,7 +319,7 @@ class Worker:
 
     async def _promotes_nothing(self) -> bool:
         try:
-            return not await self.promoter.run_once()
+            return not await self.promoter.run_once(thorough=True) and not self.promoter.awaits_tokens
         except StoreError:
             return False  # who knows
 
