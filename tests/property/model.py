@@ -335,8 +335,10 @@ class Model:
         return through
 
     def usage(self, limit_key: str) -> int:
-        """How many jobs count against a limit."""
-        return sum(job.limit_key == limit_key and job.state in {"queued", "running"} for job in self.live.values())
+        """How many jobs count against a limit: those that run, and those let through to run."""
+        through = [job for job in self.live.values() if job.blocked_on == f"limit:{limit_key}"]
+        running = [job for job in self.live.values() if job.state == "running" and job.limit_key == limit_key]
+        return len(running) + sum(job.state in {"queued", "scheduled"} for job in through)
 
     def prune(self, older_us: int) -> int:
         old = [

@@ -54,10 +54,12 @@ def _through_limits(names: Sequence[str], rules: LimitRules) -> Steps[int]:
     lifted: list[str] = []
     for name, usage in found.items():
         room = _room(usage, rules)
-        if room == 1 and usage.first_id is not None:
+        has_rule = usage.task_name in rules.tasks
+        if room == 1 and usage.first_id is not None and has_rule:
             next_.append(usage.first_id)
         elif room:
-            rows = yield Statement("blocked_jobs", {"name": name, "most": min(room, MOST_AT_ONCE)})
+            most = min(room, MOST_AT_ONCE) if has_rule else MOST_AT_ONCE
+            rows = yield Statement("blocked_jobs", {"name": name, "most": most})
             (lifted if _is_lifted(usage, rules) else next_).extend(_in_order(rows, usage, rules))
     through = yield from _release(next_)
     through += yield from _release(lifted, forgets=True)
