@@ -1,6 +1,6 @@
 """Stagepost: a durable task platform for Python."""
 
-from stagepost.client import App, AppTask, AsyncAppTask, AsyncClient, Client, JobContext, JobHandle, current_job
+from stagepost.client import App, AppTask, AsyncAppTask, Client, JobContext, JobHandle, current_job
 from stagepost.client.batches import BatchHandle
 from stagepost.client.children import Child
 from stagepost.client.gates import Gate
@@ -22,6 +22,7 @@ from stagepost.errors import (
     ConfigurationError,
     GateClosed,
     IllegalTransition,
+    JobDiffers,
     JobError,
     JobFailed,
     JobNotFound,
@@ -70,7 +71,6 @@ __all__ = [
     "App",
     "AppTask",
     "AsyncAppTask",
-    "AsyncClient",
     "BadMessage",
     "Batch",
     "BatchClosed",
@@ -97,6 +97,7 @@ __all__ = [
     "Job",
     "JobContext",
     "JobContextFilter",
+    "JobDiffers",
     "JobError",
     "JobFailed",
     "JobHandle",

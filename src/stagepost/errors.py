@@ -16,6 +16,7 @@ StagepostError
 │   ├── IllegalTransition   the job's state does not allow it
 │   ├── UniqueKeyTaken
 │   ├── JobFailed           waited for a result, the job ended without one
+│   ├── JobDiffers          another job under the same chosen id
 │   └── ChildDiffers        another attempt submitted another child under the same number
 ├── PipelineError           a pipeline that is declared wrongly, or input that does not fit it
 ├── RunError                one run of a pipeline
@@ -53,6 +54,7 @@ __all__ = [
     "ConfigurationError",
     "GateClosed",
     "IllegalTransition",
+    "JobDiffers",
     "JobError",
     "JobFailed",
     "JobNotFound",
@@ -193,6 +195,18 @@ class JobFailed(JobError):
         reason = f": {error}" if error else ""
         super().__init__(f"job {job_id} ended {state}{reason}")
         self.job_id, self.state, self.error = job_id, state, error
+
+
+class JobDiffers(JobError):
+    """A job of the chosen id is there already, of another task or with other arguments."""
+
+    def __init__(self, job_id: str, task_name: str, found_task: str) -> None:
+        what = "with other arguments" if found_task == task_name else f"of task {found_task!r}, not {task_name!r}"
+        super().__init__(
+            f"job {job_id} is there already, {what}. Choose another id for another job. The same id is for asking "
+            f"again for the same task with the same arguments."
+        )
+        self.job_id = job_id
 
 
 class ChildDiffers(JobError):

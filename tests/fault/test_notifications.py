@@ -12,7 +12,7 @@ import pytest
 from stagepost.model.children import Ending, NewChild
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
-from stagepost.model.outcome import Completed
+from stagepost.model.outcome import Completed, Released
 from stagepost.store import Store
 from stagepost.store.batches import conclude
 from stagepost.store.children import submit_children
@@ -22,6 +22,8 @@ from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
+from stagepost.worker.finisher import Finisher
+from stagepost.worker.flights import Flight, Flights
 from tests.fault.wakeups import SOON, app_at, greeting, listening, opened
 
 
@@ -165,3 +167,21 @@ def test_postgres_is_told_of_a_continuation(postgres_database: str, heard: Calla
 
 def leased_of(queue_name: str) -> Operation[list[LeasedJob]]:
     return claim(queue_name, owner="w", task_names=["bind"], slots=1, lease=timedelta(seconds=30))
+
+
+async def test_postgres_is_told_of_jobs_that_a_worker_gave_back(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
+    app = app_at(postgres_database)
+    with opened(app):
+        app.client.enqueue(greeting(app))
+        heard()
+        store = app.async_store
+        for notifies in (False, True):
+            [job] = await store.run(
+                claim("mail", owner="a", task_names=["greet"], slots=1, lease=timedelta(seconds=30))
+            )
+            finisher = Finisher(store, Flights(), notifies=notifies)
+            finisher.put(Flight(job, lease_ends=0), Released())
+            await finisher.run_once()
+            assert heard() == (["mail"] if notifies else [])

@@ -128,7 +128,9 @@ class World:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=STEPS)
-def test_limits_and_rates_are_never_exceeded_and_nobody_waits_for_ever(store: Store, steps: list[tuple[str, Any, Any]]) -> None:
+def test_limits_and_rates_are_never_exceeded_and_nobody_waits_for_ever(
+    store: Store, steps: list[tuple[str, Any, Any]]
+) -> None:
     store.clock = clock = ManualClock()
     with store.transaction() as connection:
         for table in tables_of(store.dialect):

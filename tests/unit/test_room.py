@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stagepost.worker.pace import room
+from stagepost.clock import ManualClock
+from stagepost.worker.pace import Pace, room
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.mark.parametrize(
@@ -24,3 +30,45 @@ from stagepost.worker.pace import room
 )
 def test_room(slots: int, ahead: int, held: int, over: int, ready: int, expected: int) -> None:
     assert room(slots=slots, ahead=ahead, held=held, over=over, ready=ready) == expected
+
+
+class TestPace:
+    def test_leases_a_tenth_of_a_second_ahead(self, clock: ManualClock) -> None:
+        pace = Pace(clock)
+        for _ in range(50):
+            clock.advance(1)
+            pace.note(1000)
+
+        assert pace.ahead() == pytest.approx(100, abs=1)
+
+    def test_leases_none_ahead_after_a_stall_until_a_job_has_ended(self, clock: ManualClock) -> None:
+        pace = Pace(clock)
+        clock.advance(0.001)
+        pace.note(1000)
+        pace.stall()
+
+        assert (pace.is_stalled, pace.ahead()) == (True, 0)
+        clock.advance(10)
+        pace.note(1)
+        assert (pace.is_stalled, pace.ahead()) == (False, 0)
+
+    @pytest.mark.parametrize(
+        ("rate", "waited", "quiet", "expected"),
+        [
+            pytest.param(1000, 0.2, 0.02, False, id="slots come free as usual"),
+            pytest.param(1000, 0.2, 0.04, True, id="no slot came free for twice the usual time"),
+            pytest.param(100, 0.2, 0.15, False, id="jobs of 100 ms that started together end together"),
+            pytest.param(100, 0.26, 0.01, True, id="slots come free, but too seldom for so many"),
+            pytest.param(0, 0.2, 0.2, False, id="nothing is known of the rate yet"),
+            pytest.param(0, 0.3, 0.3, True, id="a quarter of a second is too long in any case"),
+        ],
+    )
+    def test_when_jobs_are_late(
+        self, clock: ManualClock, rate: int, waited: float, quiet: float, *, expected: bool
+    ) -> None:
+        pace = Pace(clock)
+        for _ in range(50 if rate else 0):
+            clock.advance(1)
+            pace.note(rate)
+
+        assert pace.is_late(waited=waited, quiet=quiet, slots=10) is expected

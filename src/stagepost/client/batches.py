@@ -288,7 +288,9 @@ class BatchHandle:
         return progress_of(batch, counts, now=(yield ping()), since=since)
 
     def _waiting(self, timeout: timedelta | float | None) -> Plan[JobState]:
-        for pause in pauses(timeout, what=f"batch {self.key!r} was not done", advice="Wait again for its outcome."):
+        for pause in pauses(
+            timeout, f"batch {self.key!r}", missing="was not done", advice="Wait again for its outcome."
+        ):
             batch = yield from self._finding()
             if batch.outcome is not None:
                 return batch.outcome

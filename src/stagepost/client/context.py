@@ -25,7 +25,7 @@ from stagepost.clock import Clock
 from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
 from stagepost.model.batch import Item
 from stagepost.model.children import Ending, OnChildFailed
-from stagepost.model.context import JobIdentity, TraceContext, identify
+from stagepost.model.context import JobIdentity, TraceContext, Waits, current_waits, identify
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
 from stagepost.model.results import encode_progress, encode_result
@@ -66,6 +66,8 @@ class JobContext:
         """Its handler has ended the attempt in a transaction, which may have committed."""
         self.is_settled = False
         """That transaction has committed."""
+        self.waits = Waits()
+        """What its handler waits for, which holds its slot."""
         self.numbers = count()
         """What numbers the children that this attempt submits without keys."""
         self.reported: str | None = None
@@ -269,6 +271,7 @@ def enter(context: JobContext) -> None:
     """Make the current context this attempt's: `current_job()` finds it, and its ids go where they belong."""
     job = context.job
     _current.set(context)
+    current_waits.set(context.waits)
     identify(JobIdentity(job.id, job.task_name, job.attempt), context.trace)
 
 

@@ -77,7 +77,7 @@ class Gate:
             raise GateClosed(self.name, named, more=max(0, standing.unfinished - len(named)))
 
     def _waiting(self, timeout: timedelta | float | None) -> Plan[None]:
-        for pause in pauses(timeout, what=f"gate {self.name!r} did not open", advice="Wait again for it."):
+        for pause in pauses(timeout, f"gate {self.name!r}", missing="did not open", advice="Wait again for it."):
             if (yield from self._looking()):
                 return
             yield pause

@@ -86,7 +86,7 @@ class RunHandle:
         return view
 
     def _waited(self, timeout: timedelta | float | None) -> Plan[RunState]:
-        for pause in pauses(timeout, what=f"run {self.id} did not end", advice="Wait for it again."):
+        for pause in pauses(timeout, f"run {self.id}", missing="did not end", advice="Wait for it again."):
             run: Run = yield runs.get(self.id)
             if run.state is not RunState.RUNNING:
                 return run.state

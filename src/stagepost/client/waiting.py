@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 from stagepost.clock import monotonic
 from stagepost.errors import WaitTimeout
+from stagepost.model.context import current_identity, current_waits
 
 __all__ = ["pauses"]
+
+log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 0.02
 LONGEST_SECONDS = 1.0
 
 
-def pauses(timeout: timedelta | float | None, *, what: str, advice: str) -> Iterator[float]:
-    """Yield longer and longer pauses until the timeout, then raise WaitTimeout: `what` did not happen in time."""
+def pauses(timeout: timedelta | float | None, subject: str, *, missing: str, advice: str) -> Iterator[float]:
+    """Yield longer and longer pauses until the timeout, then raise WaitTimeout: `subject` `missing` in time."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     give_up_at = None if seconds is None else monotonic() + seconds
     pause = FIRST_SECONDS
-    while True:
-        left = LONGEST_SECONDS if give_up_at is None else give_up_at - monotonic()
-        yield max(0.0, min(pause, left))
-        if left <= 0:
-            raise WaitTimeout(f"{what} within {seconds:g} s; it goes on. {advice}")
-        pause = min(pause * 1.5, LONGEST_SECONDS)
+    with ExitStack() as waiting:
+        while True:
+            left = LONGEST_SECONDS if give_up_at is None else give_up_at - monotonic()
+            yield max(0.0, min(pause, left))
+            if left <= 0:
+                raise WaitTimeout(f"{subject} {missing} within {seconds:g} s; it goes on. {advice}")
+            if pause == FIRST_SECONDS:  # the first look found that it has not happened yet
+                waiting.enter_context(_known_to_the_worker(subject))
+            pause = min(pause * 1.5, LONGEST_SECONDS)
+
+
+@contextmanager
+def _known_to_the_worker(subject: str) -> Iterator[None]:
+    """Note that a handler waits, and warn at its first wait: it holds a slot that others may need to get on."""
+    waits = current_waits.get()
+    if waits is None:
+        yield
+        return
+    identity = current_identity.get()
+    if identity is not None and not waits.has_warned:
+        waits.has_warned = True
+        log.warning(
+            "job %s (%s) waits inside its handler for %s and holds a slot meanwhile. If every slot waits like this, "
+            "nothing can end. Submit the work with job.submit and go on in job.then, or make it a pipeline",
+            identity.job_id, identity.task_name, subject,
+        )  # fmt: skip
+    waits.subjects.append(subject)
+    try:
+        yield
+    finally:
+        waits.subjects.remove(subject)

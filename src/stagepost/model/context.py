@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import msgspec
 
-__all__ = ["JobIdentity", "TraceContext", "current_identity", "current_trace", "identify", "traced"]
+__all__ = [
+    "JobIdentity",
+    "TraceContext",
+    "Waits",
+    "current_identity",
+    "current_trace",
+    "current_waits",
+    "identify",
+    "traced",
+]
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -41,8 +51,18 @@ class JobIdentity(msgspec.Struct, frozen=True, gc=False):
     attempt: int
 
 
+@dataclass(slots=True)
+class Waits:
+    """What a handler waits for at the moment, for its worker to see."""
+
+    subjects: list[str] = field(default_factory=list)
+    """In the words of an error message, such as `job 0190…`."""
+    has_warned: bool = False
+
+
 current_trace: ContextVar[TraceContext] = ContextVar("stagepost_trace", default=NOTHING)
 current_identity: ContextVar[JobIdentity | None] = ContextVar("stagepost_identity", default=None)
+current_waits: ContextVar[Waits | None] = ContextVar("stagepost_waits", default=None)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from stagepost.model.lifecycle import Cause, JobState
 from stagepost.model.limits import limit_name
 from stagepost.model.series import JobSeries, Likeness, Singles
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
+from stagepost.store.chosen_ids import refuse_ambiguous, refuse_others
 from stagepost.store.counting import Change, record_moves
 from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
@@ -38,6 +39,8 @@ FEW_BETWEEN = 500
 ROWS_PER_STATEMENT = 5_000
 ROWS_TO_LOOK_FOR = 1_000
 """How many rows at most where a statement compares each with those found: MariaDB looks through all of them."""
+THERE = ("there",)
+"""What some databases say beside the id of a job that was there before the insert."""
 BYTES_PER_STATEMENT = 4_000_000
 """MariaDB refuses statements over its max_allowed_packet, 16 MiB unless set otherwise."""
 
@@ -48,6 +51,7 @@ def enqueue_many(
     *,
     tell: bool = False,
     are_new: bool = False,
+    are_derived: bool = False,
     on_taken: Callable[[], None] = lambda: None,
     repeated: bool = False,
 ) -> Steps[list[Enqueued]]:
@@ -56,7 +60,9 @@ def enqueue_many(
     Those of a series are made while the database takes in the ones before, if there are enough to load.
 
     A request whose id was chosen, or that is known to be `repeated`, after a lost reply for instance, may have been
-    made before: it looks whether its job is there, live or ended, and afterwards whether that ended meanwhile.
+    made before: it looks whether its job is there, live or ended, and afterwards whether that ended meanwhile. Under a
+    chosen id only the same task with the same arguments is found; all else is a `JobDiffers`. Ids that `are_derived`
+    from what the jobs are for are not compared: what exists under one is the job, whatever its arguments are.
 
     With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
     of the one that can: it takes no statement of its own and follows the state that the insert chose, and the others
@@ -68,6 +74,9 @@ def enqueue_many(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
         )
     asked = jobs if isinstance(jobs, JobSeries) else Singles(jobs)
+    chosen = set() if are_derived else set(asked.chosen_ids)
+    if chosen:
+        refuse_ambiguous(jobs)
     doubtful = asked.ids if repeated else asked.chosen_ids
     loaded: set[str] = set()
     if len(jobs) >= LOAD_FROM and asked.plain_ids:
@@ -89,6 +98,10 @@ def enqueue_many(
     is_enough = len(jobs) == 1 and not doubtful
     insertion = Insertion(doubtful=frozenset(doubtful), are_new=are_new, tell=tell, is_enough=is_enough)
     results |= yield from _insert_or_find(open_, insertion)
+    there = {job_id for job_id, result in results.items() if result.id == job_id and not result.is_new}
+    yield from refuse_others([rest[job_id] for job_id in there & chosen])
+    # An id that was not chosen is this request's own; so is, in all likelihood, what a lost reply had made.
+    results |= {job_id: Enqueued(job_id, is_new=True) for job_id in there if repeated or job_id not in chosen}
     yield from update_existing(rest.values(), held)  # last: the holder may be among these jobs
     if doubtful:
         yield from _refuse_doubles(doubtful)
@@ -123,17 +136,16 @@ def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Steps[dict[str
     for _ in range(ENQUEUE_TRIES):
         if not open_:
             return results
-        made: set[str] = set()
         for chunk in _chunks(open_, ROWS_PER_STATEMENT if insertion.are_new else ROWS_TO_LOOK_FOR):
-            made |= {str(row[0]) for row in (yield _insert(chunk, insertion, freed))}
-        results |= {job_id: Enqueued(job_id, is_new=True) for job_id in made}
-        open_ = [job for job in open_ if job.id not in made]
+            rows = yield _insert(chunk, insertion, freed)
+            results |= {str(row[0]): Enqueued(str(row[0]), is_new=row[1:] != THERE) for row in rows}
+        open_ = [job for job in open_ if job.id not in results]
         if open_:
             existing = yield from find_existing(open_, freed)
             freed |= yield from update_existing(open_, existing)
             # A holder that ended in between is not found: then its key is free again.
             existing = {asked: holder for asked, holder in existing.items() if asked not in freed}
-            results |= {asked: Enqueued(holder, is_new=asked == holder) for asked, holder in existing.items()}
+            results |= {asked: Enqueued(holder, is_new=False) for asked, holder in existing.items()}
             open_ = [job for job in open_ if job.id not in existing]
     if open_:
         raise StoreError(f"unique key {open_[0].unique_key!r} changed hands too often; enqueue the job again.")

@@ -57,6 +57,7 @@ class Unsent(msgspec.Struct, frozen=True, gc=False):
     created_at: int
     payload: str
     context: str | None
+    priority: int = 0
     read_at: int = 0
     """When it was found unsent, by the database's clock."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -21,10 +21,14 @@ __all__ = [
     "forget_worker",
     "heartbeat",
     "list_workers",
+    "notify_workers",
+    "other_workers",
     "say_hello",
     "unknown_tasks",
 ]
 
+LONGEST_NOTIFICATION = 8000
+"""PostgreSQL takes notifications shorter than this, in bytes."""
 ALIVE_WITHIN = timedelta(seconds=60)
 """A worker that said nothing for longer counts as gone."""
 MOST_LOOKED_AT = 1000
@@ -81,6 +85,21 @@ def list_workers() -> Steps[list[Worker]]:
     return [_worker(*row) for row in rows]
 
 
+@query
+def other_workers(worker_id: str, queue_names: Collection[str]) -> Steps[list[str]]:
+    """List the other live workers that serve any of these queues."""
+    workers = yield from list_workers().start()
+    return [worker.id for worker in workers if _is_alive(worker) and _is_other(worker, worker_id, queue_names)]
+
+
+def _is_alive(worker: Worker) -> bool:
+    return worker.silent_us <= microseconds(ALIVE_WITHIN)
+
+
+def _is_other(worker: Worker, worker_id: str, queue_names: Collection[str]) -> bool:
+    return worker.id != worker_id and not set(queue_names).isdisjoint(worker.queues)
+
+
 @operation
 def forget_worker(worker_id: str) -> Steps[None]:
     """Remove a worker that stops."""
@@ -92,6 +111,14 @@ def forget_silent(after: timedelta) -> Steps[list[str]]:
     """Remove workers that said nothing for longer than `after`; returns their ids."""
     rows = yield Statement("forget_silent", {"after_us": microseconds(after)})
     return [row[0] for row in rows]
+
+
+@operation
+def notify_workers(queue_names: Collection[str]) -> Steps[None]:
+    """Tell workers of other processes that these queues have jobs, where the database can."""
+    names = ",".join(sorted(queue_names))
+    fits = len(names.encode()) < LONGEST_NOTIFICATION  # an empty text stands for any queue
+    yield Statement("notify_workers", {"queue_names": names if fits else ""}, is_enough=True)
 
 
 class UnservedTask(msgspec.Struct, frozen=True):

@@ -145,7 +145,8 @@ class Relay(Service):
 
     async def _send(self, queue: str, jobs: list[Unsent]) -> int:
         routing_key = self._settings.routing_key(queue)
-        messages = [_message(routing_key, job) for job in jobs]
+        own = self._settings.of(queue)
+        messages = [_message(routing_key, job, own.message_priority(job.priority)) for job in jobs]
         by_verdict: dict[Verdict, list[Fence]] = {verdict: [] for verdict in Verdict}
         marking: asyncio.Task[int] | None = None
         for first in range(0, len(jobs), GROUP):
@@ -222,7 +223,7 @@ def _limit(settings: QueueSettings) -> float:
     return min(math.inf if settings.max_running is None else settings.max_running, rate)
 
 
-def _message(routing_key: str, job: Unsent) -> Message:
+def _message(routing_key: str, job: Unsent, priority: int | None) -> Message:
     return request_for(
         routing_key=routing_key,
         job_id=job.id,
@@ -231,4 +232,5 @@ def _message(routing_key: str, job: Unsent) -> Message:
         created_at=job.created_at,
         payload=job.payload,
         context=job.context,
+        priority=priority,
     )

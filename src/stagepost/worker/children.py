@@ -62,9 +62,11 @@ class Reply(msgspec.Struct, frozen=True, tag=True):
 class ChildPool:
     """Starts children when they are needed, keeps idle ones, replaces dead ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        """Children start in `folder`, where the app was made, wherever this process has gone since."""
         self._lock = threading.Lock()
         self._idle: list[Child] = []
+        self._folder = folder or Path.cwd()
 
     def run(self, context: JobContext, place: Place) -> Reply:
         """Run an attempt in a child, from a thread; a child that dies is a crash of this attempt alone.
@@ -100,7 +102,7 @@ class ChildPool:
                 child = self._idle.pop()
                 if child.is_alive():
                     return child
-        return Child()
+        return Child(self._folder)
 
 
 class Place:
@@ -128,13 +130,18 @@ class Place:
 class Child:
     """One process, and the two pipes to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         their_input, our_output = os.pipe()
         our_input, their_output = os.pipe()
-        command = [sys.executable, "-m", "stagepost.worker.child", str(their_input), str(their_output)]
+        # -P: what is in its current directory is imported only if this process would do so, too.
+        command = [sys.executable, "-P", "-m", "stagepost.worker.child", str(their_input), str(their_output)]
         with _stop_signals_blocked():
             self._process = subprocess.Popen(
-                command, pass_fds=(their_input, their_output), stdin=subprocess.DEVNULL, env=_environment()
+                command,
+                pass_fds=(their_input, their_output),
+                stdin=subprocess.DEVNULL,
+                env=_environment(folder),
+                cwd=folder if folder.is_dir() else None,  # somebody may have deleted it meanwhile
             )
         os.close(their_input)
         os.close(their_output)
@@ -215,6 +222,6 @@ def _decode(frame: bytes) -> Report | Reply:
     return msgspec.json.decode(frame, type=Report | Reply)
 
 
-def _environment() -> dict[str, str]:
-    """Give the child the same modules to import from."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+def _environment(folder: Path) -> dict[str, str]:
+    """Give the child the same modules to import from; a relative path begins where the app was made."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder / path) for path in sys.path)}

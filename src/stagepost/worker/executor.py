@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from stagepost.client.context import JobContext, enter, outcome_of
@@ -40,15 +41,21 @@ class Executor:
         *,
         concurrency: int,
         clock: Clock,
+        folder: Path | None = None,
     ) -> None:
+        """`folder` is where the processes of handlers start; where this process is now, unless given."""
         self.concurrency = concurrency
         self.on_idle: Callable[[], None] = lambda: None
         """Called when an attempt is over and no other is ready to take its slot."""
         self.threads = ThreadPool(on_freed=self._fill)
-        self.children = ChildPool()
+        self.children = ChildPool(folder)
         self._registry = registry
         self._finisher = finisher
         self._clock = clock
+        self.ended_at = monotonic()
+        """When an attempt was last over, and so its slot free."""
+        self.on_waiting: Callable[[], None] = lambda: None
+        """Called when attempts were taken on for which no slot is free yet."""
         self._ready: deque[Flight] = deque()
         self._running: dict[asyncio.Task[None], Flight] = {}
         self._released: set[Flight] = set()
@@ -65,13 +72,27 @@ class Executor:
 
     def start(self, flights: list[Flight]) -> None:
         """Take on claimed attempts."""
+        now = monotonic()
+        for flight in flights:
+            flight.waits_since = now
         self._ready.extend(flights)
         self._fill()
+        if self._ready:
+            self.on_waiting()
 
-    def give_back_ready(self) -> None:
-        """Release what has not started; nothing more is started until `start` is called again."""
-        while self._ready:
-            self._finisher.put(self._ready.popleft(), Released())
+    @property
+    def waits_since(self) -> float | None:
+        """Since when the attempt that is next has waited for a slot; None if none waits."""
+        return self._ready[0].waits_since if self._ready else None
+
+    def give_back_ready(self, *, keep_delivered: bool = False) -> int:
+        """Release what has not started, and return how many; with `keep_delivered`, only what was claimed."""
+        kept = [flight for flight in self._ready if keep_delivered and flight.is_delivered]
+        released = [flight for flight in self._ready if not (keep_delivered and flight.is_delivered)]
+        self._ready = deque(kept)
+        for flight in released:
+            self._finisher.put(flight, Released())
+        return len(released)
 
     async def drain(self, seconds: float) -> bool:
         """Wait for running attempts to end; False if some are still running after `seconds`."""
@@ -134,11 +155,12 @@ class Executor:
         while flight is not None:
             self._running[task] = flight
             runs_on_loop = await in_own_context(self._run(flight), on_wait=on_wait)
+            self.ended_at = now = monotonic()
             if flight.waits_in is not None:
                 if runs_on_loop:
                     return
-                ends_at = monotonic() + LONGEST_TURN_SECONDS
-            if task.cancelling() or self._free < 0 or monotonic() > ends_at:
+                ends_at = now + LONGEST_TURN_SECONDS
+            if task.cancelling() or self._free < 0 or now > ends_at:
                 return
             flight = self._next()
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from stagepost.errors import LeaseLost, StoreUnavailable
+from stagepost.errors import LeaseLost, StoreError, StoreUnavailable
 from stagepost.model.job import LeasedJob
+from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import Fence, ended_by, settle
 from stagepost.store.settlement import Settlement
 from stagepost.store.trouble import Trouble
+from stagepost.store.workers import notify_workers
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
 
@@ -35,14 +38,21 @@ class Finisher(Service):
     """Settles attempts in groups."""
 
     def __init__(
-        self, store: AsyncStore, flights: Flights, *, on_settled: Callable[[int], None] = lambda _jobs: None
+        self,
+        store: AsyncStore,
+        flights: Flights,
+        *,
+        on_settled: Callable[[int], None] = lambda _ended: None,
+        notifies: bool = False,
     ) -> None:
+        """`on_settled` is called with the number of attempts that were not just given back."""
         super().__init__(interval=3600)
         self.settled = 0
         self.lost = 0
         self._store = store
         self._flights = flights
         self._on_settled = on_settled
+        self._notifies = notifies
         self._endings: list[Ending] = []
         self.on_unlimited: Callable[[set[str]], None] = lambda _keys: None
         """Called with the limit keys of jobs that were settled, so that the next can be let through."""
@@ -79,10 +89,21 @@ class Finisher(Service):
         if limit_keys := {ending.change.limit_key for ending in group if ending.change.limit_key}:
             self.on_unlimited(limit_keys)
         self.on_ended(ending.flight.job.batch_id for ending in group if ending.change.fence in held)
-        self._on_settled(len(group))
+        released = [ending for ending in group if ending.change.state is JobState.QUEUED]
+        self._on_settled(len(group) - len(released))
+        if queues := {flight.job.queue_name for flight, _ in released if held.get(flight.fence)}:
+            await self._offer(queues)
         if self._endings:
             self.wake()
         return len(group)
+
+    async def _offer(self, queues: set[str]) -> None:
+        """Tell idle workers that jobs were given back; without this hint they find them when they next poll."""
+        self._store.store.doorbell.ring(queues)
+        if not self._notifies:
+            return
+        with contextlib.suppress(StoreError):
+            await self._store.run(notify_workers(queues), patience_seconds=0)
 
     async def _settle(self, group: list[Ending]) -> dict[Fence, bool]:
         try:

@@ -29,6 +29,10 @@ class Flight:
     has_outcome: bool = False
     """Its attempt is over and on its way to the store."""
     is_lost: bool = False
+    is_delivered: bool = False
+    """A broker brought it, and holds its message until the attempt is over."""
+    waits_since: float = 0.0
+    """When it got in line for a slot, on the local monotonic clock."""
     written: str | None = None
     """The progress of it that the store has."""
     fence: Fence = field(init=False)

@@ -111,7 +111,8 @@ class Receiver(Taker):
         jobs, taken = await self._claim(queue, named) if named else ([], Taken([]))
         self._forget(deliveries)
         needless = len(deliveries) - len(bad) - len(taken.put_back) - len(taken.jobs)
-        flights = [flight for flight in jobs if flight.fence in named]
+        claimed = {flight.fence: flight for flight in jobs}
+        flights = [claimed[fence] for fence in named if fence in claimed]  # in the broker's order: urgent ones first
         for flight in flights:
             self._held[flight.fence] = named.pop(flight.fence)
         self._start(flights)
@@ -136,7 +137,7 @@ class Receiver(Taker):
         async with self._flights.claiming:
             self._may_have_strays = True  # until the answer is here
             taken = await self._store.run(operation, patience_seconds=0)
-            flights = [Flight(job, asked_at + self._lease.total_seconds()) for job in taken.jobs]
+            flights = [Flight(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs]
             self._flights.add(flights)
             self._may_have_strays = False
         await self._front.open(taken.held)

@@ -27,11 +27,13 @@ class Reporter(Service):
         super().__init__(interval=interval)
         self._store = store
         self._worker = worker
+        self._all_waited = False
 
     async def run_once(self) -> None:
         """Write one report; a worker that was forgotten, or is new, says hello first."""
         worker = self._worker
         self._mind_stuck_slots()
+        self._mind_waiting_slots()
         looked_ago = timedelta(seconds=worker.app.clock.monotonic() - worker.claimer.looked_at)
         report = heartbeat(worker.owner, running=worker.executor.running, looked_ago=looked_ago)
         if not await self._store.run(report, patience_seconds=1):
@@ -57,3 +59,15 @@ class Reporter(Service):
             log.error("no slot is left: this worker stops, to be started anew")
             worker.must_restart = True
             worker.stop()
+
+    def _mind_waiting_slots(self) -> None:
+        """Report, from the second look on, that every slot is held by a handler that waits for other work."""
+        contexts = [flight.context for flight in self._worker.flights.all() if not flight.has_outcome]
+        waiting = [context for context in contexts if context is not None and context.waits.subjects]
+        all_waited, self._all_waited = self._all_waited, len(waiting) >= self._worker.concurrency
+        if all_waited and self._all_waited:
+            log.error(
+                "all %d slots are held by handlers that wait, the first for %s: no other job can start here. If they "
+                "wait for jobs of these queues, start another worker, and use job.submit with job.then, or a pipeline",
+                len(waiting), "".join(waiting[0].waits.subjects[:1]),
+            )  # fmt: skip

@@ -40,6 +40,7 @@ from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
+from stagepost.worker.leased_ahead import LeasedAhead
 from stagepost.worker.limit_opener import LimitOpener
 from stagepost.worker.pace import Pace, room
 from stagepost.worker.reporter import Reporter
@@ -92,8 +93,12 @@ class Worker:
         self.flights = Flights()
         self.pace = Pace(clock)
         self.store = AsyncStore(app.store)
-        self.finisher = Finisher(self.store, self.flights, on_settled=self._note_settled)
-        self.executor = Executor(app.registry, self.finisher, concurrency=self.concurrency, clock=clock)
+        self.finisher = Finisher(self.store, self.flights, on_settled=self._note_settled, notifies=settings.wakeups)
+        self.executor = Executor(
+            app.registry, self.finisher, concurrency=self.concurrency, clock=clock, folder=app.folder
+        )
+        self.leased_ahead = LeasedAhead(self.store, self.executor, self.pace, owner=self.owner, queues=self.queues)
+        self.executor.on_waiting = self.leased_ahead.wake
         self.suspects = Suspects(self.store, self.flights, self.finisher, start=self.executor.start, clock=clock)
         self.claimer = Claimer(
             self.store,
@@ -223,7 +228,14 @@ class Worker:
 
     async def _work(self, *, until_idle: bool) -> None:
         taking = self.broker.taking if self.broker else []
-        services: list[Service] = [*self._upkeep, self.finisher, self.suspects, self.claimer, *taking]
+        services: list[Service] = [
+            *self._upkeep,
+            self.finisher,
+            self.suspects,
+            self.leased_ahead,
+            self.claimer,
+            *taking,
+        ]
         tasks = {service: asyncio.create_task(service.run(), name=type(service).__name__) for service in services}
         loop = asyncio.get_running_loop()
         self.wakeups.start(partial(_call_in, loop, self._wake_claimer))
@@ -337,6 +349,8 @@ class Worker:
 
     def _room(self) -> int:
         prefetch = self.app.settings.prefetch
+        if self.pace.is_stalled:
+            prefetch = 0
         return room(
             slots=self.concurrency,
             ahead=self.pace.ahead() if prefetch is None else prefetch,
@@ -345,8 +359,9 @@ class Worker:
             ready=self.executor.ready,
         )
 
-    def _note_settled(self, jobs: int) -> None:
-        self.pace.note(jobs)
+    def _note_settled(self, ended: int) -> None:
+        if ended:
+            self.pace.note(ended)
         self.claimer.wake()
 
     def _is_carried(self, queue: str) -> bool:

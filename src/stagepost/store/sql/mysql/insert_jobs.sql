@@ -88,7 +88,7 @@ group by batch_id, class
 select asked.id
 from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
 ]]
-[[select job.id
+[[select job.id, case when job.attempts = -1 then 'made' else 'there' end
 from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
 straight_join stagepost_job as job force index (primary) on asked.id = job.id
 where :looks = 1 and locate(asked.id, :selected)
