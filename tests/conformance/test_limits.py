@@ -16,11 +16,13 @@ from stagepost.store.letting_through import let_through
 from stagepost.store.limits import Claimed, Front, hold_front
 from stagepost.store.listing import list_jobs
 from stagepost.store.queues import set_limits
+from stagepost.store.sending import take_delivered
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from stagepost.store.workers import say_hello, unknown_tasks
 from tests.conformance.bench import Bench
-from tests.conformance.samples import QUEUE, enqueue, new_job, settle
+from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue, new_job, settle
+from tests.conformance.sending import send
 from tests.depth import sized
 from tests.limits import claiming, rules_of
 
@@ -326,6 +328,25 @@ def test_a_rescued_job_names_the_limit_that_has_room_again(store: Bench) -> None
     rescued = store.run(leases.rescue_expired(grace=timedelta(0)))
 
     assert rescued.limit_keys == {"printer"}
+
+
+def test_a_delivered_job_over_its_limit_is_held_and_sent_again_when_there_is_room(store: Bench) -> None:
+    one = rules_of(max_running=1)
+    for _ in range(2):
+        enqueue(store, limit_key="printer")
+    messages = send(store)
+
+    taken = store.run(take_delivered(QUEUE, messages, owner="worker-a", task_names=[TASK], lease=LEASE, rules=one))
+
+    [job] = taken.jobs
+    [held] = taken.put_back
+    assert taken.held == {"limit:printer"}
+    stored = store.run(jobs.get(held))
+    assert (stored.state, stored.attempt, stored.blocked_on) == (JobState.BLOCKED, 0, "limit:printer")
+    assert send(store) == []
+    settle(store, job, Completed())
+    store.run(let_through(["limit:printer"], one))
+    assert send(store) == [(held, 1)]
 
 
 RACERS, ROUNDS = 4, sized(test=4, proof=30)
