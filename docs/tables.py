@@ -45,8 +45,8 @@ JOB = {
 TABLES: dict[str, Table] = {
     "stagepost_job": Table(
         "Live jobs. Narrow and busy: read single rows and short pages, and do not count them here. On MySQL and "
-        "MariaDB it has three columns more, `running_key`, `blocked_state` and `room`, which the database fills for cheap "
-        "claims.",
+        "MariaDB it has three columns more, `running_key`, `blocked_state` and `room`, which the database fills for "
+        "cheap claims.",
         JOB
         | {
             "lease_until": "When the lease of a running attempt ends.",
