@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+from stagepost.clock import monotonic
 from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import next_due, promote_due
@@ -15,6 +16,8 @@ from stagepost.upkeep.service import Service
 __all__ = ["Promoter"]
 
 LONGEST_SECONDS = 1.0
+LOOK_SECONDS = 0.5
+"""How often blocked jobs are looked at, however often others are due."""
 SHORTEST_SECONDS = 0.01
 MOST_AT_ONCE = 1000
 
@@ -39,11 +42,12 @@ class Promoter(Service):
         self._on_promoted = on_promoted
         self._pass = asyncio.Lock()
         self._swept_until = ""
+        self._looked_at = float("-inf")
 
     async def run_once(self, *, thorough: bool = False) -> int:
         """Queue what is due; returns how many jobs became claimable.
 
-        A `thorough` pass looks at everything that jobs are blocked on, others at the next part of it.
+        A `thorough` pass looks at everything that jobs are blocked on, others now and then at the next part of it.
         """
         # One pass at a time: each skips what another has locked, and would report that nothing is due.
         async with self._pass:
@@ -54,17 +58,19 @@ class Promoter(Service):
         due = await self._store.run(next_due())
         is_any_due = due is not None and due <= timedelta(0)
         promoted = await self._store.run(promote_due(most=MOST_AT_ONCE)) if is_any_due else 0
-        through = await self._let_through(thorough=thorough)
+        is_turn = thorough or monotonic() - self._looked_at >= LOOK_SECONDS
+        through = await self._let_through(thorough=thorough) if is_turn else 0
         if promoted or through:
             self._on_promoted()
             due = await self._store.run(next_due())
         seconds = LONGEST_SECONDS if due is None else due.total_seconds()
-        if through >= MOST_AT_ONCE:
-            seconds = 0.0
+        if through >= MOST_AT_ONCE:  # others may follow at once
+            seconds, self._looked_at = 0.0, float("-inf")
         self.interval = min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
         return promoted + through
 
     async def _let_through(self, *, thorough: bool) -> int:
+        self._looked_at = monotonic()
         if not self._rules.rates and not await self._store.run(is_any_blocked()):
             return 0
         waits = await self._store.run(own_waits(self._rules))
