@@ -47,6 +47,7 @@ from stagepost.errors import (
     TransportError,
     UniqueKeyTaken,
     UnknownTask,
+    ValueTooLarge,
     WaitTimeout,
 )
 from stagepost.model.alert import Alert, AlertKind
@@ -148,6 +149,7 @@ __all__ = [
     "TransportError",
     "UniqueKeyTaken",
     "UnknownTask",
+    "ValueTooLarge",
     "WaitTimeout",
     "Worker",
     "configure_logging",

@@ -5,7 +5,8 @@ StagepostError
 ├── TaskError               a task that is registered wrongly or not at all
 │   └── UnknownTask
 ├── PayloadError            arguments or results that cannot be stored as JSON
-│   └── PayloadTooLarge
+│   ├── PayloadTooLarge
+│   └── ValueTooLarge       the database server takes no statement as long as it would need
 ├── StoreError              the database
 │   ├── StoreUnavailable    it cannot be reached, or did not answer in time
 │   ├── SchemaError         its tables are missing, older or newer than this code
@@ -79,6 +80,7 @@ __all__ = [
     "TransportError",
     "UniqueKeyTaken",
     "UnknownTask",
+    "ValueTooLarge",
     "WaitTimeout",
 ]
 
@@ -118,6 +120,17 @@ class PayloadTooLarge(PayloadError):
         super().__init__(
             f"{what}: {size:,} bytes of JSON, the limit is {limit:,}. "
             f"Store large values elsewhere and pass a key{remedy}."
+        )
+        self.size, self.limit = size, limit
+
+
+class ValueTooLarge(PayloadError):
+    """The database server takes no statement as long as the one that this value needs."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"the database would need a statement of {size:,} bytes for it; the server takes {limit:,}. Store large "
+            f"values elsewhere and pass a key, or raise `max_allowed_packet` on the server."
         )
         self.size, self.limit = size, limit
 

@@ -8,7 +8,8 @@ import msgspec
 
 from stagepost.errors import JobDiffers
 from stagepost.model.job import NewJob
-from stagepost.store.statement import Statement, Steps, as_json
+from stagepost.store.capacity import in_pieces
+from stagepost.store.statement import Statement, Steps
 
 __all__ = ["refuse_ambiguous", "refuse_others"]
 
@@ -31,8 +32,9 @@ def refuse_others(jobs: Sequence[NewJob]) -> Steps[None]:
     found: dict[str, tuple[str, str]] = {}
     for behind in ({}, {"behind": 1}):  # made after the snapshot of a caller's transaction
         if ids := sorted(asked.keys() - found.keys()):
-            rows = yield Statement("requests_of_jobs", {"ids": as_json(ids), **behind})
-            found |= {str(job_id): (task_name, payload) for job_id, task_name, payload in rows}
+            for piece in (yield from in_pieces("requests_of_jobs", "ids", ids)):
+                rows = yield Statement("requests_of_jobs", {"ids": piece.text, **behind})
+                found |= {str(job_id): (task_name, payload) for job_id, task_name, payload in rows}
     for job_id, (task_name, payload) in found.items():
         if _is_same(asked[job_id], task_name, payload) or (yield Statement("batch_of_id", {"id": job_id})):
             continue

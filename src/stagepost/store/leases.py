@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from operator import attrgetter
 
+import msgspec
+
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import SUSPECT_CRASHES, Crashed, cause_of
+from stagepost.store.capacity import in_pieces
 from stagepost.store.counting import record_moves
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
@@ -100,20 +103,14 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps
     delays, ends, parents = _parted(ordered)
     accepted: set[Fence] = set()
     if delays:
-        rows = yield Statement("reschedule_jobs", {"changes": as_json(delays)})
+        rows = yield from _reschedule(delays)
         accepted.update((str(row[0]), row[1]) for row in rows)
         yield from record_moves(
             (queue_name, batch_id, JobState.RUNNING, became) for _, _, queue_name, batch_id, became in rows
         )
         ends += [change.cancelled() for change in delays if change.fence not in accepted]
     if ends:
-        is_enough = not delays and all(change.kind is None for change in ends)
-        facts = {"changes": as_json(ends)}
-        if len(ends) == 1:
-            facts["only"] = ends[0].id
-        elif len({*map(HOW_IT_ENDS, ends)}) == 1:
-            facts |= {"ids": as_json([change.id for change in ends]), "like": as_json(ends[0])}
-        rows = yield Statement("end_jobs", facts, is_enough=is_enough)
+        rows = yield from _end(ends, is_enough=not delays and all(change.kind is None for change in ends))
         accepted.update((str(row[0]), row[1]) for row in rows)
         yield from record_moves((row[3], row[4], row[2], None) for row in rows if row[2:] and row[2])
         if len(rows) < len(ends):
@@ -122,11 +119,35 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps
         accepted |= yield from wait_for_children(parents)
     failures = [change for change in ordered if change.kind is not None and change.fence in accepted]
     if failures:
-        yield Statement("record_failures", {"failures": as_json(failures)})
+        for piece in (yield from in_pieces("record_failures", "failures", failures)):
+            yield Statement("record_failures", {"failures": piece.text})
     if len(accepted) < len(by_fence) and ended_counts:
         missing = [change for change in ordered if change.fence not in accepted]
         accepted |= yield from ended_by(missing).start()
     return {fence: fence in accepted for fence in by_fence}
+
+
+def _reschedule(delays: Sequence[Settlement]) -> Steps[Rows]:
+    # Their errors are for the failure log.
+    changes = [msgspec.structs.replace(change, error=None, traceback=None) for change in delays]
+    rows: Rows = []
+    for piece in (yield from in_pieces("reschedule_jobs", "changes", changes)):
+        rows += yield Statement("reschedule_jobs", {"changes": piece.text})
+    return rows
+
+
+def _end(ends: Sequence[Settlement], *, is_enough: bool) -> Steps[Rows]:
+    """End jobs, with one statement unless what they gave is too much for that."""
+    rows: Rows = []
+    pieces = yield from in_pieces("end_jobs", "changes", ends)
+    for changes, text in pieces:
+        facts = {"changes": text}
+        if len(changes) == 1:
+            facts["only"] = changes[0].id
+        elif len({*map(HOW_IT_ENDS, changes)}) == 1:
+            facts |= {"ids": as_json([change.id for change in changes]), "like": as_json(changes[0])}
+        rows += yield Statement("end_jobs", facts, is_enough=is_enough and len(pieces) == 1)
+    return rows
 
 
 def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settlement], list[Settlement]]:
@@ -142,7 +163,10 @@ def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settl
 @query
 def ended_by(changes: Sequence[Settlement]) -> Steps[set[Fence]]:
     """Tell which of these attempts have ended their job already."""
-    rows = yield Statement("find_ended", {"changes": as_json(changes)})
+    rows: Rows = []
+    fences = [{"id": change.id, "attempt": change.attempt, "owner": change.owner} for change in changes]
+    for piece in (yield from in_pieces("find_ended", "changes", fences)):
+        rows += yield Statement("find_ended", {"changes": piece.text})
     return {(str(job_id), attempt) for job_id, attempt in rows}
 
 
@@ -165,22 +189,32 @@ def renew(
     An attempt whose row is locked is passed over, and counts as held while its lease lasts: it is being settled, or
     its handler is about to. After that it may be a rescue that has it.
     """
-    listed = as_json(
-        [{"id": fence[0], "attempt": fence[1], "progress": reports.get(fence)} for fence in sorted(leases)]
-    )
-    facts = {"leases": listed, "owner": owner, "lease_us": microseconds(lease)}
-    rows = yield Statement("renew_leases", facts | {"reporting": 1} if reports else facts)
+    listed = [{"id": fence[0], "attempt": fence[1], "progress": reports.get(fence)} for fence in sorted(leases)]
+    facts = {"owner": owner, "lease_us": microseconds(lease)} | ({"reporting": 1} if reports else {})
+    rows: Rows = []
+    for piece in (yield from in_pieces("renew_leases", "leases", listed)):
+        rows += yield Statement("renew_leases", {"leases": piece.text, **facts})
     held = {(str(job_id), attempt) for job_id, attempt, _ in rows}
     locked: set[Fence] = set()
     if missing := sorted(set(leases) - held):
-        listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in missing])
-        rows_held = yield Statement("find_held", {"leases": listed, "owner": owner})
-        locked = {(str(job_id), attempt) for job_id, attempt in rows_held}
+        for piece in (
+            yield from in_pieces("find_held", "leases", [{"id": fence[0], "attempt": fence[1]} for fence in missing])
+        ):
+            found = yield Statement("find_held", {"leases": piece.text, "owner": owner})
+            locked |= {(str(job_id), attempt) for job_id, attempt in found}
     return Renewed(
         held=frozenset(held | locked),
         asked_to_stop=frozenset((str(job_id), attempt) for job_id, attempt, asked in rows if asked),
         passed_over=frozenset(locked),
     )
+
+
+@query
+def asked_to_stop(leases: Sequence[Fence], *, owner: str) -> Steps[set[Fence]]:
+    """Tell which of these attempts, given as (job id, attempt), are asked to stop; waits for nobody's lock."""
+    listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)])
+    rows = yield Statement("find_stop_requests", {"leases": listed, "owner": owner})
+    return {(str(job_id), attempt) for job_id, attempt in rows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ import msgspec
 
 from stagepost.model.job import Job, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
+from stagepost.store.capacity import in_pieces
 from stagepost.store.counting import record_moves
-from stagepost.store.statement import Statement, Steps, as_json, operation
+from stagepost.store.statement import Statement, Steps, operation
 
 __all__ = ["FreedKeys", "find_existing", "free_stale_keys", "hold_unique_key", "live_key", "update_existing"]
 
@@ -43,11 +44,10 @@ def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Steps[dict[
     for behind in ({}, {"behind": 1}):
         asked = [job for job in jobs if job.id not in found and (behind or job.id not in freed)]
         if asked:
-            rows = as_json([{"id": job.id, "unique_key": live_key(job)} for job in asked])
-            found |= {
-                str(job_id): str(holder)
-                for job_id, holder in (yield Statement("find_enqueued", {"jobs": rows, **behind}))
-            }
+            rows = [{"id": job.id, "unique_key": live_key(job)} for job in asked]
+            for piece in (yield from in_pieces("find_enqueued", "jobs", rows)):
+                holders = yield Statement("find_enqueued", {"jobs": piece.text, **behind})
+                found |= {str(job_id): str(holder) for job_id, holder in holders}
     return found
 
 

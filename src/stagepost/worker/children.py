@@ -67,6 +67,8 @@ class ChildPool:
         self._lock = threading.Lock()
         self._idle: list[Child] = []
         self._folder = folder or Path.cwd()
+        self._alive: set[Child] = set()
+        self._is_closed = False
 
     def run(self, context: JobContext, place: Place) -> Reply:
         """Run an attempt in a child, from a thread; a child that dies is a crash of this attempt alone.
@@ -79,22 +81,32 @@ class ChildPool:
             return Reply(Crashed("the attempt was over before it began"), False)
         try:
             reply = child.run(context)
-        except (EOFError, OSError) as error:
-            child.kill()
+        except (EOFError, OSError, ValueError) as error:  # the last: its pipes were closed when it was killed
+            self._drop(child)
             return Reply(Crashed(f"the handler's process died ({child.fate()}): {error}"), False)
         self._keep(child)
         return reply
 
     def close(self) -> None:
-        """End all idle children."""
+        """End all children, those too that are starting or still run what nobody waits for any more."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for child in idle:
-            child.kill()
+            self._is_closed = True
+            self._idle.clear()
+            children = list(self._alive)
+        for child in children:
+            self._drop(child)
 
     def _keep(self, child: Child) -> None:
         with self._lock:
-            self._idle.append(child)
+            if not self._is_closed:
+                self._idle.append(child)
+                return
+        self._drop(child)
+
+    def _drop(self, child: Child) -> None:
+        child.kill()
+        with self._lock:
+            self._alive.discard(child)
 
     def _take(self) -> Child:
         with self._lock:
@@ -102,7 +114,14 @@ class ChildPool:
                 child = self._idle.pop()
                 if child.is_alive():
                     return child
-        return Child(self._folder)
+                self._alive.discard(child)
+        child = Child(self._folder)
+        with self._lock:
+            self._alive.add(child)
+            is_closed = self._is_closed
+        if is_closed:
+            self._drop(child)
+        return child
 
 
 class Place:

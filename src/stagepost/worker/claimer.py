@@ -64,7 +64,8 @@ class Claimer(Service):
         self._start = start
         self._clock = clock
         self._shortest, self._longest = poll_shortest, poll_longest
-        self._may_have_strays = False
+        self.may_have_strays = False
+        """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
         self._limited: frozenset[str] = frozenset()
         self._marks = {queue: Marks() for queue in queues}
         self._settings_read_at = float("-inf")
@@ -75,10 +76,8 @@ class Claimer(Service):
 
     async def run_once(self) -> int:
         """Fill the free room from all queues; returns how many jobs were claimed."""
-        if self._may_have_strays:
-            async with self._flights.claiming:
-                await self._store.run(release_strays(owner=self._owner, held=self._held_fences()))
-            self._may_have_strays = False
+        if self.may_have_strays:
+            await self.release_strays()
         await self._read_settings()
         looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._marks.values())
         claimed = wanted = 0
@@ -100,6 +99,12 @@ class Claimer(Service):
             self.empty_passes, self.interval = 0, 0.0  # behind what was held there may be jobs that can start
         return claimed
 
+    async def release_strays(self) -> None:
+        """Give back what was leased without this worker's knowledge."""
+        async with self._flights.claiming:
+            await self._store.run(release_strays(owner=self._owner, held=self._held_fences()))
+        self.may_have_strays = False
+
     def wake_if_full(self) -> None:
         """Look again if there may be more: the last pass stopped because there was no more room."""
         if self._is_full:
@@ -115,13 +120,13 @@ class Claimer(Service):
         asked_at = self._clock.monotonic()
         start = self._marks[queue].at(asked_at)
         # Until the answer is here: one that is lost on the way leaves jobs leased to us that we do not know of.
-        self._may_have_strays = True
+        self.may_have_strays = True
         try:
             jobs, self._held = await self._ask(queue, slots, start)
         except StoreError:
             self.interval = self._longest
             raise
-        self._may_have_strays = False
+        self.may_have_strays = False
         self.looked_at = self._clock.monotonic()
         self._marks[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
         self._was_slow = start is None and self._front.is_slow(self.looked_at - asked_at, len(jobs))

@@ -47,6 +47,8 @@ class Executor:
         self.concurrency = concurrency
         self.on_idle: Callable[[], None] = lambda: None
         """Called when an attempt is over and no other is ready to take its slot."""
+        self.is_closing: Callable[[], bool] = lambda: False
+        """Whether the event loop is closing, which cancels every task, also those of attempts."""
         self.threads = ThreadPool(on_freed=self._fill)
         self.children = ChildPool(folder)
         self._registry = registry
@@ -111,8 +113,9 @@ class Executor:
     def abandon_running(self) -> None:
         """Give back attempts whose handlers would not stop; whatever they still do is fenced off."""
         for flight in self._running.values():
-            log.warning("job %s: its handler would not stop; the job is given back", flight.job.id)
-            self._finisher.put(flight, Released())
+            if not flight.has_outcome:
+                log.warning("job %s: its handler would not stop; the job is given back", flight.job.id)
+                self._finisher.put(flight, Released())
 
     def close(self) -> None:
         """End idle threads and processes."""
@@ -180,6 +183,8 @@ class Executor:
             log.error("job %s: its attempt ended in an error of the worker's own", flight.job.id, exc_info=error)
             is_passing = isinstance(error, StoreError)
             self._finisher.put(flight, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
+        if self.is_closing():
+            return
         self._fill()
         if not self._ready:
             self.on_idle()
@@ -268,6 +273,9 @@ class Executor:
         return reply.outcome
 
     def _interrupted(self, flight: Flight, context: JobContext, error: BaseException) -> Outcome:
+        if self.is_closing():
+            context.request_stop("the worker is shutting down")  # a thread goes on until it looks
+            return Released()
         if flight in self._released or flight.is_lost:
             self._released.discard(flight)
             return Released()
