@@ -74,11 +74,11 @@ class Promoter(Service):
         if not self._rules.rates and not await self._store.run(is_any_blocked()):
             return 0
         waits = await self._store.run(own_waits(self._rules))
-        self.awaits_tokens = waits.awaits_tokens
         through = 0
         if waits.names:
             through = await self._store.run(let_through(waits.names, self._rules, ahead=self._ahead))
-            self.awaits_tokens |= through > 0 and not self._rules.rates.keys().isdisjoint(waits.names)
+            waits = await self._store.run(own_waits(self._rules))  # another may have let them through meanwhile
+        self.awaits_tokens = waits.awaits_tokens
         if thorough:
             self._swept_until = ""
         through += await self._sweep()

@@ -318,6 +318,9 @@ class Worker:
         ):
             return False
         await self._look_twice()
+        # Again: a claim may have sent a job back to the line of its rate since.
+        if self.app.registry.limit_rules.rates and not await self._promotes_nothing():
+            return False
         has_sent_all = self.broker is None or await self.broker.is_idle()
         return not len(self.flights) and has_sent_all
 
