@@ -2,40 +2,40 @@
 
 StagepostError
 ├── ConfigurationError      settings, URLs and options that cannot work
-├── TaskError               a task that is registered wrongly or not at all
+├── TaskError               a task with an invalid declaration, or one that is not registered
 │   └── UnknownTask
 ├── PayloadError            arguments or results that cannot be stored as JSON
 │   ├── PayloadTooLarge
-│   └── ValueTooLarge       the database server takes no statement as long as it would need
+│   └── ValueTooLarge       storing it needs a longer statement than the database server accepts
 ├── StoreError              the database
 │   ├── StoreUnavailable    it cannot be reached, or did not answer in time
 │   ├── SchemaError         its tables are missing, older or newer than this code
-│   └── NoTransaction       the connection handed over has no transaction open
+│   └── NoTransaction       the caller's connection has no open transaction
 ├── JobError                one job
 │   ├── JobNotFound
-│   ├── LeaseLost           another attempt took over
-│   ├── IllegalTransition   the job's state does not allow it
+│   ├── LeaseLost           another attempt has taken over the job
+│   ├── IllegalTransition   the job's current state does not allow the operation
 │   ├── UniqueKeyTaken
-│   ├── JobFailed           waited for a result, the job ended without one
-│   ├── JobDiffers          another job under the same chosen id
-│   └── ChildDiffers        another attempt submitted another child under the same number
-├── PipelineError           a pipeline that is declared wrongly, or input that does not fit it
+│   ├── JobFailed           the job you waited for ended without a result
+│   ├── JobDiffers          a different job with the same chosen id exists
+│   └── ChildDiffers        an earlier attempt submitted a different child at this position
+├── PipelineError           an invalid pipeline declaration, or input that does not match it
 ├── RunError                one run of a pipeline
 │   └── RunNotFound
 ├── BatchError              a batch
 │   ├── BatchNotFound
-│   ├── BatchClosed         it takes no more items
-│   └── SourceMismatch      the source is not the one that a producer stopped in
-├── GateClosed              batches under a gate are unfinished
+│   ├── BatchClosed         it accepts no more items
+│   └── SourceMismatch      the source is not the one that the producer was reading when it stopped
+├── GateClosed              the gate has unfinished batches
 ├── TransportError          the broker
 │   ├── BrokerUnavailable   it cannot be reached, or did not answer in time
-│   └── TopologyConflict    it has a queue or exchange of that name that is made otherwise
-├── BadMessage              a message that is not what its queue is for
+│   └── TopologyConflict    a queue or exchange exists there with different settings
+├── BadMessage              a message that does not belong in its queue
 ├── ScheduleNotFound
-├── WaitTimeout             waited for something, it did not come in time
+├── WaitTimeout             what you waited for did not happen in time
 ├── Retryable               raise it in a handler: try again later
 ├── Permanent               raise it in a handler: never try again
-├── Snooze                  raise it in a handler: run again later, not counted as a failure
+├── Snooze                  raise it in a handler: run again later, without counting a failure
 └── Cancelled               raise it in a handler: end the job as cancelled
 """
 
@@ -86,19 +86,19 @@ __all__ = [
 
 
 class StagepostError(Exception):
-    """The base of all of them."""
+    """Base class of every error that Stagepost raises."""
 
 
 class ConfigurationError(StagepostError):
-    """A setting, URL or option cannot work; the message names it and what would."""
+    """A setting, URL or option is invalid; the message names it and says what would work."""
 
 
 class TaskError(StagepostError):
-    """A task is registered wrongly."""
+    """A task's declaration or registration is invalid."""
 
 
 class UnknownTask(TaskError):
-    """No task of this name is registered in this process."""
+    """No task with this name is registered in this process."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -109,23 +109,23 @@ class UnknownTask(TaskError):
 
 
 class PayloadError(StagepostError):
-    """Arguments or a result cannot be stored as JSON, or do not fit the task's signature."""
+    """Arguments or a result cannot be stored as JSON, or do not match the task's signature."""
 
 
 class PayloadTooLarge(PayloadError):
-    """The encoded value is over the limit."""
+    """The encoded value exceeds its size limit."""
 
     def __init__(self, what: str, size: int, limit: int, *, can_be_raised: bool = True) -> None:
         remedy = ", or raise `max_payload_bytes`" if can_be_raised else ""
         super().__init__(
-            f"{what}: {size:,} bytes of JSON, the limit is {limit:,}. "
+            f"{what}: {size:,} bytes of JSON; the limit is {limit:,}. "
             f"Store large values elsewhere and pass a key{remedy}."
         )
         self.size, self.limit = size, limit
 
 
 class ValueTooLarge(PayloadError):
-    """The database server takes no statement as long as the one that this value needs."""
+    """Storing the value needs a longer statement than the database server accepts."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(
@@ -136,7 +136,7 @@ class ValueTooLarge(PayloadError):
 
 
 class StoreError(StagepostError):
-    """The database refused or failed."""
+    """The database rejected a statement or failed."""
 
 
 class StoreUnavailable(StoreError):
@@ -144,55 +144,55 @@ class StoreUnavailable(StoreError):
 
 
 class SchemaError(StoreError):
-    """Stagepost's tables are missing, or of another version than this code."""
+    """Stagepost's tables are missing, or their version does not match this code."""
 
 
 class NoTransaction(StoreError):
-    """The connection handed over commits every statement by itself."""
+    """The connection passed in has no open transaction, so every statement would commit on its own."""
 
     def __init__(self, connection: object) -> None:
         super().__init__(
-            f"{type(connection).__module__}.{type(connection).__qualname__} has no transaction open, "
+            f"{type(connection).__module__}.{type(connection).__qualname__} has no open transaction, "
             f"so each statement would commit on its own. Begin a transaction first, or leave out `tx`."
         )
 
 
 class JobError(StagepostError):
-    """Something about one job."""
+    """Base class of errors about one job."""
 
 
 class JobNotFound(JobError):
-    """Neither live nor in history."""
+    """No job with this id is live or in history."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
             f"job {job_id}: there is no such job; its history may have been pruned. "
-            f"`stagepost jobs list` shows those that exist."
+            f"Run `stagepost jobs list` to see existing jobs."
         )
         self.job_id = job_id
 
 
 class LeaseLost(JobError):
-    """Another attempt took over while this one was running."""
+    """Another attempt took over the job while this one was running."""
 
     def __init__(self, job_id: str, attempt: int) -> None:
         super().__init__(
             f"job {job_id}: attempt {attempt} lost its lease; its result was not saved. "
-            f"If jobs of this kind run long without yielding, raise `lease`."
+            f"If its handler blocks the event loop or the process for long, raise `lease`."
         )
         self.job_id, self.attempt = job_id, attempt
 
 
 class IllegalTransition(JobError):
-    """The job's state does not allow this."""
+    """The job's current state does not allow this operation."""
 
     def __init__(self, job_id: str, state: str, wanted: str) -> None:
-        super().__init__(f"job {job_id} is {state}: it cannot {wanted} from there.")
+        super().__init__(f"job {job_id} is {state}: it cannot {wanted} in that state.")
         self.job_id, self.state, self.wanted = job_id, state, wanted
 
 
 class UniqueKeyTaken(JobError):
-    """Another live job holds the unique key."""
+    """Another live job already holds the unique key."""
 
     def __init__(self, unique_key: str, holder: str) -> None:
         super().__init__(
@@ -202,88 +202,88 @@ class UniqueKeyTaken(JobError):
 
 
 class JobFailed(JobError):
-    """A job that was waited for ended without a result."""
+    """The job you waited for ended without a result."""
 
     def __init__(self, job_id: str, state: str, error: str | None) -> None:
         reason = f": {error}" if error else ""
-        super().__init__(f"job {job_id} ended {state}{reason}")
+        super().__init__(f"job {job_id} ended as {state}{reason}")
         self.job_id, self.state, self.error = job_id, state, error
 
 
 class JobDiffers(JobError):
-    """A job of the chosen id is there already, of another task or with other arguments."""
+    """A job with the chosen id already exists, of another task or with other arguments."""
 
     def __init__(self, job_id: str, task_name: str, found_task: str) -> None:
         what = "with other arguments" if found_task == task_name else f"of task {found_task!r}, not {task_name!r}"
         super().__init__(
-            f"job {job_id} is there already, {what}. Choose another id for another job. The same id is for asking "
-            f"again for the same task with the same arguments."
+            f"job {job_id} already exists, {what}. Choose another id. Use the same id only to repeat a request for the "
+            f"same task with the same arguments."
         )
         self.job_id = job_id
 
 
 class ChildDiffers(JobError):
-    """An attempt submits another child than the one that an earlier attempt submitted in its place."""
+    """An attempt submitted a different child than an earlier attempt did at the same position."""
 
     def __init__(self, job_id: str, number: str, task_name: str) -> None:
         super().__init__(
-            f"job {job_id}: its child {number} is a job of {task_name!r} with other arguments, submitted by an earlier "
-            f"attempt. Submit the same children in the same order every time, or give each a key: "
+            f"job {job_id}: an earlier attempt submitted child {number} as a job of {task_name!r} with other "
+            f"arguments. Submit the same children in the same order in every attempt, or give each a key: "
             f"`using(key=…).submit(…)`."
         )
         self.job_id, self.number = job_id, number
 
 
 class BatchError(StagepostError):
-    """Something about a batch."""
+    """Base class of errors about one batch."""
 
 
 class BatchNotFound(BatchError):
-    """No batch of this key or id is stored."""
+    """No batch with this key or id exists."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"batch {name!r}: there is no such batch. It is stored when its first item is added.")
+        super().__init__(f"batch {name!r} does not exist. A batch is created when its first item is added.")
         self.name = name
 
 
 class BatchClosed(BatchError):
-    """The batch takes no more items."""
+    """The batch accepts no more items."""
 
     def __init__(self, key: str, state: str) -> None:
-        super().__init__(f"batch {key!r} is {state}: it takes no more items. Add them to a batch with another key.")
+        super().__init__(f"batch {key!r} is {state} and accepts no more items. Add them to a batch with another key.")
         self.key, self.state = key, state
 
 
 class SourceMismatch(BatchError):
-    """What is to be resumed is not the source that its producer stopped in."""
+    """The source given to `resume` is not the one that the producer was reading when it stopped."""
 
     def __init__(self, key: str, position: int, wanted: str | None, found: str | None) -> None:
-        there = "the source ends before that" if found is None else f"here that one is {found!r}"
+        there = "this source ends before that" if found is None else f"in this source that item is {found!r}"
         super().__init__(
-            f"batch {key!r}: its producer stopped after item {position:,} of its source, {wanted!r}; {there}. "
-            f"Give `resume` the same source in the same order, or give it all to `add`, which leaves out what is in."
+            f"batch {key!r}: its producer stopped after item {position:,} of its source, {wanted!r}, but {there}. "
+            f"Pass `resume` the same source in the same order, or pass all of it to `add`, which skips existing items."
         )
         self.key, self.position, self.wanted, self.found = key, position, wanted, found
 
 
 class GateClosed(StagepostError):
-    """Batches under the gate are unfinished."""
+    """The gate still has unfinished batches."""
 
     def __init__(self, name: str, unfinished: Mapping[str, str], *, more: int = 0) -> None:
         batches = [f"batch {key!r}: {counts}" for key, counts in unfinished.items()]
         batches += [f"{more:,} more batches" if unfinished else f"{more:,} unfinished batches"] if more else []
         super().__init__(
-            f"gate {name!r} is closed: {'; '.join(batches)}. Wait until all is done, or waive what failed."
+            f"gate {name!r} is closed: {'; '.join(batches)}. Wait until these batches are done, or waive failed items."
         )
         self.name, self.unfinished = name, dict(unfinished)
 
 
 class PipelineError(StagepostError):
-    """A pipeline is declared wrongly, or started with input that does not fit."""
+    """A pipeline's declaration is invalid, or its input does not match the declaration."""
 
 
 class RunError(StagepostError):
-    """Something about a run of a pipeline."""
+    """Base class of errors about one run of a pipeline."""
 
     def __init__(self, run_id: str, why: str) -> None:
         super().__init__(f"run {run_id}: {why}")
@@ -291,14 +291,14 @@ class RunError(StagepostError):
 
 
 class RunNotFound(RunError):
-    """No run has this id or key."""
+    """No run with this id or key exists."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(run_id, "there is no such run. `stagepost runs list` shows those that exist.")
+        super().__init__(run_id, "there is no such run. Run `stagepost runs list` to see existing runs.")
 
 
 class TransportError(StagepostError):
-    """The broker refused or failed."""
+    """The broker rejected a request or failed."""
 
 
 class BrokerUnavailable(TransportError):
@@ -306,29 +306,29 @@ class BrokerUnavailable(TransportError):
 
 
 class TopologyConflict(TransportError):
-    """The broker has a queue or exchange of this name that was declared otherwise."""
+    """The broker already has a queue or exchange with this name, declared with different settings."""
 
 
 class BadMessage(StagepostError):
-    """A message is not what its queue is for; the message says why."""
+    """A message does not belong in its queue; the error text says why."""
 
 
 class ScheduleNotFound(StagepostError):
-    """No schedule of this name is stored."""
+    """No schedule with this name exists."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"schedule {name!r}: there is no such schedule. It is stored when a worker starts whose code declares it."
+            f"schedule {name!r} does not exist. A worker creates the schedules that its code declares when it starts."
         )
         self.name = name
 
 
 class WaitTimeout(StagepostError):
-    """What was waited for did not come in time; the work itself goes on."""
+    """What you waited for did not happen in time; the work itself continues."""
 
 
 class Retryable(StagepostError):
-    """Raised by a handler: this attempt failed, try again; `after` overrides the retry policy's delay."""
+    """A handler raises this to fail the attempt and try again; `after` overrides the retry policy's delay."""
 
     def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(message)
@@ -336,11 +336,11 @@ class Retryable(StagepostError):
 
 
 class Permanent(StagepostError):
-    """Raised by a handler: no later attempt can succeed."""
+    """A handler raises this when no later attempt can succeed."""
 
 
 class Snooze(StagepostError):
-    """Raised by a handler: not now, run again after `delay`; counts as no failure."""
+    """A handler raises this to run again after `delay`, without counting a failure."""
 
     def __init__(self, delay: timedelta | float) -> None:
         self.delay = duration_of(delay, "the delay of Snooze")
@@ -348,15 +348,15 @@ class Snooze(StagepostError):
 
 
 class Cancelled(StagepostError):
-    """Raised by a handler: end the job as cancelled."""
+    """A handler raises this to end its job as cancelled."""
 
 
 LONGEST_DURATION = timedelta(days=36_525)
-"""A hundred years: with what is added to it, an instant still fits into every database's integers."""
+"""A hundred years. An instant plus this duration still fits into every database's integers."""
 
 
 def duration_of(value: timedelta | float, what: str) -> timedelta:
-    """Read a duration given as seconds or as a timedelta; `what` names it if it cannot be one."""
+    """Convert seconds or a timedelta to a timedelta; the error for an invalid value names `what`."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
         raise ConfigurationError(f"{what} is {value!r}: give seconds as a number, or a timedelta.")
     seconds = value.total_seconds() if isinstance(value, timedelta) else value

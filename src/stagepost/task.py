@@ -1,4 +1,4 @@
-"""Tasks: registered functions, by name, and how their jobs are asked for."""
+"""Tasks: functions registered by name, their options and the options of their jobs."""
 
 from __future__ import annotations
 
@@ -43,38 +43,40 @@ R = TypeVar("R")
 
 REMOTE_TIMEOUT = timedelta(minutes=5)
 CHILD_MODULE = "__stagepost_child__"
-"""What a script that was the main program is called where a handler's process loads it again."""
+"""Module name under which a child process loads a script that was the main program."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """How jobs of a task are run, unless one job says otherwise."""
+    """How a task's jobs run, unless a job overrides it."""
 
     queue: str = DEFAULT_QUEUE
-    """The queue its jobs go to."""
+    """The queue for the task's jobs."""
     priority: int = 0
-    """Larger first, from -32768 to 32767."""
+    """Jobs with a larger priority run first; from -32768 to 32767."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    """How often and how soon a failed attempt is tried again."""
+    """How often, and after which delay, a failed attempt is tried again."""
     timeout: timedelta | None = None
-    """An attempt that takes longer fails; None lets it run as long as its lease is kept. Of a remote task: how long
-    a program may be silent that has taken requests, before those are sent again; 5 minutes unless given."""
+    """An attempt that takes longer fails; None sets no limit. For a remote task: how long the program may be silent
+    after it took requests before they are sent again; the default is 5 minutes."""
     pool: Literal["auto", "process"] = "auto"
-    """`auto`: `async def` on the loop, `def` in a thread. `process`: one process per slot, for CPU and risky code."""
+    """`auto` runs `async def` on the event loop and `def` in a thread. `process` uses one process per slot, for
+    CPU-bound or unsafe code."""
     max_running: int | None = None
-    """How many jobs of this task (per `limit_by`, if given) may run at once, over all workers."""
+    """Maximum number of this task's jobs (per `limit_by` key, if given) running at once, over all workers."""
     limit_by: Callable[..., str] | None = None
-    """Called with the job's arguments; jobs with the same text share one `max_running`."""
+    """Called with the job's arguments to get a key; jobs with the same key share one `max_running`."""
     rate_limit: RateLimit | None = None
-    """How many attempts may start per second, over all workers; tasks that name the same one share it."""
+    """Maximum number of attempts started per second, across all workers; tasks with the same limit name share it."""
     limits: Limits = field(default_factory=Limits)
-    """How large arguments and results may be."""
+    """Maximum sizes of arguments and results."""
     progress: Any = Any
-    """The type of what its handler, or its program, reports as progress; anything that JSON can hold unless given."""
+    """The type of the progress that its handler or remote program reports; the default is any JSON value."""
     on_child_failed: OnChildFailed | Literal["finish", "fail"] = OnChildFailed.FINISH
-    """What children that did not complete make of its job: `finish`, with errors, or `fail`."""
+    """How the job ends if a child did not complete: `finish` (completed with errors) or `fail`."""
     remote: bool = False
-    """Another program runs it, which a broker brings its jobs to. The function says what goes in and what comes out."""
+    """Another program runs the task and gets its jobs through the broker. The function only declares the argument and
+    result types."""
 
     def __post_init__(self) -> None:
         check_name("queue", self.queue)
@@ -82,17 +84,17 @@ class TaskOptions:
         if self.max_running is not None and self.max_running < 1:
             raise ConfigurationError(f"max_running is {self.max_running}: it must be 1 or more.")
         if self.limit_by is not None and self.max_running is None:
-            raise ConfigurationError("limit_by needs max_running: say how many jobs may run per key.")
+            raise ConfigurationError("limit_by needs max_running: set how many jobs may run per key.")
         if self.timeout is not None and self.timeout <= timedelta(0):
-            raise ConfigurationError(f"timeout is {self.timeout}: it must be longer than nothing.")
+            raise ConfigurationError(f"timeout is {self.timeout}: it must be more than 0.")
         if self.on_child_failed not in tuple(OnChildFailed):
             raise ConfigurationError(
-                f"on_child_failed is {self.on_child_failed!r}. Known are: {', '.join(OnChildFailed)}."
+                f"on_child_failed is {self.on_child_failed!r}. Valid values are: {', '.join(OnChildFailed)}."
             )
         if (trouble := trouble_with(self.progress)) is not None:
             raise ConfigurationError(
-                f"progress is {name_of(self.progress)}, which cannot come from JSON: {trouble}. "
-                f"Give a type such as a dataclass of what is reported."
+                f"progress is {name_of(self.progress)}, which cannot be decoded from JSON: {trouble}. "
+                f"Use a type such as a dataclass of the reported values."
             )
         if self.remote:
             self._check_remote()
@@ -101,7 +103,7 @@ class TaskOptions:
         for name in ("pool", "rate_limit"):
             if getattr(self, name) != TaskOptions.__dataclass_fields__[name].default:
                 raise ConfigurationError(
-                    f"{name} is for tasks that our workers run. Leave it out: another program runs a remote task."
+                    f"{name} does not apply to a remote task, because another program runs it. Leave it out."
                 )
         if self.timeout is None:
             object.__setattr__(self, "timeout", REMOTE_TIMEOUT)
@@ -109,30 +111,30 @@ class TaskOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """What one job asks for beyond its arguments."""
+    """Options of one job, which override those of its task."""
 
     id: str | None = None
-    """A UUID of your own; the same one again makes no second job."""
+    """A UUID that you choose; enqueuing the same id again creates no second job."""
     queue: str | None = None
-    """Another queue than the task's."""
+    """Use this queue instead of the task's."""
     priority: int | None = None
-    """Another priority than the task's."""
+    """Use this priority instead of the task's."""
     delay: timedelta | float | None = None
-    """Run it no sooner than this long from now; a number is seconds."""
+    """Run the job no earlier than this long from now; a number means seconds."""
     at: datetime | None = None
-    """Run it no sooner than this instant, which needs a time zone."""
+    """Run the job no earlier than this time, which must have a time zone."""
     max_attempts: int | None = None
-    """Another number than that of the task's retry policy."""
+    """Use this number of attempts instead of the retry policy's."""
     unique_key: str | None = None
-    """Make no second live job with this text, whatever its task and queue; up to 191 characters."""
+    """Allow only one live job with this key, in any task and queue; up to 191 characters."""
     unique_for: timedelta | float | None = None
-    """Hold the unique key for this long instead of as long as the job lives; a number is seconds."""
+    """Hold the unique key for this long instead of until the job ends; a number means seconds."""
     on_conflict: OnConflict | Literal["keep", "replace", "debounce"] = OnConflict.KEEP
-    """What becomes of the job that holds the unique key: `keep`, `replace` or `debounce`."""
+    """What to do with the job that already holds the unique key: `keep`, `replace` or `debounce`."""
     longest_wait: timedelta | float | None = None
-    """With `debounce`: start it at the latest this long after the first request; ten times the delay unless given."""
+    """With `debounce`: latest start, counted from the first request; the default is ten times the delay."""
     trace: TraceContext | None = None
-    """Ids to carry instead of those that `traced` set."""
+    """Trace ids to attach instead of those set by `traced`."""
 
     def __post_init__(self) -> None:
         if self.id is not None:
@@ -147,15 +149,15 @@ class JobOptions:
         if self.unique_key is not None:
             check_unique_key(self.unique_key)
         elif self.unique_for is not None:
-            raise ConfigurationError("unique_for needs a unique_key to hold for that long.")
+            raise ConfigurationError("unique_for needs a unique_key: set both, or neither.")
         if self.on_conflict not in tuple(OnConflict):
-            raise ConfigurationError(f"on_conflict is {self.on_conflict!r}. Known are: {', '.join(OnConflict)}.")
+            raise ConfigurationError(f"on_conflict is {self.on_conflict!r}. Valid values are: {', '.join(OnConflict)}.")
 
     def _check_times(self) -> None:
         if self.delay is not None and self.at is not None:
-            raise ConfigurationError("give `delay` or `at`, not both.")
+            raise ConfigurationError("set either `delay` or `at`, not both.")
         if self.longest_wait is not None and self.on_conflict != OnConflict.DEBOUNCE:
-            raise ConfigurationError("longest_wait limits on_conflict='debounce': give both, or neither.")
+            raise ConfigurationError("longest_wait works only with on_conflict='debounce': set both, or neither.")
         for name in ("delay", "unique_for", "longest_wait"):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, duration_of(given, name))
@@ -164,7 +166,7 @@ class JobOptions:
 
 
 class Task(Generic[P, R]):
-    """A registered function; calling it runs it here and now, as if it were not registered."""
+    """A registered function; calling it runs the function directly, without a job."""
 
     def __init__(self, function: Callable[..., Any], *, name: str, options: TaskOptions, wants_context: bool) -> None:
         check_name("task", name)
@@ -175,16 +177,18 @@ class Task(Generic[P, R]):
         self.wants_context = wants_context
         self.is_async = inspect.iscoroutinefunction(self.function)
         if self.is_async and options.pool == "process":
-            raise TaskError(f"task {name}: pool='process' runs plain functions; make it `def`, not `async def`.")
+            raise TaskError(
+                f"task {name}: pool='process' runs plain functions. Declare it with `def`, not `async def`."
+            )
         if wants_context and options.remote:
-            raise TaskError(f"task {name}: the program that runs a remote task gets its arguments, but no JobContext.")
+            raise TaskError(f"task {name} is remote: its program gets no JobContext. Remove that parameter.")
         self.signature = Signature.of(function, context_parameter=wants_context)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
         self.__wrapped__ = function
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function here and now."""
+        """Run the function directly, without a job."""
         result: R = self.function(*args, **kwargs)
         return result
 
@@ -192,20 +196,20 @@ class Task(Generic[P, R]):
         return f"Task({self.name!r})"
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """Check and encode the arguments; the job exists once a client has enqueued it."""
+        """Build a job from checked and encoded arguments; it is not stored until a client enqueues it."""
         return self.build(NO_OPTIONS, args, kwargs)
 
     def build(
         self, job: JobOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, job_id: str | None = None
     ) -> NewJob:
-        """Make a job of checked arguments, the task's options and the job's own; `job_id` replaces a new one."""
+        """Build a job from checked arguments, the task's options and the job's own; `job_id` replaces a new id."""
         payload = self.signature.encode(args, kwargs, limits=self.options.limits)
         return self._job(job, job_id, payload, self._limit_key(args, kwargs))
 
     def build_many(self, job: JobOptions, arguments: Sequence[Arguments]) -> Sequence[NewJob] | JobSeries:
-        """Make a job of each, with the same options; arguments of a series are checked and encoded later."""
+        """Build one job per set of arguments; a series checks and encodes the arguments later, while it is stored."""
         if job.id is not None:
-            raise ConfigurationError(f"task {self.name}: id={job.id!r} can be that of one job only. Leave it out.")
+            raise ConfigurationError(f"task {self.name}: id={job.id!r} can identify only one job. Leave it out.")
         options = self.options
         encode = partial(self.signature.encode, limits=options.limits)
         shared_key = self._limit_key((), {}) if options.limit_by is None else None
@@ -220,7 +224,7 @@ class Task(Generic[P, R]):
         if options.remote and job is not NO_OPTIONS:
             self._check_remote(job)
         trace = (job.trace or current_trace.get()).encode()
-        if job is NO_OPTIONS and options.max_running is None:  # nearly every job, and there may be very many
+        if job is NO_OPTIONS and options.max_running is None:  # a faster path for nearly every job
             return NewJob(
                 id=new_id() if job_id is None else job_id,
                 task_name=self.name,
@@ -252,13 +256,13 @@ class Task(Generic[P, R]):
     def _check_remote(self, job: JobOptions) -> None:
         if job.queue not in {None, self.options.queue}:
             raise ConfigurationError(
-                f"task {self.name} is remote: its jobs go to queue {self.options.queue!r}, where its program "
-                f"takes them from, and not to {job.queue!r}."
+                f"task {self.name} is remote: its program takes jobs from queue {self.options.queue!r}, not from "
+                f"{job.queue!r}. Leave `queue` out."
             )
         if job.on_conflict != OnConflict.KEEP:
             raise ConfigurationError(
-                f"task {self.name} is remote: on_conflict={str(job.on_conflict)!r} would change arguments that may be "
-                f"on their way. Leave it at 'keep'."
+                f"task {self.name} is remote: on_conflict={str(job.on_conflict)!r} would change arguments that may "
+                f"already be sent. Use 'keep'."
             )
 
     @property
@@ -294,13 +298,13 @@ class Task(Generic[P, R]):
             return self.name
         key = f"{self.name}:{self.options.limit_by(*args, **kwargs)}"
         if len(key) > 191:
-            raise ConfigurationError(f"task {self.name}: limit_by gave {len(key)} characters: 191 are possible.")
+            raise ConfigurationError(f"task {self.name}: limit_by gave {len(key)} characters; the limit is 191.")
         return key
 
 
 @dataclass(frozen=True)
 class ScheduleSpec:
-    """A schedule as code declares it; the store decides when it fires."""
+    """A schedule as declared in code; the store decides when it fires."""
 
     name: str
     rule: str
@@ -310,13 +314,13 @@ class ScheduleSpec:
 
 
 class Registry:
-    """The tasks a process knows, by name."""
+    """The tasks that a process knows, by name."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
 
     def add(self, task: Task[..., Any]) -> None:
-        """Register a task; the same function may come again when its module is loaded twice."""
+        """Register a task; the same function may be registered again when its module is loaded twice."""
         known = self._tasks.get(task.name)
         if known is not None and _place(known.function) != _place(task.function):
             raise TaskError(
@@ -327,7 +331,7 @@ class Registry:
         self._tasks[task.name] = task
 
     def _check_queue(self, task: Task[..., Any]) -> None:
-        """Keep tasks that other programs run apart from ours: who takes from a queue must know all that is in it."""
+        """Keep remote and local tasks in separate queues: a consumer must know every task in its queue."""
         queue, is_remote = task.options.queue, task.options.remote
         for other in self:
             if other.options.queue == queue and other.options.remote != is_remote and other.name != task.name:
@@ -338,7 +342,7 @@ class Registry:
                 )
 
     def get(self, name: str) -> Task[..., Any]:
-        """Look a task up by name."""
+        """Look up a task by name; raises UnknownTask."""
         try:
             return self._tasks[name]
         except KeyError:
@@ -352,7 +356,7 @@ class Registry:
 
     @property
     def queues(self) -> list[str]:
-        """The queues that its tasks name."""
+        """The queues that its tasks use."""
         return sorted({task.options.queue for task in self})
 
     @property
@@ -362,7 +366,7 @@ class Registry:
 
     @property
     def remote_queues(self) -> dict[str, timedelta]:
-        """The queues that other programs take from, and how long those may be silent."""
+        """The queues of remote tasks, each with how long its program may be silent."""
         queues: dict[str, timedelta] = {}
         for task in self:
             if task.options.remote:
@@ -372,7 +376,7 @@ class Registry:
 
 
 def default_name(function: Callable[..., Any]) -> str:
-    """Name a task by its module and function, the same whether its file was run or imported."""
+    """Name a task by its module and function; the name is the same whether its file was run or imported."""
     module = function.__module__
     if module in {"__main__", CHILD_MODULE}:
         spec = getattr(sys.modules.get("__main__"), "__spec__", None)
@@ -382,23 +386,23 @@ def default_name(function: Callable[..., Any]) -> str:
 
 
 def with_changes(options: JobOptions, changes: Mapping[str, Any]) -> JobOptions:
-    """Change some options; an unknown one is a clear error."""
+    """Replace some options; an unknown name raises ConfigurationError."""
     fields = JobOptions.__dataclass_fields__
     try:
         return replace(options, **changes)
     except TypeError:
         known, unknown = ", ".join(fields), ", ".join(sorted(set(changes) - set(fields)))
-        raise ConfigurationError(f"unknown job option {unknown}. Known are: {known}.") from None
+        raise ConfigurationError(f"unknown job option {unknown}. Valid options are: {known}.") from None
 
 
 def _run_elsewhere(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Stand in for a function that is never run here."""
+    """Replace a remote task's function, which never runs in this process."""
 
     @wraps(function)
     def refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
         raise TaskError(
             f"task {name} is remote: another program runs it. Enqueue it and wait for its result; "
-            f"in a test, replace its attribute `function` by a stand-in."
+            f"in a test, replace its attribute `function` with a fake."
         )
 
     return refuse

@@ -123,7 +123,7 @@ def test_nothing_is_stored_before_the_first_item(app: App) -> None:
     batch = app.batch("upload:42")
 
     for look in (batch.stored, batch.state, batch.counts, batch.progress, batch.wait, batch.failed, batch.cancel):
-        with pytest.raises(BatchNotFound, match="'upload:42': there is no such batch"):
+        with pytest.raises(BatchNotFound, match="'upload:42' does not exist"):
             look()
 
 
@@ -161,11 +161,11 @@ def test_another_source_is_refused(app: App, recognise: Recognise) -> None:
     batch = app.batch("upload:42")
     batch.add(files(recognise, 30))
 
-    with pytest.raises(SourceMismatch, match="here that one is 'f34'"):
+    with pytest.raises(SourceMismatch, match="in this source that item is 'f34'"):
         batch.resume(files(recognise, 100, first=5))
-    with pytest.raises(SourceMismatch, match="the source ends before that"):
+    with pytest.raises(SourceMismatch, match="this source ends before that"):
         batch.resume(files(recognise, 20))
-    with pytest.raises(SourceMismatch, match="the source ends before that"):
+    with pytest.raises(SourceMismatch, match="this source ends before that"):
         asyncio.run(batch.resume_async(files(recognise, 20)))
     assert batch.counts() == Counts(queued=30)
 
@@ -247,7 +247,7 @@ def test_failed_items_are_grouped_retried_and_waived(app: App, recognise: Recogn
         app.gate("dataset:7").check()
     assert batch.retry_failed(["s1", "f0"], actor="ada") == 1
     work(app)
-    with pytest.raises(ConfigurationError, match="say `why`"):
+    with pytest.raises(ConfigurationError, match="give the reason as `why`"):
         batch.waive(why=" ")
     assert batch.waive(why="test tones", actor="ada") == 3
 
@@ -301,7 +301,7 @@ def test_waiting_ends_in_time(app: App, recognise: Recognise) -> None:
         (lambda app: app.batch(" x"), "white space"),
         (lambda app: app.batch("x", gate=""), "gate name"),
         (lambda app: app.gate("x" * 192), "192 characters"),
-        (lambda app: app.batch("x", on_failed="explode"), "on_failed is 'explode'. Known are: finish, hold"),
+        (lambda app: app.batch("x", on_failed="explode"), "on_failed is 'explode'. Valid values are: finish, hold"),
         (lambda app: app.batch("x").add([], chunk=0), "chunk is 0"),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_failed_child_fails_a_parent_that_says_so(app: App) -> None:
     job = top.enqueue()
     work(app)
 
-    with pytest.raises(JobFailed, match="ended failed: of 2 children 2 failed"):
+    with pytest.raises(JobFailed, match="ended as failed: of 2 children 2 failed"):
         job.result(timeout=1)
     with pytest.raises(ConfigurationError, match="on_child_failed is 'ignore'"):
         app.task(on_child_failed="ignore")
@@ -254,7 +254,7 @@ def test_families_nest_and_cancelling_takes_the_whole_tree(app: App) -> None:
         async with asyncio.timeout(LIMIT):
             await all_run.wait()
             await app.client.cancel_async(job.id)
-            with pytest.raises(JobFailed, match="ended cancelled"):
+            with pytest.raises(JobFailed, match="ended as cancelled"):
                 await job.result_async()
             worker.stop()
             await running

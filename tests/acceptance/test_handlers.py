@@ -82,7 +82,7 @@ def test_a_handler_that_returns_a_coroutine_fails_and_says_why(app: App) -> None
 
     failed = app.client.job(job.id)
     assert (failed.state, failed.attempt) == (JobState.FAILED, 1)
-    assert "task greet returned a coroutine, which nothing runs. Declare it as `async def`" in (failed.error or "")
+    assert "task greet returned a coroutine, which nothing awaits. Declare it as `async def`" in (failed.error or "")
 
 
 def test_a_policy_says_which_errors_are_permanent(app: App) -> None:
@@ -161,7 +161,7 @@ def test_a_result_that_is_no_json_fails_the_job_for_good(app: App) -> None:
     job = produce.enqueue()
     work(app)
 
-    with pytest.raises(JobFailed, match="ended failed: PayloadError: the result"):
+    with pytest.raises(JobFailed, match="ended as failed: PayloadError: the result"):
         job.result(timeout=0)
 
 
@@ -366,7 +366,7 @@ async def test_cancelling_stops_an_async_handler(app: App) -> None:
         assert await app.client.cancel_async(job.id) is JobState.RUNNING
         await worker
 
-    with pytest.raises(JobFailed, match="ended cancelled: cancelled on request"):
+    with pytest.raises(JobFailed, match="ended as cancelled: cancelled on request"):
         await job.result_async(timeout=0)
 
 
@@ -388,5 +388,5 @@ async def test_cancelling_tells_a_handler_in_a_thread(app: App) -> None:
         await app.client.cancel_async(job.id)
         await worker
 
-    with pytest.raises(JobFailed, match="ended cancelled: cancelled on request"):
+    with pytest.raises(JobFailed, match="ended as cancelled: cancelled on request"):
         await job.result_async(timeout=0)

@@ -92,7 +92,7 @@ def test_workers_of_this_process_are_told_of_many_jobs_at_once(
         (
             lambda task: task.using(id="0196a3a6-0000-7000-8000-000000000001").enqueue_many([(1,)]),
             ConfigurationError,
-            r"can be that of one job only",
+            r"can identify only one job",
         ),
     ],
     ids=["generator", "set", "numbers", "too many arguments", "one id"],

@@ -49,7 +49,7 @@ def test_an_exception_in_a_process_fails_its_job(app: App) -> None:
 
     work(app)
 
-    with pytest.raises(JobFailed, match="ended failed: Permanent: no such address"):
+    with pytest.raises(JobFailed, match="ended as failed: Permanent: no such address"):
         job.result(timeout=0)
     [failure] = app.client.failures(job.id)
     assert "raise Permanent(why)" in (failure.traceback or "")

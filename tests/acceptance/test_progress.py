@@ -188,9 +188,9 @@ def test_jobs_that_end_before_their_progress_is_written_end_all_the_same(app: Ap
         (object(), "the progress of type object cannot be stored as JSON"),
         (
             "x" * 10_239,
-            "progress: 10,241 bytes of JSON, the limit is 10,240. Store large values elsewhere and pass a key.",
+            "progress: 10,241 bytes of JSON; the limit is 10,240. Store large values elsewhere and pass a key.",
         ),
-        (None, "progress is None, which says nothing"),
+        (None, "progress is None. Report a value"),
         ({"done": "many"}, "progress of type dict does not fit the declared type `Rows`"),
     ],
 )
@@ -212,7 +212,7 @@ def test_what_cannot_be_progress_is_an_error_where_it_is_reported(app: App, prog
 def test_a_type_that_no_json_can_become_is_refused_when_the_task_is_declared() -> None:
     app = App("sqlite://")
 
-    with pytest.raises(ConfigurationError, match="progress is Event, which cannot come from JSON"):
+    with pytest.raises(ConfigurationError, match="progress is Event, which cannot be decoded from JSON"):
         app.task(progress=threading.Event)
 
 

@@ -56,7 +56,7 @@ async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batc
         request, letter = sorted(heard, key=lambda one: "original_message" in one.json)
     assert batch.counts().dead_letter == 1
     assert letter.json["original_message"] == request.json
-    assert "nobody took it in time" in letter.json["failure_reason"]
+    assert "before a consumer took it" in letter.json["failure_reason"]
     app.close()
 
 
@@ -75,7 +75,7 @@ async def test_a_request_that_a_foreign_program_rejects_ends_its_job(app: App) -
             method, _, _ = broker.channel.basic_get(queue)
             broker.channel.basic_nack(method.delivery_tag, requeue=False)
             await until(lambda: app.client.job(job.id).state is JobState.DEAD_LETTER)
-    assert "rejected by whoever took it" in (app.client.job(job.id).error or "")
+    assert "rejected by its consumer" in (app.client.job(job.id).error or "")
 
 
 async def test_messages_that_cannot_be_read_are_kept_once_and_sent_again_in_order(app: App) -> None:

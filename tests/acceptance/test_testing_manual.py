@@ -261,7 +261,7 @@ def test_a_task_that_enqueues_itself_for_ever_does_not_hang_the_test(
 
     again.enqueue()
 
-    with pytest.raises(StagepostError, match="does a task enqueue itself for ever"):
+    with pytest.raises(StagepostError, match="Does a task enqueue itself forever"):
         jobs.drain()
 
 
@@ -288,7 +288,7 @@ async def test_waiting_for_a_job_that_nothing_runs_says_so_at_once(app: App, job
 
     handle = greet.enqueue()
 
-    with pytest.raises(WaitTimeout, match="of greet is queued: in this test it runs when you call drain"):
+    with pytest.raises(WaitTimeout, match="of greet is queued: in this test, it runs when you call drain"):
         handle.result()
     with pytest.raises(WaitTimeout, match="drain"):
         await handle.result_async(timeout=MINUTE)

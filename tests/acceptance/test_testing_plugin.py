@@ -59,7 +59,7 @@ def test_a_failed_assertion_lists_what_was_enqueued(app: App, jobs: Manual) -> N
     @app.task(name="send")
     def send(to: str) -> None: ...
 
-    with pytest.raises(AssertionError, match=r"at least 1 expected\. Enqueued were:\n  nothing"):
+    with pytest.raises(AssertionError, match=r"at least 1 expected\. All enqueued jobs:\n  nothing"):
         jobs.assert_enqueued(send)
     send.enqueue("bob@example.com")
 
@@ -67,7 +67,7 @@ def test_a_failed_assertion_lists_what_was_enqueued(app: App, jobs: Manual) -> N
         jobs.assert_enqueued(send, "ann@example.com")
 
     assert str(failure.value) == (
-        "0 jobs of send(to='ann@example.com') were enqueued, at least 1 expected. Enqueued were:\n"
+        "0 jobs of send(to='ann@example.com') were enqueued, but at least 1 expected. All enqueued jobs:\n"
         "  send(to='bob@example.com') in queue 'default', queued"
     )
 

@@ -100,7 +100,7 @@ def test_a_closed_batch_takes_no_new_items_but_knows_those_it_has(store: Bench) 
 
     for batch, state in ((sealed, "sealed"), (cancelled, "cancelled")):
         assert store.run(batches.add_items(batch.id, items(2))).new == 0
-        with pytest.raises(BatchClosed, match=f"is {state}: it takes no more items"):
+        with pytest.raises(BatchClosed, match=f"is {state} and accepts no more items"):
             store.run(batches.add_items(batch.id, items(3)))
 
 

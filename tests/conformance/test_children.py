@@ -158,7 +158,7 @@ def test_another_child_in_the_same_place_is_refused(store: Bench) -> None:
     lose_lease(store)
     [again] = claim(store)
 
-    with pytest.raises(ChildDiffers, match="child 1 is a job of 'copy_letter' with other arguments"):
+    with pytest.raises(ChildDiffers, match="child 1 as a job of 'copy_letter' with other arguments"):
         store.run(submission(again, child(0), child(1, payload='{"copy":7}')))
     [by_key] = store.run(submission(again, child(1, key="1", payload='{"copy":7}')))
 

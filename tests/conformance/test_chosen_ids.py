@@ -77,7 +77,7 @@ def test_another_request_under_the_same_id_is_refused(
         finish(store, Completed())
     before = store.run(jobs.get(job.id))
 
-    with pytest.raises(JobDiffers, match=f"job {job.id} is there already") as raised:
+    with pytest.raises(JobDiffers, match=f"job {job.id} already exists") as raised:
         store.run(request_for(like(job, **changes), number))
 
     assert raised.value.job_id == job.id

@@ -186,7 +186,7 @@ def test_a_request_that_the_broker_gave_up_ends_its_job_and_counts_in_its_batch(
     assert given_up.ended == [waiting.id]
     assert again.ended == []
     assert store.run(jobs.get(waiting.id)).state is JobState.DEAD_LETTER
-    assert "nobody took it in time" in (store.run(jobs.get(waiting.id)).error or "")
+    assert "before a consumer took it" in (store.run(jobs.get(waiting.id)).error or "")
     assert store.run(jobs.get(moved_on.id)).state is JobState.QUEUED
     known = store.run(known_jobs([waiting.id, moved_on.id, requests[2].job_id]))
     assert (known.ended, known.live) == (frozenset({waiting.id}), frozenset({moved_on.id}))

@@ -263,9 +263,9 @@ def test_continue_hands_on_null_or_the_results_that_there_are(store: Bench) -> N
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (step("b", {"x": Output("a")}, max_bytes=100), "its arguments are 208 bytes of JSON, the limit is 100"),
+        (step("b", {"x": Output("a")}, max_bytes=100), "its arguments are 208 bytes of JSON; the limit is 100"),
         (step("b", {"x": Output("a", ("key",))}), "the result of step 'a' has no 'key'"),
-        (step("b", {"x": Output("a")}, each="x"), "is no list"),
+        (step("b", {"x": Output("a")}, each="x"), "is not a list"),
     ],
 )
 def test_a_step_whose_arguments_cannot_be_made_fails_and_the_run_goes_on_by_its_policy(

@@ -97,10 +97,10 @@ def test_jobs_of_a_series_with_one_unique_key_are_one(store: Bench) -> None:
     ("wrong", "error", "message"),
     [
         (("Ada", "two"), PayloadError, r"arguments\[{}\]: .*argument `copies` must be int, not str"),
-        ({"text": "Ada", "colour": 1}, PayloadError, r"arguments\[{}\]: .*`colour` is none of its parameters"),
+        ({"text": "Ada", "colour": 1}, PayloadError, r"arguments\[{}\]: .*`colour` is not one of its parameters"),
         ({}, PayloadError, r"arguments\[{}\]: .*argument `text` is missing"),
         ((TOO_LONG,), PayloadTooLarge, r"arguments\[{}\]: .* the limit is 1,000"),
-        ("Ada", PayloadError, r"arguments\[{}\]: these are of type str\. Give a tuple .* or a dict"),
+        ("Ada", PayloadError, r"arguments\[{}\]: these are of type str\. Pass a tuple .* or a dict"),
         (["Ada", 1], PayloadError, r"arguments\[{}\]: these are of type list"),
     ],
     ids=["type", "name", "missing", "size", "text", "list"],

@@ -56,13 +56,13 @@ def test_a_key_may_be_any_text(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "complaint"),
     [
-        ("", "has 0 characters: 1 to 191"),
+        ("", "has 0 characters: it must have 1 to 191"),
         ("f" * 192, "has 192 characters"),
         (" a", "white space"),
         ("a\n", "white space"),
-        ("a\0b", "no database keeps"),
-        ("\ud800", "no database keeps"),
-        (7, "is no text"),
+        ("a\0b", "some databases cannot store"),
+        ("\ud800", "some databases cannot store"),
+        (7, "is not a string"),
     ],
 )
 def test_a_key_that_cannot_be_kept_is_a_clear_error(key: Any, complaint: str) -> None:
@@ -206,7 +206,9 @@ def test_a_rest_begins_at_the_cursor() -> None:
 def test_another_source_is_not_resumed() -> None:
     feed = Feed(a_batch(position=2, cursor_key="other"), resumes=True)
 
-    with pytest.raises(SourceMismatch, match="stopped after item 2 of its source, 'other'; here that one is 'f1'"):
+    with pytest.raises(
+        SourceMismatch, match="stopped after item 2 of its source, 'other', but in this source that item is 'f1'"
+    ):
         feed.next([feed.prepare(item) for item in source(3)])
 
 
@@ -214,7 +216,7 @@ def test_a_source_that_ends_too_soon_is_not_resumed() -> None:
     feed = Feed(a_batch(position=5, cursor_key="f4"), resumes=True)
     assert keys_left(feed, source(3)) == []
 
-    with pytest.raises(SourceMismatch, match="the source ends before that"):
+    with pytest.raises(SourceMismatch, match="this source ends before that"):
         feed.end()
 
 

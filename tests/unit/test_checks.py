@@ -79,7 +79,7 @@ async def generate_async() -> AsyncIterator[int]:
 def test_a_generator_is_no_task(function: Callable[..., Any], tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path}/app.db")
 
-    with pytest.raises(TaskError, match=r"task generator is a generator, which runs nothing when it is called"):
+    with pytest.raises(TaskError, match=r"task generator is a generator function, so calling it runs nothing"):
         app.task(name="generator")(function)
 
 

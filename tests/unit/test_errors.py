@@ -54,14 +54,14 @@ def test_every_error_can_be_caught_as_ours_and_says_what_it_is() -> None:
     ("error", "message", "facts"),
     [
         (errors.UnknownTask("mail.send"), "task 'mail.send' is not registered", {"name": "mail.send"}),
-        (errors.PayloadTooLarge("result", 2_000, 1_000), "2,000 bytes of JSON, the limit is 1,000", {"size": 2_000}),
-        (errors.NoTransaction(object()), "builtins.object has no transaction open", {}),
+        (errors.PayloadTooLarge("result", 2_000, 1_000), "2,000 bytes of JSON; the limit is 1,000", {"size": 2_000}),
+        (errors.NoTransaction(object()), "builtins.object has no open transaction", {}),
         (errors.JobNotFound("j1"), "job j1: there is no such job", {"job_id": "j1"}),
         (errors.LeaseLost("j1", 3), "job j1: attempt 3 lost its lease", {"job_id": "j1", "attempt": 3}),
         (errors.IllegalTransition("j1", "completed", "be cancelled"), "job j1 is completed", {"state": "completed"}),
         (errors.UniqueKeyTaken("k", "j1"), "unique key 'k' is held by live job j1", {"holder": "j1"}),
-        (errors.JobFailed("j1", "failed", "ValueError"), "job j1 ended failed: ValueError", {"error": "ValueError"}),
-        (errors.JobFailed("j1", "cancelled", None), "job j1 ended cancelled", {"error": None}),
+        (errors.JobFailed("j1", "failed", "ValueError"), "job j1 ended as failed: ValueError", {"error": "ValueError"}),
+        (errors.JobFailed("j1", "cancelled", None), "job j1 ended as cancelled", {"error": None}),
         (errors.Snooze(90), "snoozed for 0:01:30", {"delay": timedelta(seconds=90)}),
     ],
 )

@@ -29,5 +29,5 @@ def test_on_conflict_may_be_written_as_text(app: App, written: str, left: str) -
 def test_an_unknown_on_conflict_is_refused(app: App) -> None:
     greet = app.task(name="greet")(lambda name: name)
 
-    with pytest.raises(ConfigurationError, match=r"'ignore'\. Known are: keep, replace, debounce"):
+    with pytest.raises(ConfigurationError, match=r"'ignore'\. Valid values are: keep, replace, debounce"):
         greet.using(unique_key="hello", on_conflict="ignore")

@@ -76,12 +76,12 @@ def test_defaults_stay_out_of_the_payload() -> None:
     [
         ((), {}, "send_mail: argument `to` is missing"),
         ((), {"subject": "x"}, "send_mail: argument `to` is missing"),
-        (("a", "b", 3), {}, "send_mail takes 2 positional arguments, 3 were given"),
+        (("a", "b", 3), {}, "send_mail takes 2 positional arguments, but 3 were given"),
         (("a",), {"to": "b"}, "send_mail: argument `to` was given twice"),
         (
             ("a",),
             {"bcc": "b"},
-            "send_mail: `bcc` is none of its parameters. They are `to`, `subject`, `copies`",
+            "send_mail: `bcc` is not one of its parameters. They are `to`, `subject`, `copies`",
         ),
         (("a",), {"copies": "3"}, "send_mail: argument `copies` must be int, not str"),
         (("a",), {"copies": True}, "send_mail: argument `copies` must be int, not bool"),

@@ -96,7 +96,7 @@ def test_size_is_limited_in_bytes_of_utf8() -> None:
     at_limit, beyond = "é" * ((100 - frame) // 2), "é" * ((100 - frame) // 2) + "x"
 
     assert len(encode(at_limit, limits).encode()) == 100
-    with pytest.raises(PayloadTooLarge, match=r"arguments of .*take: 101 bytes of JSON, the limit is 100") as refusal:
+    with pytest.raises(PayloadTooLarge, match=r"arguments of .*take: 101 bytes of JSON; the limit is 100") as refusal:
         encode(beyond, limits)
     assert (refusal.value.size, refusal.value.limit) == (101, 100)
 

@@ -196,7 +196,7 @@ def test_a_required_parameter_that_json_cannot_fill_is_refused_at_registration()
 
     def ambiguous(when: datetime | str) -> None: ...
 
-    with pytest.raises(TaskError, match="parameter `client: Custom` cannot come from JSON: Custom has no JSON"):
+    with pytest.raises(TaskError, match="parameter `client: Custom` cannot be decoded from JSON: Custom has no JSON"):
         signature(handler)
     with pytest.raises(TaskError, match=r"parameter `when: .*more than one str-like type"):
         signature(ambiguous)
@@ -206,7 +206,7 @@ def test_an_optional_parameter_that_json_cannot_fill_is_left_to_its_default() ->
     def handler(name: str, log: IO[str] | None = None) -> None: ...
 
     assert encode(handler, "x") == '{"name":"x"}'
-    with pytest.raises(PayloadError, match=r"parameter `log: .*` cannot be given a value by a job"):
+    with pytest.raises(PayloadError, match=r"a job cannot pass a value for parameter `log: "):
         encode(handler, "x", log=Custom())
     with pytest.raises(PayloadError, match="unknown field `log`"):
         signature(handler).decode('{"name":"x","log":"y"}')

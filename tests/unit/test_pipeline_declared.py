@@ -141,14 +141,14 @@ def test_a_circle_is_refused(app: App, dub: Pipeline) -> None:
     a = dub.step(task, name="a")
     b = dub.step(task, name="b", inputs={"x": a})
 
-    refused(lambda: b >> a, "circle", "`a`", "`b`")
+    refused(lambda: b >> a, "cycle", "`a`", "`b`")
 
 
 def test_a_step_after_itself_is_refused(app: App, dub: Pipeline) -> None:
     [task] = take(app, anything)
     a = dub.step(task, name="a")
 
-    refused(lambda: a >> a, "circle")
+    refused(lambda: a >> a, "cycle")
 
 
 def test_an_unknown_step_is_refused(app: App, dub: Pipeline) -> None:
@@ -157,8 +157,8 @@ def test_an_unknown_step_is_refused(app: App, dub: Pipeline) -> None:
     elsewhere = app.pipeline("other").step(task, name="a")
 
     refused(lambda: dub.step(task, name="b", parents=["c"]), "'b'", "no step 'c'", "`a`")
-    refused(lambda: dub.step(task, name="b", parents=[elsewhere]), "'b'", "no step 'a' here")
-    refused(lambda: dub.step(task, name="b", inputs={"x": elsewhere}), "'b'", "another pipeline, other")
+    refused(lambda: dub.step(task, name="b", parents=[elsewhere]), "'b'", "the pipeline has no step 'a'")
+    refused(lambda: dub.step(task, name="b", inputs={"x": elsewhere}), "'b'", "belongs to pipeline other")
     refused(lambda: dub.step(task, name="b", inputs={"x": app.pipeline("other").input("z")}), "`x`", "other")
 
 
@@ -171,7 +171,7 @@ def test_a_parameter_without_a_source_is_refused(app: App, dub: Pipeline) -> Non
 def test_a_source_without_a_parameter_is_refused(app: App, dub: Pipeline) -> None:
     [task] = take(app, extract)
 
-    refused(lambda: dub.step(task, inputs={"vidoe": 1}), "'extract'", "'vidoe' is no parameter", "`video`")
+    refused(lambda: dub.step(task, inputs={"vidoe": 1}), "'extract'", "has no parameter 'vidoe'", "`video`")
 
 
 def test_types_that_do_not_fit_are_refused(app: App, dub: Pipeline) -> None:
@@ -208,7 +208,7 @@ def test_each_element_of_what_is_no_list_is_refused(app: App, dub: Pipeline) -> 
     a = dub.step(first, inputs={"video": "v"})
     b = dub.step(second, inputs={"audio": a})
 
-    refused(lambda: dub.step(third, each=b), "'tts'", "`segment`", "each element of Transcript", "no list")
+    refused(lambda: dub.step(third, each=b), "'tts'", "`segment`", "each element of Transcript", "not a list")
     refused(lambda: dub.step(second, name="x", each=b["segments"]), "`audio: str`", "cannot take Segment")
     refused(lambda: dub.step(second, name="x", each={"audio": 5}), "`audio`", "must be list[str]")
 
@@ -233,7 +233,7 @@ def test_names_are_used_once(app: App, dub: Pipeline) -> None:
     [task] = take(app, anything)
     dub.step(task)
 
-    refused(lambda: dub.step(task), "two steps 'anything'", "`name`")
+    refused(lambda: dub.step(task), "two steps named 'anything'", "`name`")
 
 
 def test_names_that_cannot_be_stored_are_refused(app: App, dub: Pipeline) -> None:

@@ -64,7 +64,7 @@ def test_jobs_do_not_go_to_queues_of_the_other_kind() -> None:
     remote = app.task(name="remote", queue="recogniser", remote=True)(recognise)
     ours = app.task(name="ours")(recognise)
 
-    with pytest.raises(ConfigurationError, match="its jobs go to queue 'recogniser'"):
+    with pytest.raises(ConfigurationError, match="its program takes jobs from queue 'recogniser'"):
         remote.using(queue="default").job("a")
     with pytest.raises(ConfigurationError, match="'recogniser' is for remote tasks"):
         ours.using(queue="recogniser")
@@ -75,13 +75,13 @@ def test_jobs_do_not_go_to_queues_of_the_other_kind() -> None:
 def test_arguments_that_may_be_on_their_way_are_not_changed(on_conflict: str) -> None:
     task = app_with().task(queue="recogniser", remote=True)(recognise)
 
-    with pytest.raises(ConfigurationError, match="on their way"):
+    with pytest.raises(ConfigurationError, match="may already be sent"):
         task.using(unique_key="a", on_conflict=on_conflict).job("a")
 
 
 @pytest.mark.parametrize("option", [{"pool": "process"}, {"rate_limit": RateLimit("model", rate=1, burst=1)}])
 def test_what_our_workers_would_have_to_do_is_refused(option: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=f"{next(iter(option))} is for tasks that our workers run"):
+    with pytest.raises(ConfigurationError, match=f"{next(iter(option))} does not apply to a remote task"):
         app_with().task(queue="recogniser", remote=True, **option)
 
 

@@ -260,7 +260,7 @@ def test_an_error_without_a_message_is_its_type() -> None:
 
 
 def test_an_error_that_cannot_be_printed_is_still_described() -> None:
-    assert describe_error(AwkwardError())[0] == "AwkwardError: <its message cannot be printed>"
+    assert describe_error(AwkwardError())[0] == "AwkwardError: <the message cannot be printed>"
 
 
 def test_what_a_database_cannot_store_is_escaped() -> None:
@@ -299,7 +299,7 @@ def test_endless_recursion_is_described_briefly() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_attempts": 0}, "max_attempts is 0; it counts the first attempt too"),
+        ({"max_attempts": 0}, "max_attempts is 0; it includes the first attempt"),
         ({"factor": 0.5}, "factor is 0.5"),
         ({"factor": float("nan")}, "factor is nan"),
         ({"jitter": -0.1}, "jitter is -0.1"),
@@ -313,7 +313,7 @@ def test_endless_recursion_is_described_briefly() -> None:
         ({"unknown_errors": "ignore"}, "unknown_errors is 'ignore'"),
         ({"retry_on": ("OSError",)}, "retry_on has 'OSError', which is not an exception class"),
         ({"permanent_on": (int,)}, "permanent_on has <class 'int'>"),
-        ({"retry_on": (OSError,), "permanent_on": (OSError,)}, "OSError is in retry_on and in permanent_on"),
+        ({"retry_on": (OSError,), "permanent_on": (OSError,)}, "OSError is in both retry_on and permanent_on"),
     ],
 )
 def test_a_policy_that_cannot_work_is_refused(options: dict[str, Any], message: str) -> None:

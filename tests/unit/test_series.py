@@ -66,7 +66,7 @@ def test_a_generator_is_refused_before_it_is_read() -> None:
 
 
 def test_many_jobs_cannot_have_one_id() -> None:
-    with pytest.raises(ConfigurationError, match="can be that of one job only"):
+    with pytest.raises(ConfigurationError, match="can identify only one job"):
         of_square().build_many(JobOptions(id="00000000-0000-7000-8000-000000000001"), [(1,), (2,)])
 
 

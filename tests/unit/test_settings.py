@@ -98,8 +98,8 @@ def test_what_code_gives_wins_over_all(file: Path) -> None:
 
 BAD: list[tuple[str, str]] = [
     ("rabbitmq = 5", r"Expected `object`, got `int` - at `\$\.rabbitmq`"),
-    ("[rabbitmq]\nprefech = 1", r"unknown field `prefech` - at `\$\.rabbitmq`\. Known are: queues, prefix,"),
-    ("[rabbitmq.queue.mail]\nprefech = 1", r"unknown field `prefech`.*Known are: name, prefetch, message_ttl"),
+    ("[rabbitmq]\nprefech = 1", r"unknown field `prefech` - at `\$\.rabbitmq`\. Valid fields are: queues, prefix,"),
+    ("[rabbitmq.queue.mail]\nprefech = 1", r"unknown field `prefech`.*Valid fields are: name, prefetch, message_ttl"),
     ("[rabbitmq]\nqueues = 'mail'", "Expected `array"),
     ("[rabbitmq]\nqueue_type = 'mirrored'", "Invalid enum value 'mirrored'"),
     ("[rabbitmq]\nprefetch = -1", "rabbitmq.prefetch is -1: it must be 0 to 65,535"),
@@ -124,8 +124,8 @@ BAD: list[tuple[str, str]] = [
         r"rabbitmq.queue.mail.priorities is \[1, 2\], and a quorum queue",
     ),
     ("[rabbitmq]\npriorities = [1]\n[rabbitmq.queue.mail]\nprefetch = 0", "rabbitmq.queue.mail.prefetch is 0, so a"),
-    ("transport = 'redis://broker'", "transport begins with 'redis': give amqp"),
-    ("trnsport = 1", "unknown field `trnsport`.*Known are: database_url, transport, rabbitmq,"),
+    ("transport = 'redis://broker'", "transport begins with 'redis': use amqp"),
+    ("trnsport = 1", "unknown field `trnsport`.*Valid fields are: database_url, transport, rabbitmq,"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`stagepost asyncapi`: prints the contract of the messages, for programs in other languages."""
+"""`stagepost asyncapi`: prints the message contract for programs in other languages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["asyncapi"]
 
 
 @click.command(cls=Command, short_help="Print the AsyncAPI document of your app.")
-@click.option("--title", default="Stagepost", show_default=True, help="What the document is called.")
-@click.option("--version", "version", default="1", show_default=True, help="The version of your contract.")
+@click.option("--title", default="Stagepost", show_default=True, help="Title of the document.")
+@click.option("--version", "version", default="1", show_default=True, help="Version of your contract.")
 @click.pass_obj
 def asyncapi(invocation: Invocation, *, title: str, version: str) -> None:
-    """Print an AsyncAPI 3.0 document, as JSON, of all that travels through RabbitMQ.
+    """Print an AsyncAPI 3.0 document, as JSON, that describes every message sent through RabbitMQ.
 
-    It has the channels, operations and messages, with JSON schemas of every task's arguments and result.
+    It contains channels, operations and messages, with JSON schemas of every task's arguments and result.
     """
     document = asyncapi_of(invocation.app, title=title, version=version)
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

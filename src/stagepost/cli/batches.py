@@ -1,4 +1,4 @@
-"""`stagepost batches`: looks at batches, watches them; retries, waives and cancels their items."""
+"""`stagepost batches`: lists and watches batches; retries, waives and cancels their items."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from stagepost.store.health import ping
 __all__ = ["batches"]
 
 WINDOW_US = 10_000_000
-"""Over how long `watch` takes the rate."""
+"""The period over which `watch` averages the rate."""
 
 
 @click.group(cls=Group)
 def batches() -> None:
-    """Look at batches, watch them; retry, waive and cancel their items."""
+    """List and watch batches; retry, waive and cancel their items."""
 
 
 key_argument = click.argument("key", metavar="KEY")
 
 
 @batches.command("list")
-@click.option("--state", type=click.Choice([str(state) for state in BatchState]), help="Only in this state.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=job_id, metavar="ID", help="Go on after the last batch of the page before.")
+@click.option("--state", type=click.Choice([str(state) for state in BatchState]), help="Show only this state.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show.")
+@click.option("--before", type=job_id, metavar="ID", help="Continue after the last batch of the previous page.")
 @click.pass_obj
 def list_all(invocation: Invocation, *, state: str | None, limit: int, before: str | None) -> None:
     """List batches, newest first."""
@@ -57,7 +57,7 @@ def list_all(invocation: Invocation, *, state: str | None, limit: int, before: s
     def show() -> None:
         output.table(_batch_rows(found, progress, now=now))
         if following is not None:
-            output.remark(f"There may be more. Go on with --before {following}")
+            output.remark(f"There may be more. Continue with --before {following}")
 
     documents = [batch_document(batch, progress[batch.id]) for batch in found]
     output.result({"batches": documents, "next_before": following}, show)
@@ -67,7 +67,7 @@ def list_all(invocation: Invocation, *, state: str | None, limit: int, before: s
 @key_argument
 @click.pass_obj
 def show_one(invocation: Invocation, *, key: str) -> None:
-    """Show how far a batch is, its rate since it began, and all there is to know of it."""
+    """Show a batch's progress, its average rate since the start, and its counts by state."""
     batch, progress = _look(_handle(invocation, key))
     output = invocation.output
 
@@ -80,7 +80,7 @@ def show_one(invocation: Invocation, *, key: str) -> None:
                 "id": batch.id,
                 "state": batch.state if batch.outcome is None else f"{batch.state}, {batch.outcome}",
                 "gate": batch.gate,
-                "failed items": {"hold": "hold it until retried or waived"}.get(batch.on_failed),
+                "failed items": {"hold": "hold the batch until they are retried or waived"}.get(batch.on_failed),
                 "created": time_text(batch.created_at),
                 "sealed": time_text(batch.sealed_at),
                 "cancelled": time_text(batch.cancelled_at),
@@ -105,7 +105,7 @@ def show_one(invocation: Invocation, *, key: str) -> None:
 @key_argument
 @click.option(
     "--interval", type=click.FloatRange(min=0.2), default=1.0, show_default=True, metavar="SECONDS",
-    help="How often to look.",
+    help="Time between refreshes.",
 )  # fmt: skip
 @click.pass_obj
 def watch(invocation: Invocation, *, key: str, interval: float) -> None:
@@ -129,7 +129,9 @@ def watch(invocation: Invocation, *, key: str, interval: float) -> None:
 
 @batches.command("failed")
 @key_argument
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many groups at most.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of groups to show."
+)
 @click.pass_obj
 def show_failed(invocation: Invocation, *, key: str, limit: int) -> None:
     """Group the failed items of a batch by their reason."""
@@ -158,19 +160,19 @@ def show_failed(invocation: Invocation, *, key: str, limit: int) -> None:
 @key_argument
 @click.option(
     "--state", "states", type=click.Choice([str(state) for state in JobState]), multiple=True,
-    help="Only in this state; may be given again.",
+    help="Show only this state; repeat for more.",
 )  # fmt: skip
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=job_id, metavar="JOB_ID", help="Go on after the last item of the page before.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show.")
+@click.option("--before", type=job_id, metavar="JOB_ID", help="Continue after the last item of the previous page.")
 @click.option(
     "--export", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
-    help="Write all of them to a file instead, one JSON object a line.",
+    help="Write all items to a file instead, one JSON object per line.",
 )  # fmt: skip
 @click.pass_obj
 def list_some(
     invocation: Invocation, *, key: str, states: tuple[str, ...], limit: int, before: str | None, export: Path | None
 ) -> None:
-    """List the items of a batch with their results and errors, in no order."""
+    """List the items of a batch with their results and errors, in no particular order."""
     handle, output = _handle(invocation, key), invocation.output
     wanted = [JobState(state) for state in states]
     if export is not None:
@@ -183,16 +185,16 @@ def list_some(
     def show() -> None:
         output.table(_item_rows(jobs))
         if following is not None:
-            output.remark(f"There may be more. Go on with --before {following}")
+            output.remark(f"There may be more. Continue with --before {following}")
 
     output.result({"items": [_item_document(job) for job in jobs], "next_before": following}, show)
 
 
 def _selection(function: Any) -> Any:
-    """Add the ways to say which items are meant."""
+    """Add the argument and options that select items."""
     for decorator in (
-        click.option("--yes", "is_sure", is_flag=True, help="Do not ask."),
-        click.option("--all", "everything", is_flag=True, help="All failed items of the batch."),
+        click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation."),
+        click.option("--all", "everything", is_flag=True, help="Select all failed items of the batch."),
         click.argument("items", metavar="[ITEM_KEY]...", nargs=-1),
         key_argument,
     ):
@@ -214,36 +216,36 @@ def retry(invocation: Invocation, *, key: str, items: tuple[str, ...], everythin
 
 @batches.command("waive")
 @_selection
-@click.option("--why", metavar="TEXT", help="The reason, which is recorded with your name; it must be given.")
+@click.option("--why", metavar="TEXT", help="The reason, which is recorded with your name. Required.")
 @click.pass_obj
 def waive(
     invocation: Invocation, *, key: str, items: tuple[str, ...], everything: bool, is_sure: bool, why: str | None
 ) -> None:
-    """Let a batch go on without its failed items."""
+    """Let a batch continue without its failed items."""
     if not why:
-        raise click.UsageError("Say why, with --why TEXT: it is recorded with your name.")
+        raise click.UsageError("Give a reason with --why TEXT. It is recorded with your name.")
     handle = _handle(invocation, key)
     _act(
         invocation, handle, items, everything=everything, is_sure=is_sure,
-        question="Let batch {1} go on without {0}?", act=lambda keys: handle.waive(keys, why=why), done_as="waived",
+        question="Let batch {1} continue without {0}?", act=lambda keys: handle.waive(keys, why=why), done_as="waived",
     )  # fmt: skip
 
 
 @batches.command("cancel")
 @key_argument
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def cancel(invocation: Invocation, *, key: str, is_sure: bool) -> None:
-    """Take no more items, end those that wait and ask the workers of running ones to stop them."""
+    """Cancel a batch: accept no more items, cancel waiting ones and ask running ones to stop."""
     handle = _handle(invocation, key)
     batch, progress = _look(handle)
     if batch.state is not BatchState.DONE:
         confirm(f"Cancel batch {key} ({summary_of(batch.state, progress.counts)})?", is_sure=is_sure)
     batch = handle.cancel()
-    text = f"Batch {key} is cancelled, and done when the items that are running have stopped."
+    text = f"Batch {key} is cancelled; it is done when its running items have stopped."
     if batch.state is BatchState.DONE:
         is_new = batch.outcome is JobState.CANCELLED
-        text = f"Batch {key} is cancelled." if is_new else f"Batch {key} was done before: {batch.outcome}."
+        text = f"Batch {key} is cancelled." if is_new else f"Batch {key} was already done: {batch.outcome}."
     _, progress = _look(handle)
     invocation.output.result(batch_document(batch, progress), lambda: invocation.output.say(text))
 
@@ -252,7 +254,7 @@ def cancel(invocation: Invocation, *, key: str, is_sure: bool) -> None:
 @key_argument
 @click.pass_obj
 def recount(invocation: Invocation, *, key: str) -> None:
-    """Compare the counts of a batch with its items, and repair what is wrong."""
+    """Compare a batch's stored counts with its items, and correct them."""
     drifts = invocation.store.run(repair_batch(_handle(invocation, key).stored().id))
     output = invocation.output
     section = Section(
@@ -266,7 +268,7 @@ def recount(invocation: Invocation, *, key: str) -> None:
     def show() -> None:
         output.table(section)
         if drifts:
-            output.remark("The counts are repaired.")
+            output.remark("The counts have been corrected.")
 
     output.result({"repaired": documents}, show)
 
@@ -282,9 +284,9 @@ def _act(
     act: Callable[[tuple[str, ...] | None], int],
     done_as: str,
 ) -> None:
-    """Act on items that were named, or on all failed ones after asking; some that cannot be are a failure."""
+    """Act on the named items, or on all failed ones after confirmation; exit with 1 if any item was refused."""
     if bool(items) is everything:
-        raise click.UsageError("Say which: item keys, or --all.")
+        raise click.UsageError("Select items with either their keys or --all.")
     if everything:
         failures = handle.counts().failures
         if failures:
@@ -301,7 +303,7 @@ def _act(
 
 
 def _handle(invocation: Invocation, key: str) -> BatchHandle:
-    """Name the batch, with the user's app if there is one, and otherwise with what the database says alone."""
+    """Open a handle to the batch through the user's app if there is one, otherwise through the database alone."""
     store = invocation.store
     if invocation.has_app and invocation.database is None:
         return invocation.app.batch(key)
@@ -309,12 +311,12 @@ def _handle(invocation: Invocation, key: str) -> BatchHandle:
 
 
 def _look(handle: BatchHandle, since: Progress | None = None) -> tuple[Batch, Progress]:
-    progress = handle.progress(since)  # first: a batch that is done afterwards has all its ends counted, or more
+    progress = handle.progress(since)  # first, so that the state is never older than the counts
     return handle.stored(), progress
 
 
 def _line(batch: Batch, progress: Progress) -> str:
-    """Say how far a batch is: a bar, numbers, rate and ETA."""
+    """Format a batch's progress: a bar, counts, rate and ETA."""
     rate = f", {progress.per_second:,.1f} a second" if progress.per_second else ""
     eta = f", done in about {duration_text(microseconds(progress.eta))}" if progress.eta is not None else ""
     state = batch.state if batch.outcome is None else batch.outcome

@@ -1,4 +1,4 @@
-"""`stagepost bench`: measures how many jobs a second this machine and database can do."""
+"""`stagepost bench`: measures how many jobs per second this machine and database can process."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ CONCURRENCY = 50
 PREFETCH = 500
 
 
-@click.command(cls=Command, short_help="Measure how many jobs a second your database can do.")
-@click.option("--jobs", "number", type=click.IntRange(min=1), default=20_000, show_default=True, help="How many.")
+@click.command(cls=Command, short_help="Measure how many jobs per second your database can process.")
+@click.option("--jobs", "number", type=click.IntRange(min=1), default=20_000, show_default=True, help="Number of jobs.")
 @click.option(
     "--concurrency", "-c", metavar="N", type=click.IntRange(min=1), default=CONCURRENCY, show_default=True,
-    help="How many run at once.",
+    help="Number of jobs to run at once.",
 )  # fmt: skip
 @click.pass_obj
 def bench(invocation: Invocation, *, number: int, concurrency: int) -> None:
-    """Measure your own database: enqueue jobs that do nothing, then drain them in one process.
+    """Measure your database: enqueue jobs that do nothing, then run them all in one process.
 
-    They have a queue of their own and are deleted afterwards. While it runs, other workers of the same database
-    share its power; do not run it on one that is busy with real work.
+    The jobs use a separate queue and are deleted afterwards. The benchmark slows down other workers that use the
+    same database: do not run it on a busy production system.
     """
-    _ = invocation.store  # says so first if there is no database, or an old one
+    _ = invocation.store  # report a missing or outdated database before starting
     measured = Benchmark(invocation.settings, number, concurrency, invocation.output).run()
     output = invocation.output
 
@@ -61,7 +61,7 @@ def bench(invocation: Invocation, *, number: int, concurrency: int) -> None:
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What the benchmark found; CPU is this process's, in microseconds per job."""
+    """Results of the benchmark; CPU time is this process's, in microseconds per job."""
 
     jobs: int
     enqueued_per_second: float
@@ -72,14 +72,14 @@ class Measured(msgspec.Struct, frozen=True):
 
 @dataclass
 class Stopwatch:
-    """Real seconds, and this process's seconds of CPU."""
+    """Measures elapsed time and this process's CPU time, in seconds."""
 
     seconds: float = 0.0
     cpu: float = 0.0
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Measure the body."""
+        """Measure the time that the body takes."""
         started, cpu = monotonic(), _cpu_seconds()
         try:
             yield
@@ -88,7 +88,7 @@ class Stopwatch:
 
 
 class Benchmark:
-    """One run, in a queue of its own."""
+    """One run of the benchmark, in a separate queue."""
 
     def __init__(self, settings: Settings, number: int, concurrency: int, output: Output) -> None:
         self._number = number
@@ -99,7 +99,7 @@ class Benchmark:
         self._task = self._app.task(name="stagepost.bench.nothing", queue=self._queue)(nothing)
 
     def run(self) -> Measured:
-        """Enqueue, drain, clean up whatever happened."""
+        """Enqueue and run the jobs, then delete them even after an error."""
         jobs = [self._task.job() for _ in range(self._number)]
         enqueueing, draining = Stopwatch(), Stopwatch()
         try:
@@ -141,7 +141,7 @@ class Benchmark:
 
 
 async def nothing() -> None:
-    """What every job of the benchmark does."""
+    """Do nothing: every job of the benchmark runs this."""
 
 
 def _cpu_seconds() -> float:

@@ -1,4 +1,4 @@
-"""`stagepost dead`: looks at what failed for good, jobs and messages, grouped by reason; retries or discards it."""
+"""`stagepost dead`: lists dead jobs and messages, grouped by reason; retries or discards them."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ AnyGroup = DeadLetterGroup | DeadMessageGroup
 
 @click.group(cls=Group)
 def dead() -> None:
-    """Look at jobs that failed for good and messages that nobody can work with; retry them, discard them."""
+    """List, show, retry and discard permanently failed jobs and unusable messages."""
 
 
 @dead.command("list")
-@click.option("--group", metavar="GROUP", help="List what is in one group instead of the groups.")
-@click.option("--jobs", "singly", is_flag=True, help="List jobs and messages instead of groups, last ended first.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=job_id, metavar="ID", help="Go on after the last one of the page before.")
+@click.option("--group", metavar="GROUP", help="List the entries of one group instead of the groups.")
+@click.option("--jobs", "singly", is_flag=True, help="List jobs and messages instead of groups, most recent first.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show.")
+@click.option("--before", type=job_id, metavar="ID", help="Continue after the last entry of the previous page.")
 @click.pass_obj
 def list_dead(invocation: Invocation, *, group: str | None, singly: bool, limit: int, before: str | None) -> None:
-    """List dead letters by what they have in common: their task, or queue of messages, and reason."""
+    """List dead letters, grouped by reason and by task (jobs) or queue (messages)."""
     if group is not None or singly or before is not None:
         _list_singly(invocation, group, limit, before)
     else:
@@ -72,7 +72,7 @@ def list_dead(invocation: Invocation, *, group: str | None, singly: bool, limit:
 @click.argument("identifier", metavar="ID", type=job_id)
 @click.pass_obj
 def show_one(invocation: Invocation, *, identifier: str) -> None:
-    """Show all there is to know of a dead letter: of a job the traceback of every attempt, of a message its body."""
+    """Show one dead letter: the traceback of every attempt of a job, or the body of a message."""
     message = invocation.store.run(find_dead_message(identifier))
     if message is not None:
         document = dead_message_document(message)
@@ -81,26 +81,26 @@ def show_one(invocation: Invocation, *, identifier: str) -> None:
         return
     job = invocation.client.job(identifier)
     if job.state not in DEAD:
-        raise CommandFailed(f"Job {identifier} is {job.state}, no dead letter. `stagepost jobs show` shows it.")
+        raise CommandFailed(f"Job {identifier} is {job.state}, not a dead letter. Use `stagepost jobs show` to see it.")
     show_job(invocation, job)
 
 
 @dead.command("group")
 @click.argument("group", metavar="GROUP")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=job_id, metavar="ID", help="Go on after the last one of the page before.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show.")
+@click.option("--before", type=job_id, metavar="ID", help="Continue after the last entry of the previous page.")
 @click.pass_obj
 def show_group(invocation: Invocation, *, group: str, limit: int, before: str | None) -> None:
-    """List what is in one group, last ended first, as `dead list --group` does."""
+    """List the entries of one group, most recent first. The same as `dead list --group`."""
     _list_singly(invocation, group, limit, before)
 
 
 def _selection(function: Any) -> Any:
-    """Add the ways to say which dead letters are meant."""
+    """Add the argument and options that select dead letters."""
     for decorator in (
-        click.option("--yes", "is_sure", is_flag=True, help="Do not ask."),
-        click.option("--all", "everything", is_flag=True, help="All dead letters there are."),
-        click.option("--group", metavar="GROUP", help="All of one group, as `dead list` names it."),
+        click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation."),
+        click.option("--all", "everything", is_flag=True, help="Select all dead letters."),
+        click.option("--group", metavar="GROUP", help="Select all of one group, as named by `dead list`."),
         click.argument("identifiers", metavar="[ID]...", type=job_id, nargs=-1),
     ):
         function = decorator(function)
@@ -113,7 +113,7 @@ def _selection(function: Any) -> Any:
 def retry(
     invocation: Invocation, *, identifiers: tuple[str, ...], group: str | None, everything: bool, is_sure: bool
 ) -> None:
-    """Queue jobs again, with all their attempts before them; send messages again to where they came from."""
+    """Queue jobs again with a full set of attempts; send messages back to the queue they came from."""
     chosen = _choose(invocation.store, identifiers, group, everything=everything)
     if not identifiers and chosen.number:
         confirm(f"Queue {chosen.text} again?", is_sure=is_sure)
@@ -126,16 +126,16 @@ def retry(
 def discard(
     invocation: Invocation, *, identifiers: tuple[str, ...], group: str | None, everything: bool, is_sure: bool
 ) -> None:
-    """Delete dead letters for good, with all that is known of them; skip those that something unfinished needs."""
+    """Delete dead letters and their history permanently; skip any that unfinished work depends on."""
     chosen = _choose(invocation.store, identifiers, group, everything=everything)
     if chosen.number:
-        confirm(f"Delete {chosen.text} for good?", is_sure=is_sure)
+        confirm(f"Delete {chosen.text} permanently?", is_sure=is_sure)
     _handle(invocation, chosen, discard_each, discard_messages, label="Discarding", done_as="deleted")
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which dead letters are meant, and how many there were when that was asked."""
+    """The selected dead letters, and how many there were at the time of selection."""
 
     jobs: Iterator[list[str]]
     messages: Iterator[list[str]]
@@ -145,7 +145,7 @@ class Chosen:
 
 def _choose(store: Store, identifiers: tuple[str, ...], group: str | None, *, everything: bool) -> Chosen:
     if sum((bool(identifiers), group is not None, everything)) != 1:
-        raise click.UsageError("Say which: ids, --group GROUP, or --all.")
+        raise click.UsageError("Select dead letters with either ids, --group GROUP or --all.")
     nothing: Iterator[list[str]] = iter(())
     if identifiers:
         messages = [one for one in identifiers if store.run(find_dead_message(one)) is not None]
@@ -178,7 +178,7 @@ def _handle(
             for page in act(invocation.store, pages, actor=default_actor()):
                 done += len(page.done)
                 refused |= page.refused
-                refused |= {one: f"{one} is not there any more, or has not ended." for one in page.missing}
+                refused |= {one: f"{one} no longer exists, or has not ended." for one in page.missing}
                 bar.move_to(done + len(refused))
     text = "One dead letter is" if done == 1 else f"{done:,} dead letters are"
     document = {"done": done, "refused": [{"id": one, "reason": reason} for one, reason in refused.items()]}
@@ -189,7 +189,7 @@ def _handle(
 
 
 def _complain(invocation: Invocation, refused: dict[str, str]) -> None:
-    """Say what was left undone and why, once for all that have the same reason."""
+    """Print what was skipped and why, one line per reason."""
     reasons = Counter(refused.values())
     for reason, number in list(reasons.items())[:MOST_COMPLAINTS]:
         text = reason if any(one in reason for one in refused) else f"Skipped {_letters(number)}. {reason}"
@@ -217,7 +217,7 @@ def _list_groups(invocation: Invocation, limit: int) -> None:
 
 
 def _groups(store: Store, limit: int) -> list[AnyGroup]:
-    """Find groups of both kinds, the largest first."""
+    """Find groups of jobs and of messages, largest first."""
     found: list[AnyGroup] = [*store.run(dead_letter_groups(most=limit)), *store.run(dead_message_groups(most=limit))]
     return sorted(found, key=_size, reverse=True)[:limit]
 
@@ -259,7 +259,7 @@ def _list_singly(invocation: Invocation, group: str | None, limit: int, before: 
     def show() -> None:
         output.table(section)
         if following is not None:
-            output.remark(f"There may be more. Go on with --before {following}")
+            output.remark(f"There may be more. Continue with --before {following}")
 
     document = {
         "jobs": [{"kind": "job"} | job_document(one) for one in found if isinstance(one, Job)],
@@ -270,7 +270,7 @@ def _list_singly(invocation: Invocation, group: str | None, limit: int, before: 
 
 
 def _find(store: Store, group: str | None, limit: int, before: tuple[int, str] | None) -> list[Job | DeadMessage]:
-    """Find dead letters of both kinds, or of one group, last ended first."""
+    """Find dead letters of all groups or of one, most recent first."""
     chosen = None if group is None else _find_group(store, group)
     found: list[Job | DeadMessage] = []
     if chosen is None or isinstance(chosen, DeadLetterGroup):
@@ -302,7 +302,7 @@ def _find_group(store: Store, name: str) -> AnyGroup:
     for group in _groups(store, MOST_GROUPS):
         if group_id(group) == name:
             return group
-    raise CommandFailed(f"There is no group {name!r} of dead letters. `stagepost dead list` shows those there are.")
+    raise CommandFailed(f"There is no group {name!r} of dead letters. Run `stagepost dead list` to see all groups.")
 
 
 def _letters(number: int) -> str:

@@ -1,4 +1,4 @@
-"""`stagepost dev`: a worker that starts anew when its source changes."""
+"""`stagepost dev`: runs a worker and restarts it when its source changes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ POLL_SECONDS = 0.3
 SHUTDOWN_SECONDS = 5.0
 
 
-@click.command(cls=Command, short_help="Run a worker that starts anew when your code changes.")
+@click.command(cls=Command, short_help="Run a worker that restarts when your code changes.")
 @worker_options
 @click.pass_obj
 def dev(invocation: Invocation, *, queues: list[str], concurrency: int | None, log_level: str) -> None:
-    """Run a worker for development: it starts anew whenever your code changes.
+    """Run a worker for development that restarts whenever your code changes.
 
-    Jobs that run get a few seconds to finish; those that do not are given back and run again.
+    Running jobs get a few seconds to finish. The others return to their queue and run again.
     """
     command = worker_command(
         invocation,
@@ -42,9 +42,9 @@ def dev(invocation: Invocation, *, queues: list[str], concurrency: int | None, l
 
 
 class Reloader:
-    """Keeps one worker running, and replaces it when a file changes that it has imported.
+    """Keeps one worker running, and restarts it when a file that it imported changes.
 
-    A worker that could not start is tried again when any Python file below the current directory changes.
+    If the worker cannot start, it is tried again when any Python file below the current directory changes.
     """
 
     def __init__(self, command: list[str], *, say: Callable[[str], None], folder: Path | None = None) -> None:
@@ -55,7 +55,7 @@ class Reloader:
         self._stop_event = threading.Event()
 
     def run(self) -> None:
-        """Run workers, one after the other, until Ctrl-C."""
+        """Run one worker after another until Ctrl-C."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop_event.set())
         self._say("Watching your code. Press Ctrl-C to stop.")
@@ -63,8 +63,8 @@ class Reloader:
             self._run_worker()
 
     def _run_worker(self) -> None:
-        """Run one worker until it has to be replaced."""
-        # Before it imports them: a file that is saved meanwhile has changed.
+        """Run one worker until its code changes."""
+        # Before the worker imports them, so that a file saved during startup counts as changed.
         self._watch.note(python_files_below(self._folder))
         lifeline = Lifeline()
         process = subprocess.Popen(lifeline.command(self._command), **lifeline.process_options)
@@ -73,7 +73,7 @@ class Reloader:
             changed = self._wait_for_change(process, lifeline)
             if changed:
                 names = ", ".join(_short(file, self._folder) for file in changed)
-                self._say(f"{names} changed: starting anew.")
+                self._say(f"{names} changed: restarting.")
             self._end(process)
         finally:
             lifeline.close()

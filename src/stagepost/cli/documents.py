@@ -1,4 +1,4 @@
-"""Jobs and what surrounds them as JSON documents; their keys are a contract."""
+"""The JSON documents that `--json` prints; scripts depend on their keys."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ __all__ = [
 
 
 def instant(microseconds: int | None) -> str | None:
-    """Write a time as ISO 8601 in UTC."""
+    """Format a time as ISO 8601 in UTC."""
     return None if microseconds is None else to_datetime(microseconds).isoformat().replace("+00:00", "Z")
 
 
 def value_of(text: str | None) -> Any:
-    """Take stored JSON apart; what is no JSON stays text."""
+    """Decode stored JSON; text that is not JSON is returned unchanged."""
     if text is None:
         return None
     try:
@@ -49,7 +49,7 @@ def value_of(text: str | None) -> Any:
 
 
 def job_document(job: Job) -> dict[str, Any]:
-    """Describe a job with all its fields."""
+    """Convert a job, with all its fields."""
     return {
         "id": job.id,
         "task": job.task_name,
@@ -82,7 +82,7 @@ def job_document(job: Job) -> dict[str, Any]:
 
 
 def failure_document(failure: FailureRecord) -> dict[str, Any]:
-    """Describe an attempt that did not complete its job."""
+    """Convert the record of an attempt that did not complete its job."""
     return {
         "attempt": failure.attempt,
         "kind": failure.kind,
@@ -94,7 +94,7 @@ def failure_document(failure: FailureRecord) -> dict[str, Any]:
 
 
 def dead_message_document(message: DeadMessage) -> dict[str, Any]:
-    """Describe a message that nobody could work with."""
+    """Convert a message that could not be processed."""
     encoding, text = to_text(message.body)
     return {
         "kind": "message",
@@ -112,12 +112,12 @@ def dead_message_document(message: DeadMessage) -> dict[str, Any]:
 
 
 def moment_document(moment: Moment) -> dict[str, Any]:
-    """Describe a line of a job's story."""
+    """Convert one event of a job's timeline."""
     return {"at": instant(moment.at), "what": moment.what, "detail": moment.detail}
 
 
 def queue_document(queue: Queue) -> dict[str, Any]:
-    """Describe how a queue stands."""
+    """Convert a queue's counts and settings."""
     rate = queue.settings.rate
     return {
         "name": queue.name,
@@ -131,7 +131,7 @@ def queue_document(queue: Queue) -> dict[str, Any]:
 
 
 def batch_document(batch: Batch, progress: Progress) -> dict[str, Any]:
-    """Describe a batch and how far it is."""
+    """Convert a batch and its progress."""
     counts = progress.counts
     return {
         "key": batch.key,
@@ -156,7 +156,7 @@ def batch_document(batch: Batch, progress: Progress) -> dict[str, Any]:
 
 
 def schedule_document(schedule: Schedule) -> dict[str, Any]:
-    """Describe a schedule."""
+    """Convert a schedule, with its next and last due times."""
     return {
         "name": schedule.name,
         "task": schedule.task_name,
@@ -173,7 +173,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
 
 
 def worker_document(worker: Worker) -> dict[str, Any]:
-    """Describe a worker as it last described itself."""
+    """Convert a worker's last report about itself."""
     return {
         "id": worker.id,
         "host": worker.host,
@@ -190,12 +190,12 @@ def worker_document(worker: Worker) -> dict[str, Any]:
 
 
 def run_document(run: Run) -> dict[str, Any]:
-    """Describe a run of a pipeline, and how its steps stand."""
+    """Convert a run of a pipeline, with the state of each step."""
     return {**_run_facts(run), "steps": {name: str(step.state) for name, step in run.steps.items()}}
 
 
 def run_view_document(view: RunView) -> dict[str, Any]:
-    """Describe a run of a pipeline with all that is known of its steps."""
+    """Convert a run of a pipeline, with the counts and errors of each step."""
     return {**_run_facts(view), "steps": [_step_document(step) for step in view.steps]}
 
 

@@ -1,4 +1,4 @@
-"""`stagepost enqueue`: asks for one job."""
+"""`stagepost enqueue`: enqueues one job."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["enqueue"]
 KEYWORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-@click.command(cls=Command, short_help="Ask for a job.")
+@click.command(cls=Command, short_help="Enqueue a job.")
 @click.argument("task", metavar="TASK")
 @click.argument("arguments", metavar="[ARGUMENTS]...", nargs=-1)
-@click.option("--delay", type=duration, metavar="DURATION", help="Run it after this long, such as 90s, 15m or 2h.")
-@click.option("--at", type=instant, metavar="TIME", help="Run it at this time, such as 2026-01-31T18:00:00Z.")
-@click.option("--priority", type=int, help="Larger runs first.")
-@click.option("--unique-key", help="Add nothing while a live job has this key.")
-@click.option("--queue", help="Another queue than the task's own.")
+@click.option("--delay", type=duration, metavar="DURATION", help="Run the job after this time, such as 90s, 15m or 2h.")
+@click.option("--at", type=instant, metavar="TIME", help="Run the job at this time, such as 2026-01-31T18:00:00Z.")
+@click.option("--priority", type=int, help="Jobs with a larger priority run first.")
+@click.option("--unique-key", help="Enqueue nothing while a live job holds this key.")
+@click.option("--queue", help="Use this queue instead of the task's own.")
 @click.pass_obj
 def enqueue(
     invocation: Invocation,
@@ -41,9 +41,9 @@ def enqueue(
     unique_key: str | None,
     queue: str | None,
 ) -> None:
-    """Ask for a job of TASK.
+    """Enqueue a job of TASK.
 
-    Each argument is a JSON value, or name=VALUE. Text is JSON only in double quotes, which the shell must not take:
+    Each argument is a JSON value, or name=VALUE. JSON text needs double quotes, so protect them from the shell:
 
     \b
       stagepost enqueue myproject.tasks.send_mail '"ada@example.org"' copies=2
@@ -62,7 +62,7 @@ def enqueue(
 def _sentence(document: dict[str, Any], unique_key: str | None) -> str:
     if document["is_new"]:
         return f"Enqueued job {document['id']} of task {document['task']} in queue {document['queue']}."
-    return f"Nothing was added: job {document['id']} has unique key {unique_key!r} already."
+    return f"Nothing was enqueued: job {document['id']} already holds unique key {unique_key!r}."
 
 
 def _job_options(options: dict[str, Any]) -> JobOptions:
@@ -70,7 +70,7 @@ def _job_options(options: dict[str, Any]) -> JobOptions:
 
 
 def _find_task(registry: Registry, name: str) -> Task[..., Any]:
-    """Look a task up by its name, or by the end of it if only one ends so."""
+    """Find a task by its full name, or by the end of its name if that is unambiguous."""
     try:
         return registry.get(name)
     except UnknownTask:
@@ -78,8 +78,8 @@ def _find_task(registry: Registry, name: str) -> Task[..., Any]:
     if len(ending) == 1:
         return ending[0]
     known = ", ".join(sorted(task.name for task in ending or registry)) or "none"
-    trouble = "more than one task is called" if ending else "the app has no task"
-    raise ConfigurationError(f"{trouble} {name!r}. {'They are' if ending else 'It has'}: {known}.")
+    trouble = "more than one task has a name that ends with" if ending else "the app has no task"
+    raise ConfigurationError(f"{trouble} {name!r}. {'They are' if ending else 'Its tasks are'}: {known}.")
 
 
 def _call_arguments(texts: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -90,7 +90,9 @@ def _call_arguments(texts: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, An
         if match is not None:
             named[match[1]] = _value(match[2], f"argument {match[1]}")
         elif named:
-            raise click.UsageError(f"argument {number} ({text}) has no name, but one before it has.")
+            raise click.UsageError(
+                f"argument {number} ({text}) has no name but follows a named one. Move it to the front."
+            )
         else:
             positional.append(_value(text, f"argument {number}"))
     return tuple(positional), named
@@ -101,4 +103,4 @@ def _value(text: str, what: str) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         quoted = msgspec.json.encode(text).decode()
-        raise click.UsageError(f"{what} ({text}) is no JSON. If it is text, write it as '{quoted}'.") from None
+        raise click.UsageError(f"{what} ({text}) is not JSON. If it is text, write it as '{quoted}'.") from None

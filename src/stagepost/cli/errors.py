@@ -1,4 +1,4 @@
-"""What an error means for the command: one message on standard error, and an exit code."""
+"""Turns errors into one message on standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CommandFailed", "ExitCode", "as_failure"]
 
 
 class ExitCode(IntEnum):
-    """What a command tells the shell."""
+    """The exit status of a command."""
 
     OK = 0
     FAILED = 1
@@ -26,11 +26,11 @@ class ExitCode(IntEnum):
 
 
 DRIVERS: dict[str, Dialect] = {"sqlite3": SQLITE, "psycopg": POSTGRES, "pymysql": MYSQL}
-"""By the package that the class of a driver's error comes from."""
+"""Maps the package that defines a driver's error class to the dialect that can classify the error."""
 
 
 class CommandFailed(click.ClickException):
-    """An error whose message is all that a user needs."""
+    """An error that is shown as one message, without a traceback."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class CommandFailed(click.ClickException):
 
 
 def as_failure(error: Exception) -> CommandFailed | None:
-    """Turn an error that can be expected into a message and an exit code; None for what must be a bug."""
+    """Turn an expected error into a message and an exit code; return None for an error that must be a bug."""
     if isinstance(error, StagepostError):
         text = " ".join(str(error).split()) if isinstance(error, StoreUnavailable) else str(error)
         return CommandFailed(_sentence(text), _code(error))
@@ -54,11 +54,11 @@ def as_failure(error: Exception) -> CommandFailed | None:
         case Trouble.CONNECTION:
             return CommandFailed(f"The connection to the database was lost: {text}", ExitCode.UNREACHABLE)
         case Trouble.CONFLICT:
-            return CommandFailed(f"The database was too busy: {text}. Try again.", ExitCode.UNREACHABLE)
+            return CommandFailed(f"The database is too busy: {text}. Try again.", ExitCode.UNREACHABLE)
         case Trouble.SCHEMA:
             return CommandFailed(f"{text}. Run `stagepost migrate` to bring the tables up to date.", ExitCode.SCHEMA)
         case Trouble.OTHER:
-            return CommandFailed(f"The database refused: {text}")
+            return CommandFailed(f"The database rejected the statement: {text}")
 
 
 def _code(error: StagepostError) -> ExitCode:
@@ -74,5 +74,5 @@ def _code(error: StagepostError) -> ExitCode:
 
 
 def _sentence(text: str) -> str:
-    """Begin with a capital letter, unless the first word is a name."""
+    """Capitalize the first letter, unless the first word is a name such as `unique_key`."""
     return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text

@@ -1,4 +1,4 @@
-"""`stagepost gates`: looks at gates and what keeps them closed."""
+"""`stagepost gates`: shows gates and the batches that keep them closed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["gates"]
 
 @click.group(cls=Group)
 def gates() -> None:
-    """Look at gates, and at what keeps them closed."""
+    """Inspect gates and the batches that keep them closed."""
 
 
 @gates.command("list")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--after", default="", metavar="GATE", help="Go on after the last gate of the page before.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show.")
+@click.option("--after", default="", metavar="GATE", help="Continue after the last gate of the previous page.")
 @click.pass_obj
 def list_all(invocation: Invocation, *, limit: int, after: str) -> None:
     """List gates by name."""
@@ -41,7 +41,7 @@ def list_all(invocation: Invocation, *, limit: int, after: str) -> None:
     def show() -> None:
         output.table(section)
         if following is not None:
-            output.remark(f"There may be more. Go on with --after {following}")
+            output.remark(f"There may be more. Continue with --after {following}")
 
     output.result({"gates": [_document(gate) for gate in found], "next_after": following}, show)
 
@@ -50,10 +50,10 @@ def list_all(invocation: Invocation, *, limit: int, after: str) -> None:
 @click.argument("name", metavar="GATE")
 @click.pass_obj
 def show_one(invocation: Invocation, *, name: str) -> None:
-    """Show whether a gate is open, and the batches that keep it closed."""
+    """Show whether a gate is open, and which batches keep it closed."""
     gate = invocation.store.run(find_gate(name))
     if gate is None:
-        raise CommandFailed(f"There is no gate {name!r}. It is stored when it is first used; until then it is open.")
+        raise CommandFailed(f"There is no gate {name!r}. A gate is created on first use; until then it counts as open.")
     standing_now = invocation.store.run(standing(name))
     batches = {one.batch.key: summary_of(one.batch.state, one.counts) for one in standing_now.batches}
     output = invocation.output

@@ -1,4 +1,4 @@
-"""`stagepost health`: answers whether all is well, for people and for probes."""
+"""`stagepost health`: checks the whole system, for people and for probes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from stagepost.errors import StoreUnavailable
 __all__ = ["health"]
 
 
-@click.command(cls=Command, short_help="Check that all is well.")
-@click.option(
-    "--database-only", is_flag=True, help="Do not ask for workers, which may not be running yet, nor for the broker."
-)
+@click.command(cls=Command, short_help="Check the database, workers and broker.")
+@click.option("--database-only", is_flag=True, help="Check only the database, not the workers or the broker.")
 @click.pass_obj
 def health(invocation: Invocation, *, database_only: bool) -> None:
-    """Check the database, its tables and settings, that workers look for work, and the broker if there is one.
+    """Check the database, its tables and settings, whether workers are looking for jobs, and the broker if one is used.
 
-    Exits with 0 if all is well and 1 if something failed. A warning is no failure.
+    Exits with 0 if every check passed and with 1 if any failed. A warning is not a failure.
     """
     checks = _checks(invocation, with_workers=not database_only)
     healthy = is_healthy(checks)

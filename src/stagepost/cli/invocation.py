@@ -1,4 +1,4 @@
-"""One run of the command: what it was given, and the app, store and output made of that."""
+"""One run of the command: its options, and the app, store and output built from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ APP_VARIABLE = "STAGEPOST_APP"
 
 @dataclass
 class Invocation:
-    """The options that every command has, and what is made of them when a command first asks for it."""
+    """The common options, and the objects that are built from them on first use."""
 
     app_path: str | None = None
     database: str | None = None
@@ -40,25 +40,25 @@ class Invocation:
 
     @cached_property
     def output(self) -> Output:
-        """Where results and progress go."""
+        """Prints results and progress."""
         return Output(as_json=self.as_json, is_quiet=self.is_quiet)
 
     @property
     def has_app(self) -> bool:
-        """Whether an app was named."""
+        """Whether an app was named by an option or the environment."""
         return bool(self.app_path or os.environ.get(APP_VARIABLE))
 
     @cached_property
     def app(self) -> App:
-        """The user's app; its database is another one if the command line says so."""
+        """The user's app; `--database` overrides its database."""
         path = self.app_path or os.environ.get(APP_VARIABLE)
         if not path:
             raise ConfigurationError(
-                f"this command needs your app. Name it with --app module:attribute or {APP_VARIABLE}, "
+                f"this command needs your app. Name it with --app module:attribute or in {APP_VARIABLE}, "
                 f"such as `--app myproject.tasks:app`."
             )
         if self.config is not None:
-            os.environ[CONFIG_VARIABLE] = str(self.config)  # where `App()` looks for it
+            os.environ[CONFIG_VARIABLE] = str(self.config)  # `App()` reads it from there
         app = load_app(path)
         if self.database is not None:
             app.settings = msgspec.structs.replace(app.settings, database_url=self.database)
@@ -66,25 +66,25 @@ class Invocation:
 
     @cached_property
     def settings(self) -> Settings:
-        """The app's settings, or without an app those of the environment and the settings file."""
+        """The app's settings; without an app, the settings from the environment and the settings file."""
         if self.has_app and self.database is None:
             return self.app.settings
         return Settings.load(self.config, database_url=self.database)
 
     def open_store(self) -> Store:
-        """Open the database as it is, whatever its tables; a SQLite file that is not there is not made."""
+        """Open the database without checking its tables; a missing SQLite file is an error and is not created."""
         store = Store.at(self.settings.database_url, pool_size=self.settings.pool_size)
         path = getattr(store.database, "path", ":memory:")
         if path != ":memory:" and not Path(path).exists():
             raise StoreUnavailable(
-                f"there is no SQLite file {path}. Say which database to use with STAGEPOST_DATABASE_URL, "
-                f"--config or --app, or make this one with `stagepost migrate`."
+                f"there is no SQLite file {path}. Name the database to use with STAGEPOST_DATABASE_URL, "
+                f"--config or --app, or create this one with `stagepost migrate`."
             )
         return store
 
     @cached_property
     def store(self) -> Store:
-        """The database, with tables this release can use; an app's SQLite file gets them by itself."""
+        """The database, whose tables match this release; an app creates them in its SQLite file automatically."""
         if self.has_app and self.database is None:
             check_schema(self.app.store)
             return self.app.store
@@ -95,17 +95,17 @@ class Invocation:
 
     @cached_property
     def client(self) -> Client:
-        """Asks for jobs and looks after them, with or without an app."""
+        """A client for the store, with the app's tasks if there is an app."""
         return Client(self.store, self.app.registry if self.has_app and self.database is None else Registry())
 
     def arguments(self) -> Sequence[str]:
-        """The same options for another process of this command."""
+        """The same common options as arguments, for a child process."""
         given = {"--app": self.app_path, "--database": self.database, "--config": self.config}
         flags = ["--debug"] if self.debug else []
         return [text for name, value in given.items() if value is not None for text in (name, str(value))] + flags
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the app and the store if they were opened."""
         for name in ("app", "store"):
             opened = self.__dict__.pop(name, None)
             if opened is not None:

@@ -1,4 +1,4 @@
-"""`stagepost jobs`: looks at jobs, retries and cancels them."""
+"""`stagepost jobs`: lists, shows, retries and cancels jobs."""
 
 from __future__ import annotations
 
@@ -29,18 +29,22 @@ __all__ = ["job_rows", "jobs", "show_job"]
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """Look at jobs, retry them, cancel them."""
+    """List, show, retry and cancel jobs."""
 
 
 @jobs.command("list")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice([str(state) for state in JobState]), help="Only these."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([str(state) for state in JobState]),
+    help="Show only this state; repeat for more.",
 )
-@click.option("--queue", help="Only of this queue.")
-@click.option("--task", help="Only of this task.")
-@click.option("--parent", type=job_id, metavar="JOB_ID", help="Only the children of this job.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=job_id, metavar="JOB_ID", help="Go on after the last job of the page before.")
+@click.option("--queue", help="Show only jobs in this queue.")
+@click.option("--task", help="Show only jobs of this task.")
+@click.option("--parent", type=job_id, metavar="JOB_ID", help="Show only the children of this job.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show.")
+@click.option("--before", type=job_id, metavar="JOB_ID", help="Continue after the last job of the previous page.")
 @click.pass_obj
 def list_jobs(
     invocation: Invocation,
@@ -54,7 +58,8 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first.
 
-    With millions of jobs, those that are rare are looked for among the newest; a remark says how to go on.
+    With millions of jobs, a rare combination is searched for only among the newest. The output then says how to
+    continue the search.
     """
     page = invocation.store.run(
         page_of_jobs(
@@ -72,7 +77,7 @@ def list_jobs(
     def show() -> None:
         output.table(job_rows(page.jobs, now=now))
         if page.next_before is not None:
-            output.remark(f"There may be more. Go on with --before {page.next_before}")
+            output.remark(f"There may be more. Continue with --before {page.next_before}")
 
     output.result({"jobs": [job_document(job) for job in page.jobs], "next_before": page.next_before}, show)
 
@@ -81,7 +86,7 @@ def list_jobs(
 @click.argument("identifier", metavar="JOB_ID", type=job_id)
 @click.pass_obj
 def show_one(invocation: Invocation, *, identifier: str) -> None:
-    """Show all there is to know of a job: its fields, arguments, failures and what happened to it."""
+    """Show a job's fields, arguments, failures and timeline."""
     show_job(invocation, invocation.client.job(identifier))
 
 
@@ -89,7 +94,7 @@ def show_one(invocation: Invocation, *, identifier: str) -> None:
 @click.argument("identifiers", metavar="JOB_ID...", type=job_id, nargs=-1, required=True)
 @click.pass_obj
 def retry(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
-    """Queue jobs that have ended again, whatever they ended as."""
+    """Queue ended jobs again, whether they completed, failed or were cancelled."""
     answers: list[Answer] = []
     for page in retry_each(invocation.store, pages_of(identifiers), actor=default_actor()):
         answers += [Answer(job, True, f"Job {job} is queued again.") for job in page.done]
@@ -102,7 +107,7 @@ def retry(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
 @click.argument("identifiers", metavar="JOB_ID...", type=job_id, nargs=-1, required=True)
 @click.pass_obj
 def cancel(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
-    """End jobs that are not running; ask the workers of running ones to stop them. Their children go with them."""
+    """Cancel jobs and their children; a running job is asked to stop."""
     answers: list[Answer] = []
     for job in identifiers:
         try:
@@ -115,13 +120,13 @@ def cancel(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
 
 
 CANCELLED = {
-    JobState.RUNNING: "Job {} is running; its worker is asked to stop it.",
-    JobState.WAITING: "Job {} is being cancelled; it ends after its children.",
+    JobState.RUNNING: "Job {} is running; its worker has been asked to stop it.",
+    JobState.WAITING: "Job {} is being cancelled; it ends when its children have ended.",
 }
 
 
 def show_job(invocation: Invocation, job: Job) -> None:
-    """Give the answer about one job."""
+    """Print one job with its failures and timeline."""
     failures = invocation.client.failures(job.id)
     actions = invocation.store.run(actions_on(job.id))
     timeline = timeline_of(job, failures, actions)
@@ -134,7 +139,7 @@ def show_job(invocation: Invocation, job: Job) -> None:
 
 
 def job_rows(found: list[Job], *, now: int) -> Section:
-    """Set jobs in a table."""
+    """Lay out jobs as a table."""
     return Section(
         columns=("job", "task", "queue", "state", "attempts", "age", "error"),
         rows=[
@@ -185,11 +190,11 @@ def _why_not_retried(invocation: Invocation, identifier: str) -> str:
         job = invocation.client.job(identifier)
     except JobNotFound as error:
         return str(error)
-    return f"job {identifier} is {job.state}: only jobs that have ended can be queued again."
+    return f"job {identifier} is {job.state}: only ended jobs can be queued again."
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a request about one job."""
+    """The result of a request for one job."""
 
     id: str
     ok: bool
@@ -197,7 +202,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def _finish(invocation: Invocation, answers: list[Answer]) -> None:
-    """Say what was done, complain of what was not, and exit accordingly."""
+    """Print what was done and what was not; exit with 1 if any request failed."""
     output = invocation.output
 
     def show() -> None:

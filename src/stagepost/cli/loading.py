@@ -1,4 +1,4 @@
-"""Finds the app that `--app module:attribute` names, and says clearly why it cannot be had."""
+"""Loads the app that `--app module:attribute` names, and explains any failure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DEFAULT_ATTRIBUTE = "app"
 
 
 def load_app(path: str) -> App:
-    """Import the module, as if Python had been started in the current directory, and take the app out of it."""
+    """Import the module, with the current directory on Python's path, and return its app."""
     module_name, _, attribute = path.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise ConfigurationError(
-            f"--app {path}: this is no module name. Write it as in an import, such as `package.tasks:app`."
+            f"--app {path}: this is not a module name. Write it as in an import, such as `package.tasks:app`."
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -57,7 +57,7 @@ def _find(module: ModuleType, attribute: str) -> App:
         value = getattr(module, attribute, None)
         if isinstance(value, App):
             return value
-        trouble = "is no Stagepost App" if hasattr(module, attribute) else "does not exist"
+        trouble = "is not a Stagepost App" if hasattr(module, attribute) else "does not exist"
         raise ConfigurationError(f"--app: {module.__name__}:{attribute} {trouble}. {_choice(module, apps)}")
     if DEFAULT_ATTRIBUTE in apps:
         return apps[DEFAULT_ATTRIBUTE]
@@ -68,12 +68,12 @@ def _find(module: ModuleType, attribute: str) -> App:
 
 def _choice(module: ModuleType, apps: dict[str, App]) -> str:
     if not apps:
-        return f'There is no App in {module.__file__}; make one, such as `app = App("sqlite:///stagepost.db")`.'
+        return f'There is no App in {module.__file__}; create one, such as `app = App("sqlite:///stagepost.db")`.'
     return "Its apps are: " + ", ".join(f"{module.__name__}:{name}" for name in sorted(apps)) + "."
 
 
 def _place(error: Exception) -> str:
-    """Say where in the user's code it happened."""
+    """Locate the error in the user's code."""
     if isinstance(error, SyntaxError):
         return f" ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]

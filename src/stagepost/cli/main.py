@@ -31,14 +31,14 @@ __all__ = ["cli", "main"]
 
 HELP = """Run, watch and repair durable jobs.
 
-The database is the app's, or the one that STAGEPOST_DATABASE_URL, STAGEPOST_DATABASE_URL_FILE or a settings
-file names. Commands that only look at the database, or change what is in it, need no app.
+Commands use your app's database, or the one that STAGEPOST_DATABASE_URL, STAGEPOST_DATABASE_URL_FILE or a settings
+file names. Commands that only read or change stored data do not need an app.
 
 \b
-Exit codes: 0 done; 1 it failed, or the answer is no; 2 wrong usage or settings;
+Exit codes: 0 success; 1 the command failed, or the answer is no; 2 invalid usage or settings;
             3 the database or the broker cannot be reached; 4 the tables are out of date.
 
-See it work: stagepost demo
+To see it work, run: stagepost demo
 """
 
 
@@ -50,7 +50,7 @@ See it work: stagepost demo
 )
 @click.version_option(version("stagepost"), message="stagepost %(version)s")
 def cli() -> None:
-    """Take the common options; the command that follows does the work."""
+    """Accept the common options before the name of a command."""
 
 
 for command in (
@@ -61,5 +61,5 @@ for command in (
 
 
 def main() -> None:
-    """Run the command line of this process."""
+    """Run the command with this process's arguments."""
     cli(prog_name="stagepost")

@@ -1,4 +1,4 @@
-"""`stagepost migrate`: brings the tables up to date, or prints how."""
+"""`stagepost migrate`: brings the tables up to date, or prints the SQL to do so."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ __all__ = ["migrate"]
 
 
 @click.command(cls=Command, short_help="Create the tables, or bring them up to date.")
-@click.option("--sql", "as_sql", is_flag=True, help="Print the SQL instead, for Alembic, Django, Flyway or a DBA.")
+@click.option(
+    "--sql", "as_sql", is_flag=True, help="Print the SQL instead of running it, for Alembic, Django, Flyway or a DBA."
+)
 @click.option(
     "--since", type=click.IntRange(min=0), default=0, metavar="VERSION",
-    help="With --sql: only what comes after this version.",
+    help="With --sql: print only migrations after this version.",
 )  # fmt: skip
-@click.option("--status", is_flag=True, help="Only say what is applied and what is missing; exits with 4 if any is.")
+@click.option(
+    "--status", is_flag=True, help="Only list applied and missing migrations; exits with 4 if any is missing."
+)
 @click.pass_obj
 def migrate(invocation: Invocation, *, as_sql: bool, since: int, status: bool) -> None:
     """Create Stagepost's tables, or bring them up to date.
 
-    Running it twice, or on several machines at once, does no harm.
+    It is safe to run this twice, or on several machines at once.
     """
     if as_sql and status:
-        raise click.UsageError("Give --sql or --status, not both.")
+        raise click.UsageError("Use either --sql or --status, not both.")
     if as_sql:
         _print_sql(invocation, since)
     elif status:

@@ -1,4 +1,4 @@
-"""Commands with the options that all of them have, and the types of values that several of them take."""
+"""Command classes with the common options, and parsers for values that several commands take."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Command", "Group", "RootGroup", "confirm", "duration", "instant", "j
 
 
 class Command(click.Command):
-    """A command that takes the common options after its name, too."""
+    """A command that also accepts the common options after its name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += common_options()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show the command's own options first."""
+        """List the command's own options before the common ones."""
         own, common = _own_and_common(self, ctx)
         if own:
             with formatter.section("Options"):
@@ -37,24 +37,24 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands about one kind of thing."""
+    """A group of commands for one kind of thing."""
 
     command_class = Command
 
 
 class RootGroup(Group):
-    """The `stagepost` command itself; every expected error ends here as one message and an exit code."""
+    """The `stagepost` command itself; turns every expected error into one message and an exit code."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += common_options()
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
-        """Keep the order in which commands were added: what is needed first comes first."""
+        """List commands in the order in which they were added, the most important ones first."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command and close what it opened."""
         invocation = ctx.ensure_object(Invocation)
         ctx.call_on_close(invocation.close)
         try:
@@ -69,7 +69,7 @@ class RootGroup(Group):
 
 
 def common_options() -> list[click.Parameter]:
-    """Make the options that every command has; what they say is kept in the invocation."""
+    """Create the options that every command has; their values are stored in the invocation."""
 
     def option(
         *names: str, keep: str, text: str, convert: Callable[[Any], Any] = lambda v: v, **more: Any
@@ -92,8 +92,8 @@ def common_options() -> list[click.Parameter]:
             "--database",
             keep="database",
             metavar="URL",
-            text="The database. A URL with a password is better kept in STAGEPOST_DATABASE_URL, "
-            "or in the file that STAGEPOST_DATABASE_URL_FILE names: everyone on this machine can read arguments.",
+            text="The database. Put a URL with a password in STAGEPOST_DATABASE_URL, or in the file that "
+            "STAGEPOST_DATABASE_URL_FILE names, because other users of this machine can read arguments.",
         ),
         option(
             "--config",
@@ -103,7 +103,7 @@ def common_options() -> list[click.Parameter]:
             metavar="FILE",
             text=f"Settings as TOML. Environment: {CONFIG_VARIABLE}.",
         ),
-        option("--json", keep="as_json", is_flag=True, text="Print JSON, with keys that stay as they are."),
+        option("--json", keep="as_json", is_flag=True, text="Print JSON. Its keys are stable."),
         option("--debug", keep="debug", is_flag=True, text="Show a traceback with every error."),
     ]
 
@@ -120,21 +120,21 @@ def _own_and_common(command: click.Command, ctx: click.Context) -> tuple[list[tu
 
 
 def confirm(question: str, *, is_sure: bool) -> None:
-    """Ask before something that cannot be taken back; without a terminal, `--yes` is the only answer."""
+    """Ask before an action that cannot be undone; without a terminal, `--yes` is required."""
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Nobody is there to answer: add --yes to say so.")
+        raise click.UsageError(f"{question} There is no terminal to ask on: add --yes to confirm.")
     click.confirm(question, abort=True, err=True)
 
 
 def job_id(value: str) -> str:
-    """Read a job's id, as the database writes it."""
+    """Parse a job's id and normalize it to the form that the database stores."""
     try:
         return str(UUID(value))
     except ValueError:
         raise click.BadParameter(
-            f"{value!r} is no job id. One looks like 01890a5d-ac96-774b-bcce-b302099a8057."
+            f"{value!r} is not a job id. An id looks like 01890a5d-ac96-774b-bcce-b302099a8057."
         ) from None
 
 
@@ -142,19 +142,19 @@ UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def duration(value: str) -> timedelta:
-    """Read a number with a unit; seconds if it has none."""
+    """Parse a number with a unit; without a unit it means seconds."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|)", value.strip())
     if match is None:
-        raise click.BadParameter(f"{value!r} is no duration. Write 90, 90s, 15m, 2h or 1d.")
+        raise click.BadParameter(f"{value!r} is not a duration. Write 90, 90s, 15m, 2h or 1d.")
     return timedelta(seconds=float(match[1]) * UNITS[match[2]])
 
 
 def instant(value: str) -> datetime:
-    """Read an ISO 8601 time with a zone, so that it means the same everywhere."""
+    """Parse an ISO 8601 time, which must have a time zone."""
     try:
         read = datetime.fromisoformat(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no time. Write it as 2026-01-31T18:00:00Z.") from None
+        raise click.BadParameter(f"{value!r} is not a time. Write it as 2026-01-31T18:00:00Z.") from None
     if read.tzinfo is None:
         raise click.BadParameter(f"{value!r} has no time zone. Add one: {value}Z for UTC, or {value}+02:00.")
     return read

@@ -1,4 +1,4 @@
-"""`stagepost queues`: looks at queues, pauses and limits them."""
+"""`stagepost queues`: lists, pauses, resumes, limits and recounts queues."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ RECOUNT_SECONDS = 3600.0
 
 @click.group(cls=Group)
 def queues() -> None:
-    """Look at queues, pause them, limit them.
+    """List, pause and limit queues.
 
-    The name * stands for all queues together.
+    Use the name * for all queues together.
     """
 
 
@@ -54,7 +54,7 @@ def list_all(invocation: Invocation) -> None:
 @click.argument("name", metavar="QUEUE")
 @click.pass_obj
 def pause_one(invocation: Invocation, *, name: str) -> None:
-    """Let no more jobs of a queue start; those that run go on."""
+    """Stop starting jobs of a queue; running jobs continue."""
     invocation.store.run(pause(name, actor=default_actor()))
     _answer(invocation, name, f"{_title(name)} paused.")
 
@@ -63,13 +63,13 @@ def pause_one(invocation: Invocation, *, name: str) -> None:
 @click.argument("name", metavar="QUEUE")
 @click.pass_obj
 def resume_one(invocation: Invocation, *, name: str) -> None:
-    """Let jobs of a paused queue start again."""
+    """Start jobs of a paused queue again."""
     invocation.store.run(resume(name, actor=default_actor()))
     _answer(invocation, name, f"{_title(name)} running.")
 
 
 def number_or_off(convert: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Read a number, or `off`."""
+    """Make a parser for a number or `off`."""
 
     def read(value: str) -> Any:
         if value.lower() == OFF:
@@ -84,22 +84,26 @@ def number_or_off(convert: Callable[[str], Any]) -> Callable[[str], Any]:
 
 @queues.command("limit")
 @click.argument("name", metavar="QUEUE")
-@click.option("--max-running", type=number_or_off(int), metavar="N|off", help="How many jobs may run at once.")
-@click.option("--rate", type=number_or_off(float), metavar="N|off", help="How many jobs may start per second.")
+@click.option(
+    "--max-running", type=number_or_off(int), metavar="N|off", help="Maximum number of jobs that run at once."
+)
+@click.option(
+    "--rate", type=number_or_off(float), metavar="N|off", help="Maximum number of jobs that start per second."
+)
 @click.option(
     "--burst", type=click.IntRange(min=1), metavar="N",
-    help="How many may start at once after a quiet time. [default: one second's worth]",
+    help="Maximum number of jobs that start at once after an idle period. [default: one second's worth]",
 )  # fmt: skip
 @click.pass_obj
 def limit(
     invocation: Invocation, *, name: str, max_running: int | str | None, rate: float | str | None, burst: int | None
 ) -> None:
-    """Limit how many jobs of a queue run at once and start per second, over all workers.
+    """Limit how many jobs of a queue run at once and start per second, across all workers.
 
-    What is not named stays as it is.
+    Limits that you do not name keep their values.
     """
     if max_running is None and rate is None and burst is None:
-        raise click.UsageError("Say what to limit: --max-running, --rate or --burst.")
+        raise click.UsageError("Give at least one limit: --max-running, --rate or --burst.")
     known = invocation.store.run(queue_settings([name]))[name]
     limits = _limits(known, max_running=max_running, rate=rate, burst=burst)
     invocation.store.run(set_limits(name, **limits, actor=default_actor()))
@@ -110,9 +114,9 @@ def limit(
 @queues.command("recount")
 @click.pass_obj
 def recount(invocation: Invocation) -> None:
-    """Compare the counts with the rows they count, and correct them.
+    """Compare the stored counts with the actual rows, and correct them.
 
-    Workers do the same all the time, a part every ten minutes, unless there are more than ten million rows of a kind.
+    Workers do this continuously, one part every ten minutes, but skip a part with more than ten million rows.
     """
     output, store = invocation.output, invocation.open_store()
     store.call_seconds = RECOUNT_SECONDS
@@ -121,7 +125,7 @@ def recount(invocation: Invocation) -> None:
         check_schema(store)
         with output.progress("Counting", len(PARTS)) as bar:
             for done, part in enumerate(PARTS, start=1):
-                if store.run(find_drift(part)):  # without a lock, which is needed only to repair something
+                if store.run(find_drift(part)):  # without a lock, which only a repair needs
                     drifts += store.run(repair(part))
                 bar.move_to(done)
     finally:
@@ -136,7 +140,7 @@ def recount(invocation: Invocation) -> None:
 
 
 def queue_rows(found: list[Queue]) -> Section:
-    """Set queues in a table."""
+    """Lay out queues as a table."""
     return Section(
         title="Queues",
         columns=("queue", *STATES, "oldest waits", "settings"),
@@ -155,7 +159,7 @@ def queue_rows(found: list[Queue]) -> Section:
 
 
 def _limits(known: QueueSettings, *, max_running: Any, rate: Any, burst: int | None) -> dict[str, Any]:
-    """Change what was given, keep the rest."""
+    """Merge the given limits with the current ones."""
     old_rate = None if known.rate is None else known.rate.rate
     old_burst = None if known.rate is None or rate is not None else known.rate.burst
     new_rate = old_rate if rate is None else None if rate == OFF else rate

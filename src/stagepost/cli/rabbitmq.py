@@ -1,4 +1,4 @@
-"""`stagepost rabbitmq`: shows, makes and checks what the broker needs to have."""
+"""`stagepost rabbitmq`: shows, creates and checks the exchange and queues at the broker."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["broker_url", "rabbitmq"]
 
 @click.group(cls=Group)
 def rabbitmq() -> None:
-    """Show, make and check the exchange and queues that RabbitMQ needs to have."""
+    """Show, create and check the exchange and queues that Stagepost uses in RabbitMQ."""
 
 
 @rabbitmq.command("plan")
 @click.pass_obj
 def plan(invocation: Invocation) -> None:
-    """Show what the broker needs to have. Nothing is asked of it."""
+    """Show the exchange and queues that the broker needs, without connecting to it."""
     topology = _topology(invocation)
     output = invocation.output
     section = Section(
@@ -56,7 +56,7 @@ def plan(invocation: Invocation) -> None:
 @rabbitmq.command("apply")
 @click.pass_obj
 def apply_plan(invocation: Invocation) -> None:
-    """Make what is missing; what is there already and made otherwise is an error that says how."""
+    """Create missing queues and the exchange; fail and list the differences if one exists with other settings."""
     url, topology = broker_url(invocation), _topology(invocation)
     apply(url, topology)
     number = len(topology.queues)
@@ -70,9 +70,9 @@ def apply_plan(invocation: Invocation) -> None:
 @rabbitmq.command("check")
 @click.pass_obj
 def check(invocation: Invocation) -> None:
-    """Compare what the broker has with what it needs, and change nothing. Exits with 1 if something differs.
+    """Compare the broker with the plan without changing anything. Exits with 1 if something differs.
 
-    AMQP does not show bindings: `apply` makes those that are missing.
+    AMQP cannot list bindings, so they are not checked; `apply` creates missing ones.
     """
     url, topology = broker_url(invocation), _topology(invocation)
     found = compare(url, topology, may_declare=invocation.settings.rabbitmq.declare)
@@ -88,11 +88,11 @@ def check(invocation: Invocation) -> None:
 
 
 def broker_url(invocation: Invocation) -> str:
-    """Take the broker's address from the settings, or say how to give one."""
+    """Return the broker's address from the settings; the error for a missing one says how to set it."""
     url = invocation.settings.transport
     if url is None:
         raise ConfigurationError(
-            "no broker is used. Name one with `transport` in the settings, STAGEPOST_TRANSPORT, or in the file that "
+            "no broker is configured. Set `transport` in the settings, STAGEPOST_TRANSPORT, or the file that "
             "STAGEPOST_TRANSPORT_FILE names."
         )
     return url
@@ -102,8 +102,8 @@ def _topology(invocation: Invocation) -> Topology:
     settings = invocation.settings
     if settings.rabbitmq.queues is None and not invocation.has_app:
         raise ConfigurationError(
-            "the queues are those of your app's tasks. Name it with --app module:attribute, or name the queues with "
-            "`queues` in [rabbitmq]."
+            "no queues are known. Name your app with --app module:attribute to use the queues of its tasks, or list "
+            "them in `queues` under [rabbitmq]."
         )
     known = invocation.app.registry.queues if invocation.has_app else ()
     return topology_of(settings.rabbitmq, carried_queues(settings, known=known))

@@ -1,4 +1,4 @@
-"""`stagepost reconcile`: looks for lost messages by hand, and says why they are lost or not."""
+"""`stagepost reconcile`: checks once for lost messages and explains the result for every queue."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from stagepost.upkeep.reconciler import Finding, Look, Reconciler
 __all__ = ["reconcile"]
 
 
-@click.command(cls=Command, short_help="Look for messages that got lost.")
-@click.option("--dry-run", "only_looks", is_flag=True, help="Only say what would be sent again.")
+@click.command(cls=Command, short_help="Find lost broker messages and send them again.")
+@click.option("--dry-run", "only_looks", is_flag=True, help="Only show what would be sent again.")
 @click.pass_obj
 def reconcile(invocation: Invocation, *, only_looks: bool) -> None:
-    """Look for jobs whose message got lost, let them be sent again, and say why or why not.
+    """Find jobs whose broker message was lost, mark them to be sent again, and explain the result for each queue.
 
-    A worker does the same all the time. A message is lost if its queue is empty and nobody has taken anything from it
-    for a while, so the first look at a queue may find nothing for sure: look again.
+    Workers do this continuously. A message counts as lost when its queue has been empty, with no message taken from
+    it, for some time. The first check of a queue may therefore be inconclusive: run the command again.
     """
     url, settings = broker_url(invocation), invocation.settings
     known = invocation.app.registry.queues if invocation.has_app else ()
     view = look_at_broker(invocation.store, settings, known=known)
     if view is not None and view.trouble is not None:
-        raise BrokerUnavailable(f"{view.trouble}. While it is away nothing can be known of its messages.")
+        raise BrokerUnavailable(f"{view.trouble}. Messages can only be checked while the broker can be reached.")
     queues = carried_queues(settings, store=invocation.store, known=known)
     looks, findings = asyncio.run(_look(invocation, url, queues, only_looks=only_looks))
     lost = {finding.queue: finding for finding in findings}
@@ -49,18 +49,18 @@ def reconcile(invocation: Invocation, *, only_looks: bool) -> None:
         columns=("queue", "waiting at the broker", title, "why"),
         rows=[tuple(row.values()) for row in rows],
         numbers=frozenset({"waiting at the broker", title}),
-        empty="The broker carries no queue that has jobs.",
+        empty="No carried queue has jobs.",
     )
     document = {"dry_run": only_looks, "queues": rows}
     invocation.output.result(document, lambda: invocation.output.table(section))
 
 
 class ByHand(Leader):
-    """Somebody who was asked to look need not be elected."""
+    """Leads without an election, because a person asked for the check."""
 
     @property
     def is_leading(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
 
@@ -91,24 +91,26 @@ def _row(queue: str, look: Look, finding: Finding | None, settings: RabbitmqSett
 
 
 def _why(finding: Finding, settings: RabbitmqSettings) -> str:
-    """Say why messages are lost, and that some are not sent again."""
+    """Explain why messages count as lost, and how many were not sent again."""
     if not finding.given_up:
         return finding.why
     return (
-        f"{finding.why}; {finding.given_up} never answered are dead letters now (most_sends is {settings.most_sends})"
+        f"{finding.why}; never answered and now dead letters: {finding.given_up} (most_sends is {settings.most_sends})"
     )
 
 
 def _why_not(look: Look, settings: RabbitmqSettings) -> str:
-    """Say why no message of a queue is lost for sure."""
+    """Explain why no message of a queue counts as lost."""
     if look.lost_after is not None:
-        return "no job waits for a message that long"
+        return "no job has waited that long for its message"
     if look.depth is None:
-        return f"the broker does not tell how many messages wait, and nobody was quiet for {settings.quiet_time:g} s"
+        return (
+            f"the broker does not report its queue length, and the queue was not silent for {settings.quiet_time:g} s"
+        )
     if look.depth.ready:
-        return "messages wait there: what is not taken yet may be among them"
+        return "messages are waiting in the queue, and the missing ones may be among them"
     empty = duration_text(look.channel.empty_for_us or 0)
     if look.depth.consumers <= look.heard:
-        return f"it is seen empty for {empty} only; {settings.lost_after:g} s are needed"
-    consumers = "1 consumer is" if look.depth.consumers == 1 else f"{look.depth.consumers} consumers are"
-    return f"{consumers} there, {look.heard} known as workers: one may have it, and only a long silence would tell"
+        return f"the queue has been empty for only {empty}; {settings.lost_after:g} s are needed"
+    consumers = "1 consumer" if look.depth.consumers == 1 else f"{look.depth.consumers} consumers"
+    return f"the queue has {consumers}, of which {look.heard} are known workers: an unknown one may hold the message"

@@ -1,4 +1,4 @@
-"""How commands speak: JSON, tables and bars; with rich on a terminal, and plainly without it."""
+"""Output of commands: JSON, tables and progress bars; uses rich on a terminal if it is installed."""
 
 from __future__ import annotations
 
@@ -34,62 +34,62 @@ Row = Sequence[object]
 
 @dataclass(frozen=True)
 class Section:
-    """A table with a title."""
+    """A table with a title and a text for when it has no rows."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
     title: str | None = None
     numbers: frozenset[str] = field(default=frozenset())
-    """Columns to set flush right."""
+    """Columns to align right."""
     empty: str = "None."
-    """What to say instead of a table without rows."""
+    """Printed instead of a table without rows."""
 
 
 class Bar(ABC):
-    """Shows how far long work is."""
+    """Shows the progress of a long operation."""
 
     @abstractmethod
     def move_to(self, done: int) -> None:
-        """Show that so much is done, of the total."""
+        """Show that `done` of the total is finished."""
 
     @abstractmethod
     def say(self, text: str) -> None:
-        """Say something without spoiling the bar."""
+        """Print a line without breaking the bar."""
 
 
 class Output:
-    """Results go to standard output; bars, questions and remarks to standard error."""
+    """Writes results to standard output; progress bars, questions and remarks to standard error."""
 
     def __init__(self, *, as_json: bool, is_quiet: bool = False) -> None:
         self.as_json = as_json
         self.is_quiet = is_quiet
 
     def result(self, document: Any, show: Callable[[], None]) -> None:
-        """Give the answer: the document as JSON if that was asked for, or else what `show` says."""
+        """Print the document as JSON if `--json` was given; otherwise call `show`."""
         if self.as_json:
             click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
         else:
             show()
 
     def document_line(self, document: Any) -> None:
-        """Write one JSON document on one line, for answers that go on and on."""
+        """Print one JSON document on one line, for commands that print a stream of them."""
         click.echo(msgspec.json.encode(document).decode())
 
     def say(self, text: str = "") -> None:
-        """Say a line of the answer."""
+        """Print a line of the result."""
         click.echo(printable(text))
 
     def remark(self, text: str) -> None:
-        """Say something beside the answer; nothing with --json or --quiet."""
+        """Print a line to standard error, unless --json or --quiet was given."""
         if not (self.as_json or self.is_quiet):
             click.echo(printable(text), err=True)
 
     def warn(self, text: str) -> None:
-        """Say something that must be heard in any case."""
+        """Print a line to standard error, even with --json or --quiet."""
         click.echo(printable(text), err=True)
 
     def table(self, section: Section) -> None:
-        """Show a table."""
+        """Print a table, or its `empty` text."""
         if not section.rows:
             self.say(section.empty)
         elif _is_rich(stderr=False):
@@ -101,7 +101,7 @@ class Output:
                 click.echo(line)
 
     def facts(self, facts: Mapping[str, object]) -> None:
-        """Show names and values, one pair a line; what is None is left out."""
+        """Print one name and value per line; values that are None are omitted."""
         shown = {name: value for name, value in facts.items() if value is not None}
         width = max((len(name) for name in shown), default=0)
         for name, value in shown.items():
@@ -111,13 +111,13 @@ class Output:
                 click.echo(" " * (width + 2) + line)
 
     def heading(self, text: str) -> None:
-        """Begin a part of the answer."""
+        """Print the heading of a part of the result."""
         click.echo()
         click.secho(printable(text), bold=True)
 
     @contextmanager
     def progress(self, label: str, total: int) -> Iterator[Bar]:
-        """Show a bar while the body runs; lines now and then where nobody watches a terminal."""
+        """Show a progress bar while the body runs; without a terminal, print a line at every tenth."""
         if self.as_json or self.is_quiet:
             yield SilentBar()
         elif _is_rich(stderr=True):
@@ -133,7 +133,7 @@ class Output:
 
     @contextmanager
     def screen(self) -> Iterator[Callable[[str, Sequence[Section]], None]]:
-        """Lend a function that shows sections in place of those before."""
+        """Provide a function that replaces the sections on the screen."""
         if not self.as_json and _is_rich(stderr=False):
             from stagepost.cli.rich_render import live_screen  # noqa: PLC0415 - an optional package
 
@@ -152,51 +152,51 @@ class Output:
 
 
 class SilentBar(Bar):
-    """Shows nothing."""
+    """Prints nothing, for --json and --quiet."""
 
     def move_to(self, done: int) -> None:
-        """Nothing to do."""
+        """Ignore the progress."""
 
     def say(self, text: str) -> None:
-        """Nothing to do."""
+        """Ignore the text."""
 
 
 class LineBar(Bar):
-    """Writes a line at every tenth of the way, for logs."""
+    """Prints a line at every tenth of the total, for logs."""
 
     def __init__(self, label: str, total: int) -> None:
         self._label, self._total = label, max(1, total)
         self._tenths = 0
 
     def move_to(self, done: int) -> None:
-        """Write a line if another tenth is done."""
+        """Print a line if another tenth is finished."""
         tenths = 10 * done // self._total
         if tenths > self._tenths:
             self._tenths = tenths
             self.say(f"{self._label}: {done:,} of {self._total:,} ({10 * tenths} %)")
 
     def say(self, text: str) -> None:
-        """Write a line."""
+        """Print a line to standard error."""
         click.echo(printable(text), err=True)
 
 
 class ClickBar(Bar):
-    """A bar on a terminal without rich."""
+    """A progress bar for terminals without rich."""
 
     def __init__(self, shown: Any) -> None:
         self._shown = shown
 
     def move_to(self, done: int) -> None:
-        """Draw it."""
+        """Redraw the bar at this number."""
         self._shown.update(done - self._shown.pos)
 
     def say(self, text: str) -> None:
-        """Leave the line of the bar; it is drawn anew below."""
+        """Print a line below the bar, which is then redrawn."""
         click.echo(f"\n{printable(text)}", err=True)
 
 
 def table_lines(section: Section) -> list[str]:
-    """Set a table in columns, two spaces apart."""
+    """Align a table's columns, two spaces apart."""
     cells = [list(section.columns), *[[cell_text(value) for value in row] for row in section.rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(section.columns))]
     lines = []
@@ -210,7 +210,7 @@ def table_lines(section: Section) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Write control characters out: text from a database must not command the terminal."""
+    """Escape control characters: text from the database must not control the terminal."""
     return "".join(
         char if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cf", "Cs"} else f"\\x{ord(char):02x}"
         for char in text
@@ -218,7 +218,7 @@ def printable(text: str) -> str:
 
 
 def cell_text(value: object) -> str:
-    """Write a value on one line."""
+    """Format a value on one line."""
     if value is None:
         return "-"
     if isinstance(value, int):
@@ -227,7 +227,7 @@ def cell_text(value: object) -> str:
 
 
 def duration_text(microseconds: int) -> str:
-    """Write a duration with one unit, rounded down."""
+    """Format a duration in its largest fitting unit, rounded down."""
     seconds = microseconds / 1_000_000
     if seconds < 1:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
@@ -238,13 +238,13 @@ def duration_text(microseconds: int) -> str:
 
 
 def bar_text(fraction: float, *, cells: int = 20) -> str:
-    """Draw how much of something is done, from 0.0 to 1.0; full only when all is."""
+    """Draw a bar for a fraction from 0.0 to 1.0; it is full only at 1.0."""
     full = cells if fraction >= 1 else min(cells - 1, int(fraction * cells))
     return "█" * full + "░" * (cells - full)
 
 
 def time_text(instant: int | None) -> str | None:
-    """Write an instant (microseconds since 1970) in UTC, to the second."""
+    """Format an instant (microseconds since 1970) in UTC, to the second."""
     return None if instant is None else f"{to_datetime(instant):%Y-%m-%d %H:%M:%S}Z"
 
 

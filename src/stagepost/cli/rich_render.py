@@ -1,4 +1,4 @@
-"""Tables, bars and live screens with rich; imported only where it is installed and a terminal is there."""
+"""Tables, bars and live screens with rich; imported only if rich is installed and the output is a terminal."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ __all__ = ["live_screen", "print_table", "rich_bar"]
 
 
 def print_table(section: Section) -> None:
-    """Write a table to standard output."""
+    """Print a table to standard output."""
     Console().print(_table(section))
 
 
 @contextmanager
 def rich_bar(label: str, total: int) -> Iterator[Bar]:
-    """Show a bar on standard error."""
+    """Show a progress bar on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         yield RichBar(progress, progress.add_task(label, total=total))
 
 
 class RichBar(Bar):
-    """A bar that stays below what is said."""
+    """A progress bar that stays below the lines printed meanwhile."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress, self._task = progress, task
 
     def move_to(self, done: int) -> None:
-        """Draw it."""
+        """Redraw the bar at this number."""
         self._progress.update(self._task, completed=done)
 
     def say(self, text: str) -> None:
-        """Write a line above the bar."""
+        """Print a line above the bar."""
         self._progress.console.print(Text(printable(text)))
 
 
 @contextmanager
 def live_screen() -> Iterator[Callable[[str, Sequence[Section]], None]]:
-    """Draw sections over those before."""
+    """Provide a function that replaces the sections on the screen."""
     with Live(auto_refresh=False, screen=False) as live:
 
         def show(title: str, sections: Sequence[Section]) -> None:
@@ -64,6 +64,6 @@ def _table(section: Section) -> Table:
     for column in section.columns:
         table.add_column(column, justify="right" if column in section.numbers else "left", overflow="fold")
     for row in section.rows:
-        # As text, never as markup: what is in a database must not command the terminal.
+        # Text, never markup: stored values must not control the terminal.
         table.add_row(*[Text(cell_text(value)) for value in row])
     return table

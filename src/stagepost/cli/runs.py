@@ -1,4 +1,4 @@
-"""`stagepost runs`: looks at runs of pipelines, watches, retries and cancels them."""
+"""`stagepost runs`: lists, shows, watches, retries and cancels runs of pipelines."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ SUCCESSES = frozenset({RunState.COMPLETED, RunState.RUNNING})
 
 
 def run_id(value: str) -> str:
-    """Read a run's id, as the database writes it."""
+    """Parse a run's id and normalize it to the form that the database stores."""
     try:
         return str(UUID(value))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no run id. `stagepost runs list` shows the ids of runs.") from None
+        raise click.BadParameter(f"{value!r} is not a run id. Run `stagepost runs list` to see ids.") from None
 
 
 @click.group(cls=Group)
 def runs() -> None:
-    """Look at runs of pipelines, retry them, cancel them."""
+    """List, show, watch, retry and cancel runs of pipelines."""
 
 
 @runs.command("list")
-@click.option("--pipeline", help="Only of this pipeline.")
-@click.option("--state", type=click.Choice([str(state) for state in RunState]), help="Only in this state.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=run_id, metavar="RUN_ID", help="Go on after the last run of the page before.")
+@click.option("--pipeline", help="Show only runs of this pipeline.")
+@click.option("--state", type=click.Choice([str(state) for state in RunState]), help="Show only this state.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show.")
+@click.option("--before", type=run_id, metavar="RUN_ID", help="Continue after the last run of the previous page.")
 @click.pass_obj
 def list_all(
     invocation: Invocation, *, pipeline: str | None, state: str | None, limit: int, before: str | None
@@ -59,7 +59,7 @@ def list_all(
     def show() -> None:
         output.table(_run_rows(found, now=now))
         if following is not None:
-            output.remark(f"There may be more. Go on with --before {following}")
+            output.remark(f"There may be more. Continue with --before {following}")
 
     output.result({"runs": [run_document(run) for run in found], "next_before": following}, show)
 
@@ -68,7 +68,7 @@ def list_all(
 @click.argument("identifier", metavar="RUN_ID", type=run_id)
 @click.pass_obj
 def show_one(invocation: Invocation, *, identifier: str) -> None:
-    """Show a run and how far each of its steps is."""
+    """Show a run and the progress of each step."""
     view = invocation.store.run(look_at(identifier))
     output = invocation.output
 
@@ -95,11 +95,11 @@ def show_one(invocation: Invocation, *, identifier: str) -> None:
 @click.argument("identifier", metavar="RUN_ID", type=run_id)
 @click.option(
     "--interval", type=click.FloatRange(min=0.2), default=1.0, show_default=True, metavar="SECONDS",
-    help="How often to look.",
+    help="Time between refreshes.",
 )  # fmt: skip
 @click.pass_obj
 def watch(invocation: Invocation, *, identifier: str, interval: float) -> None:
-    """Watch a run until it has ended, with a bar for each step. Exits with 1 unless it completed."""
+    """Watch a run until it ends, with a bar for each step. Exits with 1 unless the run completed."""
     store, output = invocation.store, invocation.output
     shown: RunView | None = None
     with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
@@ -122,11 +122,11 @@ def watch(invocation: Invocation, *, identifier: str, interval: float) -> None:
 @click.argument("identifier", metavar="RUN_ID", type=run_id)
 @click.pass_obj
 def retry_one(invocation: Invocation, *, identifier: str) -> None:
-    """Go on with a run that failed or was cancelled; what has completed is not run again."""
+    """Continue a run that failed or was cancelled; completed work is not run again."""
     run = invocation.store.run(retry(identifier, actor=default_actor()))
     texts = {
-        RunState.RUNNING: f"Run {run.id} goes on.",
-        RunState.COMPLETED: f"Run {run.id} has completed: there is nothing to retry.",
+        RunState.RUNNING: f"Run {run.id} is running again.",
+        RunState.COMPLETED: f"Run {run.id} has completed; there is nothing to retry.",
     }
     text = texts.get(run.state, f"Run {run.id} is {run.state} again: {run.error}")
     invocation.output.result(run_document(run), lambda: invocation.output.say(text))
@@ -138,7 +138,7 @@ def retry_one(invocation: Invocation, *, identifier: str) -> None:
 @click.argument("identifier", metavar="RUN_ID", type=run_id)
 @click.pass_obj
 def cancel_one(invocation: Invocation, *, identifier: str) -> None:
-    """Start no more steps of a run, end jobs that wait, and ask the workers of running ones to stop them."""
+    """Cancel a run: start no more steps, cancel waiting jobs and ask running ones to stop."""
     for batch_id in invocation.store.run(cancel(identifier, actor=default_actor())):
         after: str | None = ""
         while after is not None:
@@ -146,7 +146,7 @@ def cancel_one(invocation: Invocation, *, identifier: str) -> None:
     run = invocation.store.run(get(identifier))
     text = f"Run {run.id} is {run.state}."
     if run.state is RunState.RUNNING:
-        text = f"Run {run.id} is cancelled, and ends when the jobs that are running have stopped."
+        text = f"Run {run.id} is cancelled; it ends when its running jobs have stopped."
     invocation.output.result(run_document(run), lambda: invocation.output.say(text))
 
 

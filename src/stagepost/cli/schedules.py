@@ -1,4 +1,4 @@
-"""`stagepost schedules`: looks at schedules, pauses them, runs them now."""
+"""`stagepost schedules`: lists, runs, pauses, resumes and removes schedules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["schedules"]
 
 @click.group(cls=Group)
 def schedules() -> None:
-    """Look at schedules, run them now, pause them."""
+    """List, run, pause and remove schedules."""
 
 
 @schedules.command("list")
@@ -46,7 +46,7 @@ def list_all(invocation: Invocation) -> None:
             )
             for schedule in found
         ],
-        empty="There are no schedules. A worker adds those of its app when it starts.",
+        empty="There are no schedules. A worker adds its app's schedules when it starts.",
     )
     document = {"schedules": [schedule_document(schedule) for schedule in found]}
     invocation.output.result(document, lambda: invocation.output.table(section))
@@ -56,11 +56,11 @@ def list_all(invocation: Invocation) -> None:
 @click.argument("name", metavar="SCHEDULE")
 @click.pass_obj
 def run(invocation: Invocation, *, name: str) -> None:
-    """Enqueue a schedule's job now, beside its due times."""
+    """Enqueue a schedule's job now, in addition to its due times."""
     enqueued = invocation.store.run(run_now(name, actor=default_actor()))
     text = f"Enqueued job {enqueued.id} for schedule {name}."
     if not enqueued.is_new:
-        text = f"Nothing was added: job {enqueued.id} of schedule {name} has not ended yet."
+        text = f"Nothing was enqueued: job {enqueued.id} of schedule {name} has not ended yet."
     document = {"schedule": name, "id": enqueued.id, "is_new": enqueued.is_new}
     invocation.output.result(document, lambda: invocation.output.say(text))
 
@@ -69,7 +69,10 @@ def run(invocation: Invocation, *, name: str) -> None:
 @click.argument("name", metavar="SCHEDULE")
 @click.pass_obj
 def remove(invocation: Invocation, *, name: str) -> None:
-    """Remove a schedule that your app no longer declares; one that it does comes back with the next worker."""
+    """Remove a schedule that your app no longer declares.
+
+    A schedule that is still declared is created again when the next worker starts.
+    """
     invocation.store.run(remove_schedule(name, actor=default_actor()))
     invocation.output.result(
         {"schedule": name, "removed": True}, lambda: invocation.output.say(f"Schedule {name} is removed.")
@@ -80,7 +83,7 @@ def remove(invocation: Invocation, *, name: str) -> None:
 @click.argument("name", metavar="SCHEDULE")
 @click.pass_obj
 def pause(invocation: Invocation, *, name: str) -> None:
-    """Let a schedule enqueue nothing until it is resumed."""
+    """Stop a schedule from enqueuing jobs until it is resumed."""
     invocation.store.run(pause_schedule(name, actor=default_actor()))
     _answer(invocation, name, f"Schedule {name} is paused.")
 
@@ -89,7 +92,7 @@ def pause(invocation: Invocation, *, name: str) -> None:
 @click.argument("name", metavar="SCHEDULE")
 @click.pass_obj
 def resume(invocation: Invocation, *, name: str) -> None:
-    """Let a schedule that is paused or orphaned go on with its next due time."""
+    """Continue a paused or orphaned schedule at its next due time."""
     invocation.store.run(resume_schedule(name, actor=default_actor()))
     _answer(invocation, name, f"Schedule {name} is running.")
 

@@ -1,4 +1,4 @@
-"""`stagepost top`: watches queues, workers and the broker."""
+"""`stagepost top`: shows queues, workers and the broker live."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from stagepost.store.workers import Worker, list_workers
 __all__ = ["Snapshot", "top"]
 
 WINDOW = timedelta(seconds=10)
-"""Over how long rates are taken."""
+"""The period over which rates are averaged."""
 PATIENCE_SECONDS = 5.0
-"""How long the broker may take to answer; while one looks again and again, no longer than until the next look."""
+"""How long to wait for the broker's answer; with repeated refreshes, at most one interval."""
 
 
-@click.command(cls=Command, short_help="Watch queues, workers and rates.")
-@click.option("--once", is_flag=True, help="Show how things are now, and end.")
+@click.command(cls=Command, short_help="Show queues, workers and rates live.")
+@click.option("--once", is_flag=True, help="Print the current state once and exit.")
 @click.option(
     "--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, metavar="SECONDS",
-    help="How often to look.",
+    help="Time between refreshes.",
 )  # fmt: skip
 @click.pass_obj
 def top(invocation: Invocation, *, once: bool, interval: float) -> None:
-    """Watch queues, workers and rates. Ctrl-C ends it."""
+    """Show queues, workers and rates live until you press Ctrl-C."""
     store, output = invocation.store, invocation.output
     before: Snapshot | None = None
     known = invocation.app.registry.queues if invocation.has_app else ()
@@ -61,20 +61,20 @@ def top(invocation: Invocation, *, once: bool, interval: float) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How things were at one moment."""
+    """The state of queues, workers and broker at one moment."""
 
     at: int
     queues: list[Queue]
     workers: list[Worker]
     ended: Mapping[JobState, int]
-    """Within WINDOW, by state."""
+    """Jobs that ended within WINDOW, by state."""
     arrived_per_second: float | None
-    """Since the snapshot before, if there is one."""
+    """Rate since the previous snapshot; None for the first one."""
     broker: BrokerView | None = None
 
     @classmethod
     def take(cls, store: Store, before: Snapshot | None, broker: BrokerView | None = None) -> Snapshot:
-        """Look at the database now."""
+        """Read the current state from the database."""
         at, queues = store.run(ping()), store.run(list_queues())
         return cls(
             at=at,
@@ -86,21 +86,21 @@ class Snapshot:
         )
 
     def ended_per_second(self) -> dict[JobState, float]:
-        """How many jobs ended per second lately, by state."""
+        """Jobs that ended per second within WINDOW, by state."""
         return {state: round(number / WINDOW.total_seconds(), 1) for state, number in self.ended.items()}
 
     def title(self) -> str:
-        """Say the most important in one line."""
+        """Summarize the snapshot in one line."""
         rates = self.ended_per_second()
         dead = rates[JobState.DEAD_LETTER] + rates[JobState.FAILED]
-        came = "" if self.arrived_per_second is None else f"{self.arrived_per_second:,.1f} came, "
+        came = "" if self.arrived_per_second is None else f"{self.arrived_per_second:,.1f} arrived, "
         return (
             f"{time_text(self.at)}  {_live(self.queues):,} live jobs; per second: {came}"
-            f"{rates[JobState.COMPLETED]:,.1f} completed, {dead:,.1f} failed for good"
+            f"{rates[JobState.COMPLETED]:,.1f} completed, {dead:,.1f} failed permanently"
         )
 
     def sections(self) -> list[Section]:
-        """Set the rest in tables."""
+        """Lay out queues, workers and broker as tables."""
         return [
             queue_rows(self.queues),
             worker_rows(self.workers),
@@ -108,7 +108,7 @@ class Snapshot:
         ]
 
     def document(self) -> dict[str, Any]:
-        """Describe it as JSON."""
+        """Convert the snapshot to a JSON document."""
         return {
             "at": instant(self.at),
             "live": _live(self.queues),
@@ -121,7 +121,7 @@ class Snapshot:
 
 
 def broker_rows(view: BrokerView) -> Section:
-    """Set what waits on its way through the broker in a table, under what is wrong with it, if anything is."""
+    """List jobs and messages waiting in each carried queue, under a title that shows any trouble with the broker."""
     trouble = "" if view.trouble is None else f"CANNOT BE USED: {view.trouble}. Jobs wait in the database. "
     dead = "unknown" if view.dead_letters is None else f"{view.dead_letters:,}"
     return Section(
@@ -139,12 +139,12 @@ def broker_rows(view: BrokerView) -> Section:
             for queue in view.queues
         ],
         numbers=frozenset({"unsent", "longest", "at the broker", "consumers"}),
-        empty="It carries no queue that has jobs.",
+        empty="No carried queue has jobs.",
     )
 
 
 def broker_document(view: BrokerView) -> dict[str, Any]:
-    """Describe the broker as JSON."""
+    """Convert the broker's state to a JSON document."""
     return {
         "address": view.address,
         "trouble": view.trouble,
@@ -167,12 +167,12 @@ def broker_document(view: BrokerView) -> dict[str, Any]:
 
 
 def _live(queues: list[Queue]) -> int:
-    """Count the jobs that have not ended."""
+    """Count jobs that have not ended."""
     return sum(sum(queue.counts.values()) for queue in queues)
 
 
 def _arrived(store: Store, before: Snapshot, *, at: int, live: int) -> float | None:
-    """Reckon how many jobs came per second: those that ended, and those there are more."""
+    """Estimate how many jobs arrived per second: jobs that ended plus the growth in live jobs."""
     since = timedelta(microseconds=at - before.at)
     if since <= timedelta(0):
         return None

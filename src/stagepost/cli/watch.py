@@ -1,4 +1,4 @@
-"""Notices that source files have changed, by looking at their times again and again."""
+"""Detects changes of source files by polling their modification times."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 class SourceWatch:
-    """Tells which of the watched files changed since they were first seen, or since it last told so."""
+    """Reports watched files that changed since they were noted, or since the last report."""
 
     def __init__(self) -> None:
         self._times: dict[Path, int] = {}
         self._watched: set[Path] = set()
 
     def note(self, files: Iterable[Path]) -> None:
-        """Note how files are now, in case they are watched later; what is known already stays."""
+        """Record the modification times of new files, in case they are watched later."""
         for file in files:
             if file not in self._times:
                 self._times[file] = _time_of(file)
 
     def watch(self, files: Iterable[Path]) -> None:
-        """Watch files from when they were noted."""
+        """Watch files for changes since they were noted."""
         files = list(files)
         self.note(files)
         self._watched.update(files)
 
     def changed(self) -> list[Path]:
-        """List what changed."""
+        """List the files that changed, each change once."""
         changed = []
         for file in sorted(self._watched):
             now = _time_of(file)
@@ -51,7 +51,7 @@ class SourceWatch:
 
 
 def project_files() -> list[Path]:
-    """List the source files of the modules that are imported now, without Python's own and installed packages."""
+    """List the source files of all imported modules, except the standard library and installed packages."""
     found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     files = {Path(name).resolve() for name in found if isinstance(name, str) and name.endswith(".py")}
     foreign = _foreign_places()
@@ -59,7 +59,7 @@ def project_files() -> list[Path]:
 
 
 def python_files_below(folder: Path) -> list[Path]:
-    """List a project's source files where nothing could be imported yet."""
+    """List all Python files below a folder, for a project that could not be imported."""
     return sorted(
         path
         for path in folder.rglob("*.py")
@@ -68,7 +68,7 @@ def python_files_below(folder: Path) -> list[Path]:
 
 
 def report_sources(parent: ParentLine) -> None:
-    """Tell the parent which source files this process has imported; those to come are told by a thread."""
+    """Report imported source files to the parent process; a thread reports later imports."""
     told = _report(parent, frozenset())
 
     def report() -> None:
@@ -88,11 +88,11 @@ def _report(parent: ParentLine, told: frozenset[Path]) -> frozenset[Path]:
 
 
 def sources_in(message: str) -> list[Path]:
-    """Read what `report_sources` wrote."""
+    """Parse a message from `report_sources`; any other message yields no files."""
     try:
         return [Path(name) for name in msgspec.json.decode(message, type=list[str])]
     except msgspec.DecodeError:
-        return []  # another message, such as that the worker is ready
+        return []  # another message, such as the one that the worker is ready
 
 
 def _foreign_places() -> set[Path]:

@@ -25,14 +25,14 @@ from stagepost.worker.worker import Worker
 __all__ = ["LOG_LEVELS", "queue_names", "worker", "worker_command", "worker_options"]
 
 MUST_RESTART = 75
-"""Exit code of a worker that can do no more work in this process; a supervisor starts another."""
+"""Exit code of a worker whose process cannot run more jobs; a supervisor then starts another process."""
 LEAST_SECONDS = 0.2
-"""How long the interpreter has at least to end in order."""
+"""The least time that the interpreter gets to shut down cleanly."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def queue_names(_context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> list[str]:
-    """Read `--queues a,b --queues c`."""
+    """Parse queue names such as `--queues a,b --queues c`."""
     return [name.strip() for text in value for name in text.split(",") if name.strip()]
 
 
@@ -41,15 +41,15 @@ def worker_options(function: Any) -> Any:
     for option in (
         click.option(
             "--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True, metavar="LEVEL",
-            help="How much to log to standard error: debug, info, warning or error.",
+            help="Lowest level to log to standard error: debug, info, warning or error.",
         ),
         click.option(
             "--concurrency", "-c", type=click.IntRange(min=1), metavar="N",
-            help="How many jobs one process runs at once. [default: from the settings, 10]",
+            help="Number of jobs that one process runs at once. [default: from the settings, 10]",
         ),
         click.option(
             "--queues", "-q", multiple=True, callback=queue_names, metavar="NAMES",
-            help="Queues to work on, separated by commas; all that the app's tasks name if left out.",
+            help="Queues to process, separated by commas. [default: every queue that the app's tasks use]",
         ),
     ):  # fmt: skip
         function = option(function)
@@ -60,14 +60,14 @@ def worker_options(function: Any) -> Any:
 @worker_options
 @click.option(
     "--processes", type=click.IntRange(min=1), metavar="N",
-    help="Run so many processes under a supervisor that replaces those that die.",
+    help="Run N worker processes under a supervisor, which replaces a process that dies.",
 )  # fmt: skip
 @click.option(
     "--shutdown-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="How long running jobs may go on after the worker is told to stop. What is left is given back. "
-    "[default: from the settings, 30]",
+    help="How long running jobs may continue after a request to stop. Jobs that have not finished by then return to "
+    "their queue. [default: from the settings, 30]",
 )  # fmt: skip
-@click.option("--until-idle", is_flag=True, help="Stop when no job is due any more.")
+@click.option("--until-idle", is_flag=True, help="Exit when no more jobs are due.")
 @click.option(OPTION, type=int, hidden=True)
 @click.option("--report-sources", "reports_sources", is_flag=True, hidden=True)
 @click.pass_obj
@@ -85,8 +85,8 @@ def worker(
 ) -> None:
     """Run the jobs of your app.
 
-    SIGTERM or Ctrl-C lets running jobs finish and then stops; a second one gives them back and stops at once.
-    No job is lost either way, nor if the worker is killed.
+    SIGTERM or Ctrl-C stops the worker after its running jobs have finished. A second one returns those jobs to
+    their queue and stops the worker at once. No job is lost either way, even if the worker is killed.
     """
     configure_logging(log_level)
     if processes is not None:
@@ -119,7 +119,7 @@ def run_worker(
     until_idle: bool,
     **options: Any,
 ) -> None:
-    """Run a worker in this process until it is told to stop, or its parent is gone."""
+    """Run a worker in this process until a signal stops it or its parent process dies."""
     app = invocation.app
     if parent is not None and reports_sources:
         report_sources(parent)
@@ -151,7 +151,10 @@ def _leave_within(seconds: float, code: int) -> None:
 
 
 def _obey(parent: ParentLine, running: Worker) -> None:
-    """Let signals stop the worker, and only its parent hurry it: both may get a signal that is sent to all."""
+    """Stop the worker on a signal, but let only the parent cut the shutdown short.
+
+    Parent and worker both receive a signal that is sent to the whole process group.
+    """
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -159,7 +162,7 @@ def _obey(parent: ParentLine, running: Worker) -> None:
             running.stop()
 
     def hurry() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and the worker with it
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, so the worker has already stopped
             loop.call_soon_threadsafe(running.hurry)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -169,7 +172,7 @@ def _obey(parent: ParentLine, running: Worker) -> None:
 
 
 def worker_command(invocation: Invocation, **options: object) -> list[str]:
-    """Write the command line of one worker process."""
+    """Build the command line of one worker process."""
     command = [sys.executable, "-m", "stagepost", "worker", *invocation.arguments()]
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""`stagepost workers`: looks at the workers that are running."""
+"""`stagepost workers`: lists running workers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["worker_rows", "workers"]
 
 @click.group(cls=Group)
 def workers() -> None:
-    """Look at the workers that are running."""
+    """List running workers."""
 
 
 @workers.command("list")
 @click.pass_obj
 def list_all(invocation: Invocation) -> None:
-    """List workers as they last described themselves, the newest first."""
+    """List workers and their last reports, newest first."""
     found = invocation.store.run(list_workers())
     document = {"workers": [worker_document(worker) for worker in found]}
     invocation.output.result(document, lambda: invocation.output.table(worker_rows(found)))
 
 
 def worker_rows(found: list[Worker]) -> Section:
-    """Set workers in a table."""
+    """Lay out workers as a table."""
     return Section(
         title="Workers",
         columns=("worker", "host", "pid", "queues", "running", "slots", "up", "last heard", "state"),

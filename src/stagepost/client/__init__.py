@@ -1,4 +1,4 @@
-"""What applications call."""
+"""The API that applications call: apps, tasks, clients, batches and pipelines."""
 
 from stagepost.client.app import App
 from stagepost.client.batches import BatchHandle

@@ -1,4 +1,4 @@
-"""The app: tasks, and the database they are kept in."""
+"""The app: tasks, schedules and the database that stores their jobs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OPENED = ("client", "hints", "async_store", "users_store", "store")
-"""What an app makes at first use and gives up when it is closed, in the order in which to do that."""
+"""Attributes that an app creates on first use, in the order in which `close` releases them."""
 
 
 class App:
-    """Tasks, schedules and the store they live in. One per application; safe to share between threads."""
+    """Tasks, schedules and their store. Use one per application; it can be shared between threads."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class App:
 
     @cached_property
     def store(self) -> Store:
-        """The store, opened at first use; a SQLite file gets its tables by itself, a server's are yours to migrate."""
+        """The store, opened on first use. Tables are created automatically in a SQLite file, but not on a server."""
         if self._given_store is not None:
             return self._prepared(self._given_store)
         store = self.open_store()
@@ -84,28 +84,28 @@ class App:
         return store
 
     def migrate(self) -> None:
-        """Make Stagepost's tables, or bring them up to date, as `stagepost migrate` does; safe at every start."""
+        """Create or update Stagepost's tables, like `stagepost migrate`; safe to call at every start."""
         migrate(self.store)
 
     def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
-        """Open another store on the same database, with connections of its own."""
+        """Open another store on the same database, with separate connections."""
         size = self.settings.pool_size if pool_size is None else pool_size
         options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self.folder}
         return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
 
     @cached_property
     def async_store(self) -> AsyncStore:
-        """The same store for async code."""
+        """The same store, for async code."""
         return AsyncStore(self.store)
 
     @cached_property
     def client(self) -> Client:
-        """Asks for jobs and looks after them."""
+        """Enqueues and manages jobs."""
         return Client(self.store, self.registry, async_store=self.async_store, hints=self.hints)
 
     @cached_property
     def hints(self) -> Hints:
-        """What enqueues say to workers that are waiting."""
+        """Wakes idle workers after an enqueue."""
         return Hints(self.store.doorbell, to_others=self.settings.wakeups)
 
     @overload
@@ -124,7 +124,7 @@ class App:
     def task(self, function: None = None, /, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
-        """Register a function; options are those of `TaskOptions`. Its name is its module and function name."""
+        """Register a function with the options of `TaskOptions`; the default name is its module and function name."""
         decorator = TaskDecorator(self, name, _task_options(options))
         return decorator if function is None else decorator(function)
 
@@ -140,9 +140,9 @@ class App:
     def on_alert(
         self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
     ) -> Any:
-        """Register the task that is told of every `Alert`, its argument; options as for `task`, without a queue.
+        """Register the task that is called with every `Alert`; takes the options of `task`, except `queue`.
 
-        A job of it is enqueued in the transaction of what it tells of, in a queue that no broker carries.
+        Its job is enqueued in the same transaction as the event it reports, in a queue that no broker carries.
         """
         if options.get("queue", ALERT_QUEUE) != ALERT_QUEUE:
             raise ConfigurationError(f"alerts go to queue {ALERT_QUEUE}, which no broker carries. Leave `queue` out.")
@@ -153,19 +153,20 @@ class App:
     def _tell_of_alerts(self, task: AppTask[..., Any]) -> None:
         if self._alert_task is not None and self._alert_task.name != task.name:
             raise ConfigurationError(
-                f"tasks {self._alert_task.name} and {task.name} are both to be told of alerts. Let one call the other."
+                f"tasks {self._alert_task.name} and {task.name} are both registered with `on_alert`. "
+                f"Let one call the other."
             )
         try:
             task.job(LARGEST)
         except StagepostError as error:
             raise TaskError(
-                f"task {task.name} is to be told of alerts: it must take one argument, a stagepost.Alert. {error}"
+                f"task {task.name} is registered with `on_alert`: it must take one argument, a stagepost.Alert. {error}"
             ) from error
         self._alert_task = task
 
     @property
     def alert_job(self) -> Callable[[Alert], NewJob] | None:
-        """What makes the job that tells of an alert; None if the app has no task for it."""
+        """Builds the job that reports an alert; None if the app has no task for alerts."""
         task = self._alert_task
         return None if task is None else lambda alert: task.build(NO_OPTIONS, (alert,), {}, job_id=alert.id)
 
@@ -178,14 +179,14 @@ class App:
         time_zone: str = "UTC",
         catch_up: CatchUp | Literal["skip", "latest", "all"] = "latest",
     ) -> None:
-        """Enqueue `job` (made by `task.job(...)`) whenever `rule` is due: cron, "every 15m", or a timedelta."""
+        """Enqueue `job` (from `task.job(...)`) whenever `rule` is due: a cron rule, "every 15m", or a timedelta."""
         text = parse_rule(rule, time_zone).text
         if name in self.schedules and self.schedules[name].template.task_name != job.task_name:
-            raise ConfigurationError(f"schedule {name!r} is declared twice, for two tasks. Give one another name.")
+            raise ConfigurationError(f"schedule {name!r} is declared for two tasks. Give one of them another name.")
         self.schedules[name] = ScheduleSpec(name, text, time_zone, CatchUp(catch_up), job)
 
     def pipeline(self, name: str, *, on_complete: AppTask[..., Any] | None = None) -> Pipeline:
-        """Declare a pipeline; `on_complete` is a task that is told, once, of the end of every run."""
+        """Declare a pipeline; the task `on_complete` is enqueued once at the end of every run."""
         return Pipeline(self, name, on_complete=on_complete)
 
     def batch(
@@ -196,34 +197,35 @@ class App:
         on_failed: OnFailed | Literal["finish", "hold"] = "finish",
         on_complete: NewJob | None = None,
     ) -> BatchHandle:
-        """Name a batch: jobs that are counted together, by its key. Nothing is stored until items are added.
+        """Get a handle to the batch with this key. Nothing is stored until items are added.
 
-        While it is unfinished its `gate` is closed. Failed items let it `finish`, with errors, or `hold` it until they
-        are retried or waived. `on_complete`, made by `task.job(...)`, is enqueued once when it is done.
+        The `gate` is closed while the batch is unfinished. With `on_failed="finish"` the batch ends with errors if
+        items failed; with `"hold"` it waits until they are retried or waived. The job `on_complete`, from
+        `task.job(...)`, is enqueued once when the batch is done.
         """
         named = Gate(self, gate) if isinstance(gate, str) else gate
         return BatchHandle(self, key, gate=named, on_failed=on_failed, on_complete=on_complete)
 
     def gate(self, name: str, *, on_open: NewJob | None = None) -> Gate:
-        """Name a gate: open while no batch under it is unfinished; `on_open` is enqueued once whenever it opens."""
+        """Get a handle to a gate, which is open while all its batches are done; each opening enqueues `on_open`."""
         return Gate(self, name, on_open=on_open)
 
     def rate_limiter(self, limit: RateLimit, *, shared: bool = True) -> RateLimiter:
-        """Wait for a provider's rate limit inside handlers; `shared` counts over all processes, through the store."""
+        """Create a limiter for calls to a provider inside handlers; if `shared`, all processes share one limit."""
         if shared:
             return RateLimiter(limit, store=self.store, async_store=self.async_store)
         return RateLimiter(limit)
 
     def enqueue_many(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
-        """Ask for many jobs, made by `task.job(...)`, in one transaction."""
+        """Enqueue many jobs from `task.job(...)` in one transaction."""
         return [JobHandle(enqueued, self) for enqueued in self.client.enqueue_many(jobs, tx=tx)]
 
     def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Wait for a job's result."""
+        """Wait until a job ends and return its result."""
         return self.client.result(job_id, timeout=timeout)
 
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Wait for a job's result without blocking the loop."""
+        """Wait for a job's result without blocking the event loop."""
         return await self.client.result_async(job_id, timeout=timeout)
 
     def children_of(self, job_id: str) -> Counts:
@@ -231,22 +233,22 @@ class App:
         return self.client.children_of(job_id)
 
     async def children_of_async(self, job_id: str) -> Counts:
-        """Count a job's children by state without blocking the loop."""
+        """Count a job's children by state without blocking the event loop."""
         return await self.client.children_of_async(job_id)
 
     def progress_of(self, job_id: str) -> Any:
-        """Tell what a job's attempt reported last, if anything."""
+        """Return the latest progress that a job reported; None if there is none."""
         return self.client.progress_of(job_id)
 
     async def progress_of_async(self, job_id: str) -> Any:
-        """Tell what a job's attempt reported last without blocking the loop."""
+        """Return the latest progress that a job reported, without blocking the event loop."""
         return await self.client.progress_of_async(job_id)
 
     @contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Any]:
-        """Lend a driver's connection to the app's database, in a transaction that commits if the body returns.
+        """Provide a driver connection to the app's database, in a transaction that commits if the body returns.
 
-        One that is `read_only` takes no right to write, of which SQLite has only one.
+        On SQLite, which allows only one writer, a `read_only` transaction does not take the write lock.
         """
         bell = self.store.doorbell
         with self.users_store.transaction(read_only=read_only) as connection, bell.lent(connection.raw) as loan:
@@ -255,14 +257,14 @@ class App:
 
     @cached_property
     def users_store(self) -> Store:
-        """Connections for handlers' own transactions, apart from those that keep leases and settle jobs."""
+        """Connections for handlers' own transactions, separate from those that keep leases and settle jobs."""
         if self.store.database.is_memory:
             return self.store
         return self.open_store(for_handlers=True)
 
     @contextmanager
     def moved_to(self, database_url: str, *, clock: Clock) -> Iterator[None]:
-        """Live on another database and by another clock in the body, for tests; afterwards all is as it was."""
+        """Use another database and clock within the body, for tests; the originals are restored afterwards."""
         outer = dict(self.__dict__)
         for name in OPENED:
             self.__dict__.pop(name, None)
@@ -293,7 +295,7 @@ class TaskDecorator:
         *,
         on_made: Callable[[AppTask[..., Any]], None] = lambda _task: None,
     ) -> None:
-        """`on_made` is called with each task before it is registered, and may refuse it."""
+        """`on_made` is called with each task before it is registered, and may raise to reject it."""
         self._app, self._name, self._options, self._on_made = app, name, options, on_made
 
     @overload
@@ -330,7 +332,7 @@ def _task_options(options: dict[str, Any]) -> TaskOptions:
     except TypeError:
         known = ", ".join(TaskOptions.__dataclass_fields__)
         unknown = ", ".join(sorted(set(options) - set(TaskOptions.__dataclass_fields__)))
-        raise ConfigurationError(f"unknown task option {unknown}. Known are: name, {known}.") from None
+        raise ConfigurationError(f"unknown task option {unknown}. Valid options are: name, {known}.") from None
 
 
 def _wants_context(function: Callable[..., Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Describes what travels through the broker as an AsyncAPI 3.0 document, made of an app's tasks."""
+"""Builds an AsyncAPI 3.0 document of the messages that an app's tasks exchange through the broker."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ VERSION = "3.0.0"
 PORTS = {"amqp": 5672, "amqps": 5671}
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 RESULT, PROGRESS = "return", "yield"
-"""What stands for them beside the names of parameters: no parameter has such a name."""
-UUID_TEXT = {"type": "string", "format": "uuid", "description": "The job."}
-ATTEMPT = {"type": "integer", "minimum": 1, "description": "From 1; an answer names that of its request."}
-INSTANT = {"type": "string", "format": "date-time", "description": "UTC, with a Z."}
+"""Keys for the result and progress among parameter names; both are keywords, so no parameter can have them."""
+UUID_TEXT = {"type": "string", "format": "uuid", "description": "Id of the job."}
+ATTEMPT = {"type": "integer", "minimum": 1, "description": "Counted from 1; an answer repeats its request's number."}
+INSTANT = {"type": "string", "format": "date-time", "description": "UTC, with the suffix Z."}
 
 
 def asyncapi_of(app: App, *, title: str = "Stagepost", version: str = "1") -> dict[str, Any]:
-    """Describe the channels, operations and messages of an app whose queues a broker carries."""
+    """Build the document for an app whose queues go through a broker."""
     settings = app.settings.rabbitmq
     tasks = [task for task in app.registry if settings.carries(task.options.queue)]
     schemas = _Schemas(tasks)
@@ -43,10 +43,10 @@ def asyncapi_of(app: App, *, title: str = "Stagepost", version: str = "1") -> di
     operations = {}
     for address in channels:
         if address in queue_of:
-            operations[f"request.{address}"] = _operation("send", address, "Ask for an attempt of a job.")
-            operations[f"work.{address}"] = _operation("receive", address, "Take a request and run it.")
-    answered = _operation("receive", settings.answers, "Take what foreign programs answer.")
-    told = _operation("send", settings.dead_letters, "Tell that a job failed for good.")
+            operations[f"request.{address}"] = _operation("send", address, "Request an attempt of a job.")
+            operations[f"work.{address}"] = _operation("receive", address, "Receive a request and run it.")
+    answered = _operation("receive", settings.answers, "Receive answers of external programs.")
+    told = _operation("send", settings.dead_letters, "Announce that a job failed permanently.")
     operations |= {"answers": answered, "deadLetters": told}
     document: dict[str, Any] = {
         "asyncapi": VERSION,
@@ -66,7 +66,7 @@ def asyncapi_of(app: App, *, title: str = "Stagepost", version: str = "1") -> di
 
 
 class _Schemas:
-    """JSON schemas of all annotations, with what they share as components."""
+    """JSON schemas of all annotations, with shared types as components."""
 
     def __init__(self, tasks: list[Task[..., Any]]) -> None:
         self._found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -96,7 +96,7 @@ class _Schemas:
 
 
 def _unknown(kind: type) -> dict[str, Any]:
-    """Describe a type that is not msgspec's to describe: a pydantic model by itself, all else as anything."""
+    """Describe a type that msgspec does not know: a pydantic model by its own schema, others as any value."""
     describe = getattr(kind, "model_json_schema", None)
     schema: dict[str, Any] = describe() if describe is not None else {}
     return {"title": kind.__name__} if "$defs" in schema or not schema else schema
@@ -127,7 +127,7 @@ def _answer(task: Task[..., Any], schemas: _Schemas) -> dict[str, Any]:
         "attempt": ATTEMPT,
         "status": {"enum": ["completed", "failed", "progress"]},
         "result": schemas.result(task),
-        "error": {"type": ["string", "null"], "description": "Of a failed one: what happened."},
+        "error": {"type": ["string", "null"], "description": "What went wrong, if the request failed."},
         "retryable": {"type": "boolean", "default": True},
         "progress": schemas.progress(task),
     }
@@ -136,12 +136,12 @@ def _answer(task: Task[..., Any], schemas: _Schemas) -> dict[str, Any]:
 
 def _dead_letter() -> dict[str, Any]:
     properties = {
-        "original_message": {"description": "The request, or what could not be read."},
+        "original_message": {"description": "The request, or the message that could not be read."},
         "failed_at": INSTANT,
         "failure_reason": {"type": "string"},
         "attempt": ATTEMPT,
     }
-    return _message("Notice that a job failed for good", properties)
+    return _message("Notice that a job failed permanently", properties)
 
 
 REQUEST_HEADERS = {
@@ -226,5 +226,5 @@ def _name(task: Task[..., Any], kind: str) -> str:
 
 
 def _key(text: str) -> str:
-    """Make a name that AsyncAPI allows as a key."""
+    """Convert a name to a key that AsyncAPI allows."""
     return NOT_IN_NAMES.sub("_", text)

@@ -1,4 +1,4 @@
-"""Batches as applications use them: any number of items, added in chunks, counted together."""
+"""Handles to batches: any number of items, added in chunks and counted together."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ __all__ = ["BatchHandle"]
 T = TypeVar("T")
 
 AT_ONCE = 500
-"""How many items are retried, waived or cancelled in one transaction."""
+"""Number of items that are retried, waived or cancelled in one transaction."""
 
 Source = Iterable[Item] | Callable[[Cursor], Iterable[Item]]
 AsyncSource = Source | AsyncIterable[Item] | Callable[[Cursor], AsyncIterable[Item]]
 
 
 class BatchHandle:
-    """A batch of an app, by its key; stored with its first items, or when it is sealed.
+    """A batch, identified by its key; it is stored when the first items are added or when it is sealed.
 
-    Used with `with` or `async with` it is sealed at the end, unless the body raised.
+    As a context manager (`with` or `async with`) it seals the batch at the end, unless the body raised.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BatchHandle:
     ) -> None:
         check_key("batch key", key)
         if on_failed not in tuple(OnFailed):
-            raise ConfigurationError(f"on_failed is {on_failed!r}. Known are: {', '.join(OnFailed)}.")
+            raise ConfigurationError(f"on_failed is {on_failed!r}. Valid values are: {', '.join(OnFailed)}.")
         self.key = key
         self._app = app
         self._gate = None if gate is None else gate.name
@@ -95,10 +95,10 @@ class BatchHandle:
             await self.seal_async()
 
     def add(self, items: Iterable[Item], *, tx: Any = None, chunk: int = CHUNK) -> int:
-        """Add items made by `task.item(...)`, a transaction per chunk; returns how many were new.
+        """Add items from `task.item(...)`, one transaction per chunk; returns how many were new.
 
-        They may be any number, and are never all in memory. With `tx`, all are in the caller's transaction: up to
-        10,000.
+        There may be any number of items, and they are never all in memory at once. With `tx`, the caller's
+        transaction holds all of them, up to 10,000.
         """
         if tx is not None:
             return self._carry_out(self._adding(few(self.key, items), tx), tx)
@@ -108,7 +108,7 @@ class BatchHandle:
     async def add_async(
         self, items: Iterable[Item] | AsyncIterable[Item], *, tx: Any = None, chunk: int = CHUNK
     ) -> int:
-        """Add items as `add` does, of a plain or an async iterable."""
+        """Add items like `add`, from a plain or an async iterable."""
         if tx is not None:
             return await self._carry_out_async(self._adding(await few_async(self.key, items), tx), tx)
         check_chunk(chunk)
@@ -116,124 +116,124 @@ class BatchHandle:
         return await load_async(self._app, feed, items, chunk=chunk)
 
     def resume(self, source: Source, *, chunk: int = CHUNK) -> int:
-        """Go on where a producer stopped, or begin; returns how many items were new.
+        """Continue where a producer stopped, or start from the beginning; returns how many items were new.
 
-        `source` gives the same items in the same order as before: an iterable, of which those that are in are
-        skipped, or a function that takes the Cursor and gives the rest. Several producers may resume at once.
+        `source` must yield the same items in the same order as before. It is an iterable, whose stored items are
+        skipped, or a function that takes the Cursor and returns the rest. Several producers may resume at once.
         """
         check_chunk(chunk)
         feed, rest = self._resuming(source, self._carry_out(self._opening()))
         return load(self._app, feed, rest, chunk=chunk)
 
     async def resume_async(self, source: AsyncSource, *, chunk: int = CHUNK) -> int:
-        """Go on as `resume` does; what `source` is or gives may be an async iterable."""
+        """Continue like `resume`; `source` may be or return an async iterable."""
         check_chunk(chunk)
         feed, rest = self._resuming(source, await self._carry_out_async(self._opening()))
         return await load_async(self._app, feed, rest, chunk=chunk)
 
     def seal(self, *, tx: Any = None) -> Batch:
-        """Say that no more items will come: the batch is done when the last one has ended."""
+        """Declare that no more items will be added, so that the batch is done when the last one has ended."""
         return self._carry_out(self._sealing(), tx)
 
     async def seal_async(self, *, tx: Any = None) -> Batch:
-        """Say that no more items will come: the batch is done when the last one has ended."""
+        """Declare that no more items will be added, so that the batch is done when the last one has ended."""
         return await self._carry_out_async(self._sealing(), tx)
 
     def stored(self, *, tx: Any = None) -> Batch:
-        """Look the batch up as it is now; raises BatchNotFound if nothing was added yet."""
+        """Read the batch's current state from the database; raises BatchNotFound before the first item is added."""
         return self._carry_out(self._finding(), tx)
 
     async def stored_async(self, *, tx: Any = None) -> Batch:
-        """Look the batch up as it is now; raises BatchNotFound if nothing was added yet."""
+        """Read the batch's current state from the database; raises BatchNotFound before the first item is added."""
         return await self._carry_out_async(self._finding(), tx)
 
     def state(self) -> BatchState:
-        """Tell whether it is open, sealed or done."""
+        """Return whether the batch is open, sealed or done."""
         return self.stored().state
 
     async def state_async(self) -> BatchState:
-        """Tell whether it is open, sealed or done."""
+        """Return whether the batch is open, sealed or done."""
         return (await self.stored_async()).state
 
     def counts(self, *, tx: Any = None) -> Counts:
-        """Count its items by state, exactly as they are at one moment."""
+        """Count the items by state; the counts are exact for one moment."""
         return self._carry_out(self._counting(), tx)
 
     async def counts_async(self, *, tx: Any = None) -> Counts:
-        """Count its items by state, exactly as they are at one moment."""
+        """Count the items by state; the counts are exact for one moment."""
         return await self._carry_out_async(self._counting(), tx)
 
     def progress(self, since: Progress | None = None) -> Progress:
-        """Tell how far it is, its rate over its whole life or `since` an earlier progress, and its ETA."""
+        """Return the batch's progress, its ETA, and its rate since its start or `since` an earlier progress."""
         return self._carry_out(self._measuring(since))
 
     async def progress_async(self, since: Progress | None = None) -> Progress:
-        """Tell how far it is, its rate over its whole life or `since` an earlier progress, and its ETA."""
+        """Return the batch's progress, its ETA, and its rate since its start or `since` an earlier progress."""
         return await self._carry_out_async(self._measuring(since))
 
     def wait(self, *, timeout: timedelta | float | None = None) -> JobState:
-        """Wait until it is done; returns its outcome: completed, completed_with_errors, failed or cancelled."""
+        """Wait until the batch is done; returns completed, completed_with_errors, failed or cancelled."""
         return self._carry_out(self._waiting(timeout))
 
     async def wait_async(self, *, timeout: timedelta | float | None = None) -> JobState:
-        """Wait until it is done; returns its outcome: completed, completed_with_errors, failed or cancelled."""
+        """Wait until the batch is done; returns completed, completed_with_errors, failed or cancelled."""
         return await self._carry_out_async(self._waiting(timeout))
 
     def failed(self, *, most: int = 100) -> list[FailedGroup]:
-        """Group its failed items by their reason, the most frequent first."""
+        """Group failed items by reason, most frequent first."""
         return self._carry_out(self._grouping(most))
 
     async def failed_async(self, *, most: int = 100) -> list[FailedGroup]:
-        """Group its failed items by their reason, the most frequent first."""
+        """Group failed items by reason, most frequent first."""
         return await self._carry_out_async(self._grouping(most))
 
     def items(self, states: Iterable[JobState] = ()) -> Iterator[StoredItem]:
-        """Go through its items, those in some `states` only if given, a page at a time, in no order."""
+        """Iterate over the items, optionally only those in `states`, page by page and in no particular order."""
         pages = self._pages(self.stored(), states)
         for page in pages:
             yield from pages.take(self._app.store.run(page))
 
     async def items_async(self, states: Iterable[JobState] = ()) -> AsyncIterator[StoredItem]:
-        """Go through its items, those in some `states` only if given, a page at a time, in no order."""
+        """Iterate over the items, optionally only those in `states`, page by page and in no particular order."""
         pages = self._pages(await self.stored_async(), states)
         for page in pages:
             for item in pages.take(await self._app.async_store.run(page)):
                 yield item
 
     def export(self, file: str | Path | IO[Any], states: Iterable[JobState] = ()) -> int:
-        """Write its items to a file, one JSON object a line: key, state, result, error; returns how many."""
+        """Write items to a file, one JSON object per line (key, state, result, error); returns how many."""
         pages = self._pages(self.stored(), states)
         with writing_to(file) as write:
             return sum(write(lines_of(pages.jobs(self._app.store.run(page)))) for page in pages)
 
     async def export_async(self, file: str | Path | IO[Any], states: Iterable[JobState] = ()) -> int:
-        """Write its items to a file, one JSON object a line: key, state, result, error; returns how many."""
+        """Write items to a file, one JSON object per line (key, state, result, error); returns how many."""
         pages = self._pages(await self.stored_async(), states)
         with writing_to(file) as write:
             return sum([write(lines_of(pages.jobs(await self._app.async_store.run(page)))) for page in pages])
 
     def retry_failed(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
-        """Queue its failed items again, or those with these keys; returns how many."""
+        """Queue all failed items again, or only those with these keys; returns how many."""
         return self._carry_out(self._retrying(keys, actor))
 
     async def retry_failed_async(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
-        """Queue its failed items again, or those with these keys; returns how many."""
+        """Queue all failed items again, or only those with these keys; returns how many."""
         return await self._carry_out_async(self._retrying(keys, actor))
 
     def waive(self, keys: Iterable[str] | None = None, *, why: str, actor: str | None = None) -> int:
-        """Let it go on without its failed items, or those with these keys; returns how many. It is recorded."""
+        """Let the batch continue without its failed items, or those with these keys; records why, returns how many."""
         return self._carry_out(self._waiving(keys, why, actor))
 
     async def waive_async(self, keys: Iterable[str] | None = None, *, why: str, actor: str | None = None) -> int:
-        """Let it go on without its failed items, or those with these keys; returns how many. It is recorded."""
+        """Let the batch continue without its failed items, or those with these keys; records why, returns how many."""
         return await self._carry_out_async(self._waiving(keys, why, actor))
 
     def cancel(self, *, actor: str | None = None) -> Batch:
-        """Take no more items, end those that wait and ask running ones to stop."""
+        """Cancel the batch: accept no more items, cancel waiting ones and ask running ones to stop."""
         return self._carry_out(self._cancelling(actor))
 
     async def cancel_async(self, *, actor: str | None = None) -> Batch:
-        """Take no more items, end those that wait and ask running ones to stop."""
+        """Cancel the batch: accept no more items, cancel waiting ones and ask running ones to stop."""
         return await self._carry_out_async(self._cancelling(actor))
 
     def _carry_out(self, plan: Plan[T], tx: Any = None) -> T:
@@ -315,7 +315,7 @@ class BatchHandle:
 
     def _waiving(self, keys: Iterable[str] | None, why: str, actor: str | None) -> Plan[int]:
         if not why.strip():
-            raise ConfigurationError(f"batch {self.key!r}: say `why` its items are waived; it is recorded with them.")
+            raise ConfigurationError(f"batch {self.key!r}: give the reason as `why`. It is recorded with the items.")
         who = actor or default_actor()
 
         def waive(batch_id: str, **chosen: Any) -> Operation[list[str]]:
@@ -324,7 +324,7 @@ class BatchHandle:
         return self._for_each_failed(waive, keys)
 
     def _for_each_failed(self, act: Callable[..., Operation[list[str]]], keys: Iterable[str] | None) -> Plan[int]:
-        """Act on failed items, a page at a time, until none is left."""
+        """Act on failed items page by page until none is left."""
         batch = yield from self._finding()
         done = 0
         if keys is not None:

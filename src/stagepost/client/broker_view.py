@@ -1,4 +1,4 @@
-"""How things stand between the database and the broker, for people to look at."""
+"""The state of carried queues in the database and at the broker, for display."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["MOST_COUNTED", "AskInBackground", "BrokerView", "QueueView", "carrie
 Ask = Callable[[str, list[QueuePlan]], dict[str, Depth | None]]
 
 MOST_COUNTED = 10_000
-"""Unsent jobs of a queue are counted up to here."""
+"""Unsent jobs of a queue are counted up to this number."""
 
 
 class QueueView(msgspec.Struct, frozen=True):
-    """A queue on both sides."""
+    """A queue as the database and the broker see it."""
 
     name: str
     broker_name: str
     unsent: int
-    """Jobs that wait for the broker to take their message, up to `MOST_COUNTED`."""
+    """Jobs whose message the broker has not taken yet, up to `MOST_COUNTED`."""
     waits_us: int | None
-    """How long the one of them that waits longest does."""
+    """How long the oldest unsent job has waited."""
     ready: int | None
-    """Messages at the broker that nobody has taken; None if it does not tell."""
+    """Messages that wait at the broker; None if it does not report them."""
     consumers: int | None
 
 
@@ -45,29 +45,29 @@ class BrokerView(msgspec.Struct, frozen=True):
     """The broker and all queues that it carries."""
 
     address: str
-    """Without its password."""
+    """The broker's URL without its password."""
     trouble: str | None
-    """Why it cannot be used; None if it can."""
+    """Why the broker cannot be used; None if it can."""
     queues: list[QueueView]
     dead_letter_queue: str
     dead_letters: int | None
-    """Messages in its queue of dead letters that nobody has taken; None if it does not tell."""
+    """Messages that wait in the dead-letter queue; None if the broker does not report them."""
     dead_messages: int
-    """Those that were taken from there and are kept in the database."""
+    """Messages that were taken from the dead-letter queue and are stored in the database."""
 
     @property
     def unsent(self) -> int:
-        """How many jobs wait for the broker."""
+        """Number of jobs whose message the broker has not taken yet."""
         return sum(queue.unsent for queue in self.queues)
 
     @property
     def waits_us(self) -> int | None:
-        """How long the one that waits longest does."""
+        """How long the oldest unsent job of all queues has waited."""
         return max((queue.waits_us for queue in self.queues if queue.waits_us is not None), default=None)
 
 
 def carried_queues(settings: Settings, *, store: Store | None = None, known: Iterable[str] = ()) -> list[str]:
-    """Name the queues that the broker carries: those of the settings, of an app's tasks, and those with jobs."""
+    """List the queues that the broker carries, out of those in the settings, in an app's tasks, or with jobs."""
     names = {*known, *(settings.rabbitmq.queues or ())}
     if store is not None:
         names |= {queue.name for queue in store.run(list_queues())} | set(store.run(sent_queues()))
@@ -76,7 +76,7 @@ def carried_queues(settings: Settings, *, store: Store | None = None, known: Ite
 
 
 class AskInBackground:
-    """Asks how queues stand in a thread, and does not wait long for a broker from which nothing comes at all."""
+    """Queries the broker in a thread, so that an unresponsive broker delays the caller only briefly."""
 
     def __init__(self, *, seconds: float) -> None:
         self._seconds = seconds
@@ -84,7 +84,7 @@ class AskInBackground:
         self._asked_at = 0.0
 
     def __call__(self, url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
-        """Ask, unless an answer is still to come, and wait a moment for it."""
+        """Send a query, unless one is still unanswered, and wait a moment for the answer."""
         if self._answer is None:
             self._answer, self._asked_at = Future(), monotonic()
             threading.Thread(target=_answer, args=(self._answer, url, plans), name="stagepost-ask", daemon=True).start()
@@ -110,7 +110,7 @@ def _answer(answer: Future[dict[str, Depth | None]], url: str, plans: list[Queue
 def look_at_broker(
     store: Store, settings: Settings, *, known: Iterable[str] = (), ask: Ask = depths
 ) -> BrokerView | None:
-    """Ask broker and database how things stand; None if no broker is used."""
+    """Query the broker and the database; returns None if no broker is configured."""
     url, own = settings.transport, settings.rabbitmq
     if url is None:
         return None

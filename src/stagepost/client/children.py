@@ -1,4 +1,4 @@
-"""How a handler submits children, and reads what they gave."""
+"""Lets a handler submit children and read their results."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ PAGE = 500
 
 
 class Child(msgspec.Struct, Generic[R], frozen=True):
-    """A child as it is now."""
+    """A child's current state and result."""
 
     key: str
-    """The key it was submitted with, or its number."""
+    """The key that it was submitted with, or its number."""
     state: JobState
-    """Where it is in its life; in a continuation all have ended."""
+    """Its current state; in a continuation, all children have ended."""
     result: R | None
-    """What its task returned, as its return type; None unless it completed."""
+    """Its task's return value, decoded as the return type; None unless it completed."""
     error: str | None
-    """What it ended with, if that was no result."""
+    """Its error, if it ended without a result."""
     job_id: str
     """The id of its job."""
 
 
 class Submission:
-    """A handler's job with a transaction, a key and options; its methods take a task and its arguments."""
+    """Submits a child with a given transaction, key and options; its methods take a task and its arguments."""
 
     def __init__(self, context: JobContext, tx: Any, key: str | None, options: dict[str, Any]) -> None:
         if options.keys() & NOT_FOR_CHILDREN:
-            raise ConfigurationError("a child is one of a kind by its `key`: leave out `id` and `unique_key`.")
+            raise ConfigurationError("a child is identified by its `key`: leave out `id` and `unique_key`.")
         self._context, self._tx, self._key = context, tx, key
         self._options: JobOptions = with_changes(NO_OPTIONS, options) if options else NO_OPTIONS
 
     def submit(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Submit a child."""
+        """Submit a child and return its handle."""
         [handle] = submit_all(self._context, [self._child(task, args, kwargs)], self._tx)
         return handle
 
     async def submit_async(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Submit a child without blocking the loop."""
+        """Submit a child without blocking the event loop."""
         [handle] = await submit_all_async(self._context, [self._child(task, args, kwargs)], self._tx)
         return handle
 
@@ -76,7 +76,7 @@ NOT_FOR_CHILDREN = frozenset({"id", "unique_key", "unique_for", "on_conflict"})
 
 
 def submit_all(context: JobContext, jobs: Iterable[NewJob | Item], tx: Any) -> list[JobHandle[Any]]:
-    """Submit children, a transaction per chunk, or all in the caller's."""
+    """Submit children, one transaction per chunk, or all in the caller's transaction."""
     app = app_of(context.task)
     handles: list[JobHandle[Any]] = []
     for chunk in _chunks(context, jobs, None if tx is not None else CHUNK):
@@ -86,7 +86,7 @@ def submit_all(context: JobContext, jobs: Iterable[NewJob | Item], tx: Any) -> l
 
 
 async def submit_all_async(context: JobContext, jobs: Iterable[NewJob | Item], tx: Any) -> list[JobHandle[Any]]:
-    """Submit children without blocking the loop."""
+    """Submit children without blocking the event loop."""
     app = app_of(context.task)
     handles: list[JobHandle[Any]] = []
     for chunk in _chunks(context, jobs, None if tx is not None else CHUNK):
@@ -108,7 +108,7 @@ def _numbered(context: JobContext, job: NewJob | Item) -> NewChild:
     if isinstance(job, Item):
         return NewChild(job.job, job.key)
     if job.unique_key is not None:
-        raise ConfigurationError(f"a child has the unique key {job.unique_key!r}. Give it a key: `task.item(key, …)`.")
+        raise ConfigurationError(f"a child has unique key {job.unique_key!r}. Use `task.item(key, …)` instead.")
     return NewChild(job, number=next(context.numbers))
 
 
@@ -125,7 +125,7 @@ def read_children(context: JobContext, task: Task[..., Any] | None) -> Iterator[
 
 
 async def read_children_async(context: JobContext, task: Task[..., Any] | None) -> AsyncIterator[Child[Any]]:
-    """Read children page by page without blocking the loop."""
+    """Read children page by page without blocking the event loop."""
     app = app_of(context.task)
     before: str | None = None
     while True:

@@ -1,4 +1,4 @@
-"""What applications ask of jobs, from plain and from async code."""
+"""The client, which enqueues and manages jobs from plain and from async code."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ T = TypeVar("T")
 
 
 class Client:
-    """Stores jobs, looks them up and acts on them.
+    """Enqueues and manages jobs.
 
-    Methods that end in `_async` do the same as their namesakes without blocking the loop. `tx` is a connection or
-    session with a transaction open, an async one for those.
+    A method that ends in `_async` does the same as its namesake without blocking the event loop. `tx` is a connection
+    or session with an open transaction, which must be async for these methods.
     """
 
     def __init__(
@@ -55,39 +55,39 @@ class Client:
         self._hints = hints or Hints(store.doorbell)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
-        """Store one job; where a live one holds its unique key, return that one."""
+        """Store one job; if a live job already holds its unique key, return that job."""
         enqueued = self._run(jobs.enqueue(job, tell=self._hints.to_others), tx)
         self._hints.ring([job], tx)
         return enqueued
 
     async def enqueue_async(self, job: NewJob, *, tx: Any = None) -> Enqueued:
-        """Store one job without blocking the loop."""
+        """Store one job without blocking the event loop."""
         enqueued = await self._run_async(jobs.enqueue(job, tell=self._hints.to_others), tx)
         self._hints.ring([job], tx)
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store many jobs in one transaction, all or none."""
+        """Store many jobs in one transaction, either all or none."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
         enqueued = self._run(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
         self._hints.ring(new_jobs, tx)
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store many jobs in one transaction without blocking the loop."""
+        """Store many jobs in one transaction without blocking the event loop."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
         enqueued = await self._run_async(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
         self._hints.ring(new_jobs, tx)
         return enqueued
 
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store children of a running job, which handlers submit through their context."""
+        """Store children of a running job; handlers call this through their context."""
         made = self._run(submit_children(parent, children, tell=self._hints.to_others), tx)
         self._hints.ring([child.job for child in children], tx)
         return made
 
     async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store children of a running job without blocking the loop."""
+        """Store children of a running job without blocking the event loop."""
         made = await self._run_async(submit_children(parent, children, tell=self._hints.to_others), tx)
         self._hints.ring([child.job for child in children], tx)
         return made
@@ -97,23 +97,23 @@ class Client:
         return self._run(batches.count(job_id))
 
     async def children_of_async(self, job_id: str) -> Counts:
-        """Count a job's children by state without blocking the loop."""
+        """Count a job's children by state without blocking the event loop."""
         return await self._run_async(batches.count(job_id))
 
     def progress_of(self, job_id: str) -> Any:
-        """Return what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
+        """Return the latest progress that a job reported, as its task's `progress` type; None if there is none."""
         return typed_progress(self._run(jobs.get(job_id)), self._registry)
 
     async def progress_of_async(self, job_id: str) -> Any:
-        """Return what a job's attempt reported last without blocking the loop."""
+        """Return the latest progress that a job reported, without blocking the event loop."""
         return typed_progress(await self._run_async(jobs.get(job_id)), self._registry)
 
     def job(self, job_id: str, *, tx: Any = None) -> Job:
-        """Look a job up, live or ended; raises JobNotFound."""
+        """Read a job, live or ended; raises JobNotFound."""
         return self._run(jobs.get(job_id), tx)
 
     async def job_async(self, job_id: str, *, tx: Any = None) -> Job:
-        """Look a job up without blocking the loop."""
+        """Read a job without blocking the event loop."""
         return await self._run_async(jobs.get(job_id), tx)
 
     def jobs(
@@ -126,7 +126,7 @@ class Client:
         before: str | None = None,
         most: int = 50,
     ) -> list[Job]:
-        """List a page of jobs, newest first; `before` is the last id of the page before."""
+        """List a page of jobs, newest first; `before` is the last id of the previous page."""
         return self._run(_page(states, queue_name, task_name, parent_id, before, most))
 
     async def jobs_async(
@@ -139,7 +139,7 @@ class Client:
         before: str | None = None,
         most: int = 50,
     ) -> list[Job]:
-        """List a page of jobs without blocking the loop."""
+        """List a page of jobs without blocking the event loop."""
         return await self._run_async(_page(states, queue_name, task_name, parent_id, before, most))
 
     def failures(self, job_id: str) -> list[FailureRecord]:
@@ -147,30 +147,30 @@ class Client:
         return self._run(jobs.failures_of(job_id))
 
     async def failures_async(self, job_id: str) -> list[FailureRecord]:
-        """List the attempts that did not complete a job without blocking the loop."""
+        """List the attempts that did not complete a job without blocking the event loop."""
         return await self._run_async(jobs.failures_of(job_id))
 
     def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
-        """End a job that is not running, ask a running one to stop; returns the state it is in now."""
+        """Cancel a job, or ask a running one to stop; returns the job's state after the call."""
         state = self._run(jobs.cancel(job_id, actor=actor or default_actor()), tx)
         self._hints.ring_for_stop(state, tx)
         return state
 
     async def cancel_async(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
-        """End a job, or ask it to stop, without blocking the loop."""
+        """Cancel a job, or ask it to stop, without blocking the event loop."""
         state = await self._run_async(jobs.cancel(job_id, actor=actor or default_actor()), tx)
         self._hints.ring_for_stop(state, tx)
         return state
 
     def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
-        """Queue ended jobs again; returns the ids of those that were ended.
+        """Queue ended jobs again; returns the ids of the jobs that were queued.
 
-        A batch that is done stays done when an item of it is retried; one that is not done waits for the item.
+        A batch that is done stays done when one of its items is retried; an unfinished batch waits for the item.
         """
         return self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
 
     async def retry_async(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
-        """Queue ended jobs again without blocking the loop."""
+        """Queue ended jobs again without blocking the event loop."""
         return await self._run_async(jobs.restart(job_ids, actor=actor or default_actor()), tx)
 
     def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
@@ -183,7 +183,7 @@ class Client:
         raise AssertionError("the pauses end with WaitTimeout")
 
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Wait until a job ends and return its result without blocking the loop."""
+        """Wait until a job ends and return its result without blocking the event loop."""
         for pause in _pauses(job_id, timeout):
             job = await self._run_async(jobs.get(job_id))
             if job.state in FINAL:
@@ -210,18 +210,18 @@ def result_of(job: Job, registry: Registry) -> Any:
 
 
 def typed_result(job: Job, registry: Registry) -> Any:
-    """Decode what a job left as its task's return type; a task that this process does not know has none."""
+    """Decode a job's result as its task's return type, or as plain JSON if the task is not known here."""
     return decode_result(job.result, _declared(job, registry, lambda task: task.signature.result_annotation))
 
 
 def typed_progress(job: Job, registry: Registry) -> Any:
-    """Decode what a job's attempt reported as its task's `progress`; a task that is not known here has none."""
+    """Decode a job's progress as its task's `progress` type, or as plain JSON if the task is not known here."""
     return decode_progress(job.progress, _declared(job, registry, lambda task: task.options.progress))
 
 
 @cache
 def default_actor() -> str:
-    """Name who acts when nobody says: the user and machine of this process."""
+    """Return the actor to record if none is given: the user and host name of this process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

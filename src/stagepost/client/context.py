@@ -1,4 +1,4 @@
-"""What a handler knows of its attempt, and how it ends its job inside its own transaction."""
+"""The context of a handler: its attempt, its children, and ways to end the job in its own transaction."""
 
 from __future__ import annotations
 
@@ -49,13 +49,12 @@ class JobContext:
     """One attempt of a job, as its handler sees it.
 
     `complete`, `fail` and `snooze` end the attempt inside the caller's transaction: the job changes if and only if
-    that transaction commits, and all of it is rolled back by LeaseLost if another attempt has taken over, or if this
-    one has ended the job already.
-    `ack` and `nack` are other names of `complete` and `fail`.
+    that transaction commits. They raise LeaseLost, which rolls the transaction back, if another attempt has taken
+    over or if this one has already ended the job. `ack` and `nack` are aliases of `complete` and `fail`.
 
-    `submit` makes children: the job ends after them, and takes no slot while it waits. A child is one of a kind by
-    its key or, without one, by its number in the order of submission, so that an attempt which submits the same
-    children as the one before gets the same jobs.
+    `submit` creates children: the job ends after them and uses no slot while it waits. A child is identified by its
+    key or, without one, by its number in the order of submission. An attempt that submits the same children as an
+    earlier one therefore gets the same jobs.
     """
 
     def __init__(self, job: LeasedJob, task: Task[..., Any], clock: Clock) -> None:
@@ -63,84 +62,84 @@ class JobContext:
         self.task = task
         self.trace = TraceContext.decode(job.context)
         self.settled_in_transaction = False
-        """Its handler has ended the attempt in a transaction, which may have committed."""
+        """The handler has ended the attempt in a transaction, which may or may not have committed."""
         self.is_settled = False
         """That transaction has committed."""
         self.waits = Waits()
-        """What its handler waits for, which holds its slot."""
+        """Things that the handler is waiting for while it holds its slot."""
         self.numbers = count()
-        """What numbers the children that this attempt submits without keys."""
+        """Numbers the children that this attempt submits without keys."""
         self.reported: str | None = None
-        """The newest progress, encoded; whoever keeps the lease writes it."""
+        """The latest progress, encoded; the lease keeper writes it to the database."""
         self.on_report: Callable[[], None] = _nothing
-        """Called when there is newer progress, by whichever thread reports it."""
+        """Called when there is new progress, in the thread that reports it."""
         self._then: NewJob | None = None
         self._clock = clock
         self._stop_reason: str | None = None
 
     @property
     def id(self) -> str:
-        """The job's id: a stable key by which effects outside the database can be deduplicated."""
+        """The job's id, which is the same in every attempt; use it to deduplicate effects outside the database."""
         return self.job.id
 
     @property
     def attempt(self) -> int:
-        """Which try this is, from 1; it only grows."""
+        """The attempt's number, counted from 1; it never decreases."""
         return self.job.attempt
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody asked this attempt to stop, or its lease is lost."""
+        """Whether this attempt should stop, because someone asked for it or its lease is lost."""
         return self._stop_reason is not None
 
     @property
     def stop_reason(self) -> str | None:
-        """Why this attempt should stop, if it should."""
+        """Why this attempt should stop; None if it should not."""
         return self._stop_reason
 
     def raise_if_cancelled(self) -> None:
-        """Leave the handler if it was asked to stop; call it now and then in long work."""
+        """Raise Cancelled if the attempt should stop; call this regularly in long work."""
         if self._stop_reason is not None:
             raise Cancelled(self._stop_reason)
 
     def request_stop(self, reason: str) -> None:
-        """Ask the handler to stop; called by the worker."""
+        """Ask the handler to stop; the worker calls this."""
         self._stop_reason = self._stop_reason or reason
 
     def report(self, progress: Any) -> None:
-        """Say how far this attempt is, for others to see: a record, a number, whatever JSON can hold, up to 10 KiB.
+        """Publish the attempt's progress: any JSON value up to 10 KiB, such as a record or a number.
 
-        As often as you like: the newest is written with the lease, at most about once a second. What cannot be
-        encoded, or is not of the task's `progress`, is a PayloadError.
+        Call it as often as you like: the latest value is written with the lease, at most about once a second. Raises
+        PayloadError if the value cannot be encoded, or does not match the task's `progress` type.
         """
         self.reported = encode_progress(progress, annotation=self.task.options.progress)
         self.on_report()
 
     def submit(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Submit a child, in a transaction of its own; LeaseLost if another attempt has taken over."""
+        """Submit a child in a separate transaction; raises LeaseLost if another attempt has taken over."""
         return self.using().submit(task, *args, **kwargs)
 
     async def submit_async(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Submit a child without blocking the loop."""
+        """Submit a child without blocking the event loop."""
         return await self.using().submit_async(task, *args, **kwargs)
 
     def using(self, tx: Any = None, /, *, key: str | None = None, **options: Any) -> Submission:
-        """Say in which transaction, with which key and which options of `JobOptions` the next child is submitted."""
+        """Choose the transaction, the key and the `JobOptions` for the next child."""
         return Submission(self, tx, key, options)
 
     def submit_many(self, jobs: Iterable[NewJob | Item], *, tx: Any = None) -> list[JobHandle[Any]]:
-        """Submit many children, made by `task.job(...)` or `task.item(key, ...)`, in transactions of 1,000 each."""
+        """Submit many children from `task.job(...)` or `task.item(key, ...)`, in transactions of 1,000 each."""
         return submit_all(self, jobs, tx)
 
     async def submit_many_async(self, jobs: Iterable[NewJob | Item], *, tx: Any = None) -> list[JobHandle[Any]]:
-        """Submit many children without blocking the loop."""
+        """Submit many children without blocking the event loop."""
         return await submit_all_async(self, jobs, tx)
 
     def then(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Go on with this task, as the same job, when all children have ended; its result is the job's.
+        """Continue the same job with this task when all children have ended; its result becomes the job's result.
 
-        It counts if this attempt completes; of several calls the last. Return what it gives: that is None, but of the
-        type that the continuation will give.
+        This takes effect if the attempt completes; the last of several calls counts. Return the value of this call
+        from the handler: it is None, but has the continuation's return type for type checkers.
         """
         self._then = task.job(*args, **kwargs)
         return cast("R", None)
@@ -152,7 +151,7 @@ class JobContext:
     def children(self, task: None = None, /) -> Iterator[Child[Any]]: ...
 
     def children(self, task: AppTask[..., Any] | None = None, /) -> Iterator[Child[Any]]:
-        """Read the job's children, those of a task if one is given, page by page; in no particular order."""
+        """Iterate over the job's children, optionally those of one task, page by page and in no particular order."""
         return read_children(self, task)
 
     @overload
@@ -162,7 +161,7 @@ class JobContext:
     def children_async(self, task: None = None, /) -> AsyncIterator[Child[Any]]: ...
 
     def children_async(self, task: AppTask[..., Any] | None = None, /) -> AsyncIterator[Child[Any]]:
-        """Read the job's children without blocking the loop."""
+        """Read the job's children without blocking the event loop."""
         return read_children_async(self, task)
 
     def complete(self, tx: Any, result: Any = None) -> None:
@@ -176,7 +175,7 @@ class JobContext:
     def fail(
         self, tx: Any, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
     ) -> None:
-        """Fail the attempt in the caller's transaction: a retry, a refusal or a dead letter, as the policy says."""
+        """Fail the attempt in the caller's transaction; the retry policy decides whether the job is tried again."""
         self._settle(tx, self.failed(error, backoff=backoff, jitter=jitter))
 
     async def fail_async(
@@ -186,11 +185,11 @@ class JobContext:
         await self._settle_async(tx, self.failed(error, backoff=backoff, jitter=jitter))
 
     def snooze(self, tx: Any, delay: timedelta | float) -> None:
-        """Run the job again later, in the caller's transaction; no failure is counted."""
+        """Reschedule the job in the caller's transaction, without counting a failure."""
         self._settle(tx, Snoozed(duration_of(delay, "delay")))
 
     async def snooze_async(self, tx: Any, delay: timedelta | float) -> None:
-        """Run the job again later, in the caller's async transaction; no failure is counted."""
+        """Reschedule the job in the caller's async transaction, without counting a failure."""
         await self._settle_async(tx, Snoozed(duration_of(delay, "delay")))
 
     ack, ack_async = complete, complete_async
@@ -200,10 +199,10 @@ class JobContext:
         """Encode a result as the task's return type."""
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
-                result.close()  # else Python warns that it was never awaited
+                result.close()  # otherwise Python warns that it was never awaited
             raise PayloadError(
-                f"task {self.task.name} returned a coroutine, which nothing runs. Declare it as `async def`; "
-                f"if a decorator hides that, let the function that it returns be `async def`, too."
+                f"task {self.task.name} returned a coroutine, which nothing awaits. Declare it as `async def`; "
+                f"if it has a decorator, the wrapper must be `async def` too."
             )
         options = self.task.options
         encoded = encode_result(result, annotation=self.task.signature.result_annotation, limits=options.limits)
@@ -214,7 +213,7 @@ class JobContext:
     def failed(
         self, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
     ) -> Outcome:
-        """Class an error by the task's policy; `backoff` (seconds) and `jitter` (a fraction) override its delay."""
+        """Classify an error by the task's policy; `backoff` (seconds) and `jitter` (a fraction) override its delay."""
         if isinstance(error, str):
             error = TaskError(error)
         outcome = outcome_of(error, self.job, self.task)
@@ -232,7 +231,7 @@ class JobContext:
         return outcome
 
     def will_retry(self, error: BaseException) -> bool:
-        """Say whether the job would be tried again if this attempt failed with `error`; if not, that is its end."""
+        """Return whether the job would be tried again if this attempt failed with `error`."""
         is_last = self.job.failures + 1 >= self.job.max_attempts
         return not is_last and isinstance(self.failed(error), Failed)
 
@@ -248,27 +247,27 @@ class JobContext:
         self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock))
 
     def _settlement(self, outcome: Outcome) -> Operation[dict[Fence, bool]]:
-        # Set before the statement runs: whether it took effect is known once the caller has committed, not here.
+        # Set before the statement runs, because only the caller's commit decides whether it takes effect.
         self.settled_in_transaction = True
-        # A handler that repeats a transaction whose reply it did not get must not write its effects again.
+        # A handler that repeats a transaction after a lost reply must not apply its effects again.
         return settle([Settlement.of(self.job, outcome)], ended_counts=False)
 
     def _check(self, held: dict[Fence, bool]) -> None:
         if not all(held.values()):
-            self.settled_in_transaction = False  # so that the worker reports it, whatever the handler does
+            self.settled_in_transaction = False  # so that the worker reports this even if the handler hides the error
             raise LeaseLost(self.job.id, self.job.attempt)
 
 
 def current_job() -> JobContext:
-    """Find the attempt this code runs for, from anywhere below its handler."""
+    """Return the context of the running attempt, from anywhere below its handler."""
     context = _current.get()
     if context is None:
-        raise TaskError("no job is running here: current_job() works inside a task's handler only.")
+        raise TaskError("no job is running here: current_job() works only inside a task's handler.")
     return context
 
 
 def enter(context: JobContext) -> None:
-    """Make the current context this attempt's: `current_job()` finds it, and its ids go where they belong."""
+    """Make this attempt the current one, for `current_job()`, log records and the trace ids of enqueued jobs."""
     job = context.job
     _current.set(context)
     current_waits.set(context.waits)
@@ -276,7 +275,7 @@ def enter(context: JobContext) -> None:
 
 
 def outcome_of(error: BaseException, job: LeasedJob, task: Task[..., Any]) -> Outcome:
-    """Say what an exception that left a handler means for the attempt."""
+    """Convert an exception that left a handler to the attempt's outcome."""
     policy = task.options.retry
     if isinstance(error, Cancelled):
         return Abandoned(str(error) or "cancelled by its handler")

@@ -1,4 +1,4 @@
-"""Retries and discards many dead letters, jobs and messages, a page at a time, telling how far it is."""
+"""Retries and discards many dead letters (jobs and messages) page by page, and reports each page."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ DEAD = frozenset({JobState.FAILED, JobState.DEAD_LETTER})
 
 @dataclass(frozen=True)
 class Handled:
-    """What became of one page."""
+    """The result of handling one page."""
 
     done: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Why, by job id."""
+    """Reasons for refusal, by id."""
     missing: Sequence[str] = ()
-    """Ids of jobs that have not ended, or are not there."""
+    """Ids that do not exist, or whose job has not ended."""
 
 
 def group_id(group: DeadLetterGroup | DeadMessageGroup) -> str:
-    """Name a group briefly; the same task, or queue of messages, and reason always give the same name."""
+    """Return a short name for a group, which depends only on its reason and its task or queue."""
     scope = group.task_name if isinstance(group, DeadLetterGroup) else f"\0{group.queue}"
     return sha256(f"{scope}\0{group.reason}".encode()).hexdigest()[:8]
 
@@ -66,7 +66,7 @@ def retry_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Itera
 
 
 def discard_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
-    """Delete ended jobs for good, page by page; those that an unfinished batch, parent or run needs are refused."""
+    """Delete ended jobs permanently, page by page; refuse those that an unfinished batch, parent or run needs."""
     for page in pages:
         discarded = store.run(discard(page, actor=actor))
         missing = sorted(set(page) - set(discarded.ids) - discarded.kept.keys())
@@ -74,7 +74,7 @@ def discard_each(store: Store, pages: Iterator[list[str]], *, actor: str) -> Ite
 
 
 def retry_messages(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
-    """Send dead messages again, in order, page by page; those of which nobody knows where they belong are refused."""
+    """Send dead messages again, in order and page by page; refuse those whose original queue is unknown."""
     for page in pages:
         done = set(store.run(retry_dead_messages(page, actor=actor)))
         rest = [message_id for message_id in page if message_id not in done]
@@ -85,19 +85,19 @@ def retry_messages(store: Store, pages: Iterator[list[str]], *, actor: str) -> I
 
 
 NOWHERE = (
-    "Message {} cannot be sent again: it was published to the queue of dead letters itself, and nobody knows where it "
-    "belongs. `stagepost dead show` shows it."
+    "Message {} cannot be sent again: it was published directly to the dead-letter queue, so its original queue is "
+    "unknown. Use `stagepost dead show` to see it."
 )
 
 
 def discard_messages(store: Store, pages: Iterator[list[str]], *, actor: str) -> Iterator[Handled]:
-    """Delete dead messages for good, page by page."""
+    """Delete dead messages permanently, page by page."""
     for page in pages:
         yield _handled(page, store.run(discard_dead_messages(page, actor=actor)))
 
 
 def require_dead(store: Store, job_ids: Sequence[str]) -> None:
-    """Refuse ids of jobs that live or ended well: a slip of the finger must not run or delete those."""
+    """Refuse ids of jobs that are live or completed: a typing mistake must not run or delete them."""
     for job_id in job_ids:
         job = store.run(get(job_id))
         if job.state not in DEAD:
@@ -105,7 +105,7 @@ def require_dead(store: Store, job_ids: Sequence[str]) -> None:
 
 
 def pages_of(job_ids: Sequence[str]) -> Iterator[list[str]]:
-    """Cut a list of ids into pages."""
+    """Split a list of ids into pages."""
     for start in range(0, len(job_ids), PAGE):
         yield list(job_ids[start : start + PAGE])
 
@@ -113,10 +113,10 @@ def pages_of(job_ids: Sequence[str]) -> Iterator[list[str]]:
 def pages_matching(
     store: Store, *, task_name: str | None = None, queue_name: str | None = None, reason: str | None = None
 ) -> Iterator[list[str]]:
-    """Find the dead letters there are, last ended first.
+    """Find all matching dead letters, most recently ended first.
 
-    A job that is retried and dies again while this goes on ends later than all that are still to come, so that
-    nothing is met twice.
+    A job that is retried and fails again during the iteration ends later than all jobs still to come, so no job is
+    returned twice.
     """
     last: Job | None = None
     while True:
@@ -136,7 +136,7 @@ def pages_matching(
 
 
 def message_pages_matching(store: Store, *, queue: str | None = None, reason: str | None = None) -> Iterator[list[str]]:
-    """Find the dead messages there are, first received first."""
+    """Find all matching dead messages, oldest first."""
     last: DeadMessage | None = None
     while True:
         after = None if last is None else (last.received_at, last.id)
@@ -152,7 +152,7 @@ def _handled(asked: Sequence[str], done: Sequence[str]) -> Handled:
 
 
 def _one_by_one(page: Sequence[str], act: Callable[[str], Sequence[str]]) -> Handled:
-    """Find the ones that are refused, so that their neighbours are not."""
+    """Handle a page one id at a time, so that a refused id does not affect the others."""
     done: list[str] = []
     refused: dict[str, str] = {}
     for job_id in page:

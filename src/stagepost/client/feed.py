@@ -1,4 +1,4 @@
-"""How a source of items becomes chunks, and which of them are left out; knows neither threads nor loops."""
+"""Splits a source of items into chunks and skips stored items; independent of threads and event loops."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ CHUNK = 5000
 MOST_IN_CHUNK = 20_000
 MOST_IN_TRANSACTION = 10_000
 PLAIN_AT_ONCE = 200
-"""How many items are taken from a plain iterable before other coroutines get their turn."""
+"""Number of items to read from a plain iterable before other coroutines may run."""
 
 
 class Feed:
-    """Hands the chunks of a source to the store, in order; counts what was new.
+    """Prepares the chunks of a source for the store, in order, and counts new items.
 
-    To resume, it leaves out what the batch's cursor says is in, also when another producer moves that meanwhile. To
-    add, it looks at no cursor: what is in already is found by its key.
+    When it resumes, it skips the items before the batch's cursor, even if another producer moves the cursor in the
+    meantime. When it adds, it ignores the cursor: existing items are recognised by their keys.
     """
 
     def __init__(self, batch: Batch, *, position: int = 0, resumes: bool = False, tell: bool = False) -> None:
         self.new = 0
         self._batch = batch
         self._position = position
-        """How many items of the source were taken."""
+        """Number of items read from the source."""
         self._resumes = resumes
         self._cursor = batch.cursor if resumes else Cursor()
-        # Added after others, the position in this source is not the batch's: then it moves by what is new.
+        # After other items, a position in this source is not one in the batch: the cursor then moves by the new items.
         self._moves_cursor = resumes or batch.position == 0
         self._tell = tell
 
@@ -49,15 +49,15 @@ class Feed:
         return len(job.payload)
 
     def prepare(self, item: Item) -> NewJob:
-        """Make the source's next item what is stored; the chunk before may still be on its way."""
+        """Convert the source's next item to a job; the previous chunk may not be committed yet."""
         return checked(self._batch.key, item).in_batch(self._batch.id)
 
     def next(
         self, items: Sequence[NewJob], *, on_taken: Callable[[], None] = lambda: None
     ) -> tuple[Sequence[NewJob], Operation[Added]] | None:
-        """Leave out what is in by now; returns what is to be added, and how, or None if nothing is.
+        """Skip stored items; returns the rest and the operation that adds them, or None if nothing is left.
 
-        `on_taken` is called when the rest of the work is the database's.
+        `on_taken` is called when the driver has taken all rows and only the database has work left.
         """
         left = self._left(items)
         if not left:
@@ -66,13 +66,13 @@ class Feed:
         return left, add_jobs(self._batch.id, left, cursor=cursor, tell=self._tell, on_taken=on_taken)
 
     def note(self, added: Added) -> None:
-        """Learn what became of a chunk before the next one is handed over."""
+        """Record the result of a chunk; must be called before the next one is prepared for the store."""
         self.new += added.new
         if self._resumes:
             self._cursor = added.cursor
 
     def end(self) -> None:
-        """Say that the source has no more."""
+        """Finish; raises SourceMismatch if the source ended before the batch's cursor."""
         if self._position < self._cursor.position:
             raise SourceMismatch(self._batch.key, self._cursor.position, self._cursor.key, None)
 
@@ -85,20 +85,20 @@ class Feed:
 
 
 def check_chunk(size: int) -> None:
-    """Refuse chunks that no transaction should hold."""
+    """Refuse a chunk size that is too large for one transaction."""
     if not 1 <= size <= MOST_IN_CHUNK:
-        raise ConfigurationError(f"chunk is {size:,}: it must be within 1 and {MOST_IN_CHUNK:,}.")
+        raise ConfigurationError(f"chunk is {size:,}: it must be between 1 and {MOST_IN_CHUNK:,}.")
 
 
 def few(key: str, items: Iterable[Item]) -> list[Item]:
-    """Take all items for one transaction of the caller's; too many are a clear error."""
+    """Read all items for one transaction of the caller; raises ConfigurationError if there are too many."""
     for taken in chunks_of(items, MOST_IN_TRANSACTION + 1, partial(checked, key)):
         return _few(key, taken)
     return []
 
 
 async def few_async(key: str, items: Iterable[Item] | AsyncIterable[Item]) -> list[Item]:
-    """Do the same for a source of either colour."""
+    """Read all items like `few`, from a plain or an async iterable."""
     async for taken in chunks_of_async(items, MOST_IN_TRANSACTION + 1, partial(checked, key)):
         return _few(key, taken)
     return []
@@ -108,7 +108,7 @@ def _few(key: str, taken: list[Item]) -> list[Item]:
     if len(taken) > MOST_IN_TRANSACTION:
         raise ConfigurationError(
             f"batch {key!r}: more than {MOST_IN_TRANSACTION:,} items in one transaction. "
-            f"Add them without `tx`: they are then committed chunk by chunk."
+            f"Add them without `tx`, which commits them chunk by chunk."
         )
     return taken
 
@@ -116,7 +116,7 @@ def _few(key: str, taken: list[Item]) -> list[Item]:
 def chunks_of(
     source: Iterable[Item], size: int, prepare: Callable[[Item], T], *, weigh: Callable[[T], int] = lambda _: 0
 ) -> Iterator[list[T]]:
-    """Cut a source into lists of `size`, or fewer that are large; each item is prepared when it is taken."""
+    """Split a source into lists of at most `size` items, fewer if they are large; each is prepared when read."""
     chunks = Chunks(size, weigh)
     for item in map(prepare, source):
         if chunk := chunks.put(item):
@@ -132,7 +132,7 @@ async def chunks_of_async(
     *,
     weigh: Callable[[T], int] = lambda _: 0,
 ) -> AsyncIterator[list[T]]:
-    """Do the same for a source of either colour."""
+    """Split like `chunks_of`, from a plain or an async iterable."""
     chunks = Chunks(size, weigh)
     if isinstance(source, AsyncIterable):
         async for item in source:
@@ -167,7 +167,7 @@ class Chunks(Generic[T]):
 
 
 def checked(key: str, item: Item) -> Item:
-    """Refuse what is no item of a batch."""
+    """Raise ConfigurationError unless the object is an item of a batch."""
     if type(item) is not Item:
         raise ConfigurationError(
             f"batch {key!r} takes items made by `task.item(key, …)`; this is a {type(item).__name__}."

@@ -1,4 +1,4 @@
-"""Gates as applications use them: open while no batch under them is unfinished."""
+"""Handles to gates, which are open while all their batches are done."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """A gate of an app, by its name; `on_open` is enqueued once whenever it opens."""
+    """A gate, identified by its name; `on_open` is enqueued each time it opens."""
 
     def __init__(self, app: App, name: str, *, on_open: NewJob | None = None) -> None:
         check_key("gate name", name)
         self.name = name
         self.on_open = None if on_open is None else msgspec.json.encode(on_open).decode()
-        """JSON of the job to enqueue; stored when the gate, or a batch under it, is first used."""
+        """JSON of the job to enqueue; stored when the gate or one of its batches is first used."""
         self._app = app
         self._is_declared = on_open is None
 
@@ -35,33 +35,33 @@ class Gate:
         return f"Gate({self.name!r})"
 
     def is_open(self) -> bool:
-        """Tell whether no batch under it is unfinished, at this moment."""
+        """Return whether the gate is open at this moment."""
         return carry_out(self._looking(), self._app)
 
     async def is_open_async(self) -> bool:
-        """Tell whether no batch under it is unfinished, at this moment."""
+        """Return whether the gate is open at this moment."""
         return await carry_out_async(self._looking(), self._app)
 
     def check(self, *, tx: Any = None) -> None:
-        """Raise GateClosed, naming the unfinished batches, unless it is open.
+        """Raise GateClosed, which names the unfinished batches, unless the gate is open.
 
-        With `tx`, the caller's transaction, it stays so until that ends: a batch that would begin has to wait.
+        With `tx`, the gate stays open until the caller's transaction ends: a new batch has to wait until then.
         """
         carry_out(self._checking(holds=tx is not None), self._app, tx)
 
     async def check_async(self, *, tx: Any = None) -> None:
-        """Raise GateClosed, naming the unfinished batches, unless it is open.
+        """Raise GateClosed, which names the unfinished batches, unless the gate is open.
 
-        With `tx`, the caller's transaction, it stays so until that ends: a batch that would begin has to wait.
+        With `tx`, the gate stays open until the caller's transaction ends: a new batch has to wait until then.
         """
         await carry_out_async(self._checking(holds=tx is not None), self._app, tx)
 
     def wait(self, *, timeout: timedelta | float | None = None) -> None:
-        """Wait until it is open; raises WaitTimeout if that takes longer."""
+        """Wait until the gate is open; raises WaitTimeout after `timeout`."""
         carry_out(self._waiting(timeout), self._app)
 
     async def wait_async(self, *, timeout: timedelta | float | None = None) -> None:
-        """Wait until it is open; raises WaitTimeout if that takes longer."""
+        """Wait until the gate is open; raises WaitTimeout after `timeout`."""
         await carry_out_async(self._waiting(timeout), self._app)
 
     def _looking(self) -> Plan[bool]:

@@ -1,4 +1,4 @@
-"""What enqueueing returns: a job to wait for."""
+"""Handles to enqueued jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class ResultReader(Protocol):
-    """Reads what became of jobs in both colours."""
+    """Reads results, children and progress of jobs, for plain and for async code."""
 
     def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any: ...
 
@@ -30,7 +30,7 @@ class ResultReader(Protocol):
 
 
 class JobHandle(Generic[R]):
-    """A job that was asked for: its id, whether this request made it, and its result when there is one."""
+    """An enqueued job: its id, whether this request created it, and access to its result."""
 
     __slots__ = ("_reader", "id", "is_new")
 
@@ -40,12 +40,12 @@ class JobHandle(Generic[R]):
         self._reader = reader
 
     def result(self, *, timeout: timedelta | float | None = None) -> R:
-        """Wait until the job ends; raises JobFailed if it ends without a result, WaitTimeout if it takes longer."""
+        """Wait until the job ends; raises JobFailed if it ends without a result, or WaitTimeout after `timeout`."""
         result: R = self._reader.result(self.id, timeout=timeout)
         return result
 
     async def result_async(self, *, timeout: timedelta | float | None = None) -> R:
-        """Wait as `result` does, without blocking the loop."""
+        """Wait like `result`, without blocking the event loop."""
         result: R = await self._reader.result_async(self.id, timeout=timeout)
         return result
 
@@ -54,18 +54,18 @@ class JobHandle(Generic[R]):
         return self._reader.children_of(self.id)
 
     async def children_async(self) -> Counts:
-        """Count the job's children by state without blocking the loop."""
+        """Count the job's children by state without blocking the event loop."""
         return await self._reader.children_of_async(self.id)
 
     def progress(self) -> Any:
-        """Tell what the job's attempt reported last, as its task's `progress`; None while it reported nothing.
+        """Return the latest progress that the job reported, as its task's `progress` type; None if there is none.
 
-        It is a sign, a second or two old. A new attempt begins with none, and a job that has ended has none.
+        The value may be a second or two old. A new attempt starts without progress, and an ended job has none.
         """
         return self._reader.progress_of(self.id)
 
     async def progress_async(self) -> Any:
-        """Tell what the job's attempt reported last without blocking the loop."""
+        """Return the latest progress that the job reported, without blocking the event loop."""
         return await self._reader.progress_of_async(self.id)
 
     def __repr__(self) -> str:

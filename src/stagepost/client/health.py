@@ -1,4 +1,4 @@
-"""Whether the database, its workers and the broker are well, one check after the other."""
+"""Health checks of the database, the workers and the broker."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["Check", "check_health", "is_healthy"]
 
 UNSERVED = timedelta(seconds=60)
 UNSENT = timedelta(seconds=60)
-"""Jobs that wait longer for the broker are a reason to look."""
+"""Unsent jobs that have waited longer cause a warning."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One question and its answer."""
+    """The result of one check."""
 
     name: str
     status: Literal["ok", "warning", "failed"]
@@ -36,9 +36,9 @@ class Check(msgspec.Struct, frozen=True):
 def check_health(
     store: Store, *, with_workers: bool = True, settings: Settings | None = None, queues: Iterable[str] = ()
 ) -> Iterator[Check]:
-    """Check the database, its tables, what it promises, the workers, the broker; stops where going on is useless.
+    """Check the database, its tables and durability, the workers and the broker; stop where further checks are useless.
 
-    The broker is that of `settings`, if they name one; it carries `queues` and those that have jobs.
+    The broker is checked only if `settings` name one, for the given `queues` and those that have jobs.
     """
     started = monotonic()
     try:
@@ -60,7 +60,7 @@ def check_health(
 
 
 def is_healthy(checks: list[Check]) -> bool:
-    """Say whether none failed; a warning is no failure."""
+    """Return whether no check failed; warnings do not count."""
     return all(check.status != "failed" for check in checks)
 
 
@@ -71,7 +71,7 @@ def _schema(store: Store) -> Check:
         return Check("schema", "failed", str(error))
     if missing:
         names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
-        return Check("schema", "failed", f"It lacks {names}. Run `stagepost migrate`.")
+        return Check("schema", "failed", f"Missing migrations: {names}. Run `stagepost migrate`.")
     return Check("schema", "ok", "The tables are up to date.")
 
 
@@ -80,7 +80,7 @@ def _durability(store: Store) -> Iterator[Check]:
     for warning in warnings:
         yield Check("durability", "warning", warning)
     if not warnings:
-        yield Check("durability", "ok", "What the database confirms survives a crash.")
+        yield Check("durability", "ok", "Committed data survives a crash of the database server.")
 
 
 def _workers(store: Store) -> Check:
@@ -93,10 +93,10 @@ def _workers(store: Store) -> Check:
         return Check(
             "workers",
             "failed",
-            f"{_count(len(alive), 'worker')} running, but none has looked for work within "
-            f"{ALIVE_WITHIN.seconds} s although there are free slots. Look at the workers' logs and restart them.",
+            f"{_count(len(alive), 'worker')} running, but none has looked for jobs within "
+            f"{ALIVE_WITHIN.seconds} s although there are free slots. Check the workers' logs and restart them.",
         )
-    return Check("workers", "ok", f"{_count(len(working), 'worker')} running and looking for work.")
+    return Check("workers", "ok", f"{_count(len(working), 'worker')} running and looking for jobs.")
 
 
 def _looks_for_work(worker: Worker) -> bool:
@@ -111,10 +111,10 @@ def _unserved(store: Store) -> Iterator[Check]:
             "tasks",
             "failed",
             f"At least {task.jobs:,} jobs of task {task.task_name!r} wait in queue {task.queue_name!r}, and no running "
-            f"worker of that queue knows the task. Start one that does.",
+            f"worker of that queue knows the task. Start a worker that does.",
         )
     if not unserved:
-        yield Check("tasks", "ok", "Every task with waiting jobs has a worker that knows it.")
+        yield Check("tasks", "ok", "A running worker knows every task that has waiting jobs.")
 
 
 def _broker(view: BrokerView, *, collects: bool) -> Iterator[Check]:
@@ -127,25 +127,28 @@ def _broker(view: BrokerView, *, collects: bool) -> Iterator[Check]:
                 yield Check(
                     "broker",
                     "warning",
-                    f"Queue {queue.broker_name} is not there, or may not be looked at. Run `stagepost rabbitmq check`.",
+                    f"Queue {queue.broker_name} does not exist, or access is denied. Run `stagepost rabbitmq check`.",
                 )
     yield _unsent(view)
     if view.dead_letters is not None:
-        held = f"{view.dead_letter_queue} holds {view.dead_letters:,} messages, {view.dead_messages:,} are stored here."
+        held = (
+            f"{view.dead_letter_queue} holds {view.dead_letters:,} messages; "
+            f"{view.dead_messages:,} are stored in the database."
+        )
         is_left = collects and view.dead_letters > 0
-        remedy = " They are taken by a worker: is one running?" if is_left else ""
+        remedy = " Workers collect them: check that one is running." if is_left else ""
         yield Check("dead letters", "warning" if is_left else "ok", held + remedy)
 
 
 def _unsent(view: BrokerView) -> Check:
     waits_us = view.waits_us
     if waits_us is None:
-        return Check("sending", "ok", "No job waits for the broker.")
+        return Check("sending", "ok", "No job is waiting for the broker.")
     number = f"{view.unsent:,}" + (" or more" if any(queue.unsent >= MOST_COUNTED for queue in view.queues) else "")
-    text = f"{number} jobs wait for the broker, the longest for {waits_us / 1_000_000:,.0f} s."
+    text = f"{number} jobs are waiting for the broker, the oldest for {waits_us / 1_000_000:,.0f} s."
     if waits_us < microseconds(UNSENT):
         return Check("sending", "ok", text)
-    return Check("sending", "warning", f"{text} Their queue is paused or full, no worker runs, or the broker is away.")
+    return Check("sending", "warning", f"{text} Their queue is paused or full, no worker runs, or the broker is down.")
 
 
 def _count(number: int, noun: str) -> str:

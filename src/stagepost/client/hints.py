@@ -1,4 +1,4 @@
-"""What an enqueue says to workers that are waiting; every job is found without it, only later."""
+"""Wakes idle workers after an enqueue; without it they find the job at their next poll."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Hints"]
 
 
 class Hints:
-    """Rings for this process's workers; `to_others` has the database tell those of other processes, if it can."""
+    """Wakes this process's workers; `to_others` also notifies other processes if the database supports it."""
 
     def __init__(self, bell: Doorbell, *, to_others: bool = False) -> None:
         self.to_others = to_others
@@ -26,7 +26,7 @@ class Hints:
             self._bell.ring_for_stop(tx=tx)
 
     def ring(self, jobs: Iterable[NewJob] | JobSeries, tx: Any) -> None:
-        """Tell of jobs that are committed, or written through `tx` if the app lent it, and can be claimed at once."""
+        """Wake workers for jobs that are due now, at once or, with a transaction of the app, after its commit."""
         if tx is None and not self._bell.is_answered:
             return
         kinds = [jobs.pattern] if isinstance(jobs, JobSeries) else jobs

@@ -1,4 +1,4 @@
-"""Goes through the items of a batch by pages, and writes them to files."""
+"""Reads the items of a batch page by page, and writes them to files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = 500
 
 
 class ItemPages:
-    """Iterating gives the operation that reads the next page; `take` or `jobs` must get its result before the next."""
+    """Yields operations that each read a page; pass every result to `take` or `jobs` before the next iteration."""
 
     def __init__(self, batch: Batch, states: Sequence[JobState], registry: Registry, *, size: int = PAGE) -> None:
         self._batch = batch
@@ -36,18 +36,18 @@ class ItemPages:
 
     def __iter__(self) -> Iterator[Operation[list[Job]]]:
         while not self._is_over:
-            self._is_over = True  # unless the page says otherwise
+            self._is_over = True  # unless the page turns out to be full
             yield list_items(self._batch.id, states=self._states, before=self._last, most=self._size)
 
     def jobs(self, page: list[Job]) -> list[Job]:
-        """Take a page in; an item that ended while it was read is on it twice, and counts as ended."""
+        """Process a page; an item that ended during the read appears twice, and counts as ended."""
         if page:
             self._last = page[-1].id
             self._is_over = len(page) < self._size
         return list({job.id: job for job in page}.values())
 
     def take(self, page: list[Job]) -> list[StoredItem]:
-        """Take a page in, with results as their tasks' types."""
+        """Process a page, and decode results as their tasks' return types."""
         return [
             StoredItem(job.item_key or "", job.state, typed_result(job, self._registry), job.error, job.id)
             for job in self.jobs(page)
@@ -55,7 +55,7 @@ class ItemPages:
 
 
 def lines_of(jobs: Sequence[Job]) -> list[bytes]:
-    """Write each item as a line of JSON."""
+    """Format each item as a line of JSON."""
     return [
         msgspec.json.encode(
             {
@@ -72,7 +72,7 @@ def lines_of(jobs: Sequence[Job]) -> list[bytes]:
 
 @contextlib.contextmanager
 def writing_to(file: str | Path | IO[Any]) -> Iterator[Callable[[list[bytes]], int]]:
-    """Lend a function that writes lines, to a file at a path or to an open one, and returns how many."""
+    """Provide a function that writes lines to a path or an open file, and returns how many."""
     with contextlib.ExitStack() as stack:
         target: Any = stack.enter_context(Path(file).open("wb")) if isinstance(file, str | Path) else file
 

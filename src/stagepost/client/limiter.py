@@ -1,4 +1,4 @@
-"""Waits for a provider's rate limit: tokens shared by all processes through the store, or kept in this one."""
+"""Limits the rate of calls to a provider, with tokens shared through the store or kept in this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["RateLimiter"]
 
 
 class RateLimiter:
-    """Lets calls to a provider through at its rate. Two with the same name and a store share their tokens."""
+    """Limits the rate of calls to a provider. Limiters with the same name and a store share their tokens."""
 
     def __init__(self, limit: RateLimit, *, store: Store | None = None, async_store: AsyncStore | None = None) -> None:
         self.limit = limit
@@ -28,24 +28,24 @@ class RateLimiter:
         self._full_at = 0
 
     def acquire(self, *, timeout: timedelta | float | None = None) -> None:
-        """Wait for one token; raises WaitTimeout if that takes longer than `timeout`."""
+        """Wait for one token; raises WaitTimeout after `timeout`."""
         left = _countdown(timeout)
         while (wait := self._wait(self.try_acquire(), left)) is not None:
             sleep(wait)
 
     async def acquire_async(self, *, timeout: timedelta | float | None = None) -> None:
-        """Wait for one token without blocking the loop."""
+        """Wait for one token without blocking the event loop."""
         left = _countdown(timeout)
         while (wait := self._wait(await self.try_acquire_async(), left)) is not None:  # noqa: ASYNC110
-            await asyncio.sleep(wait)  # no event comes: tokens grow with time
+            await asyncio.sleep(wait)  # tokens appear with time, so there is no event to wait for
 
     def try_acquire(self) -> timedelta:
-        """Take a token if there is one: returns nothing to wait; otherwise how long until there may be one."""
+        """Take a token and return zero, or return how long to wait until one may be available."""
         taken = self._take_here() if self._store is None else self._store.run(take_tokens(self.limit, 1))
         return _wait_of(taken)
 
     async def try_acquire_async(self) -> timedelta:
-        """Take a token as `try_acquire` does."""
+        """Take a token like `try_acquire`, without blocking the event loop."""
         if self._async_store is None:
             return _wait_of(self._take_here())
         return _wait_of(await self._async_store.run(take_tokens(self.limit, 1)))
@@ -57,11 +57,11 @@ class RateLimiter:
             return taken
 
     def _wait(self, wait: timedelta, left: Callable[[], float]) -> float | None:
-        """Say how long to wait before the next try; None means that the token is ours."""
+        """Return how long to wait before the next try; None if the token was taken."""
         if not wait:
             return None
         if left() < wait.total_seconds():
-            raise WaitTimeout(f"rate limit {self.limit.name!r}: no token came in time. Try again later.")
+            raise WaitTimeout(f"rate limit {self.limit.name!r}: no token became available in time. Try again later.")
         return wait.total_seconds()
 
 

@@ -1,4 +1,4 @@
-"""Adds the chunks of a source: while one is being committed, the next is being built."""
+"""Adds the chunks of a source to a batch: builds the next chunk while one is being committed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["load", "load_async"]
 
 
 def load(app: App, feed: Feed, source: Iterable[Item], *, chunk: int) -> int:
-    """Add all of a source; returns how many items were new.
+    """Add all items of a source; returns how many were new.
 
-    The source is read in the caller's thread, commits are made in another. Whatever ends the one, the other ends
-    too: a commit under way is waited for, and what is committed stays. The source is read on when a chunk's rows have
-    all been handed over: two threads of Python at once would only get into each other's way, while the database waits.
+    The caller's thread reads the source, and another thread commits. If either fails, the other stops too: a commit
+    in progress is completed, and committed chunks stay. Reading continues only after the driver has taken all rows of
+    a chunk, because two busy Python threads would slow each other down while the database is idle.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="stagepost-batch") as thread:
         flying: tuple[Sequence[NewJob], Future[Added]] | None = None
@@ -43,7 +43,7 @@ def load(app: App, feed: Feed, source: Iterable[Item], *, chunk: int) -> int:
 
 
 async def load_async(app: App, feed: Feed, source: Iterable[Item] | AsyncIterable[Item], *, chunk: int) -> int:
-    """Do the same without blocking the loop; commits are made in a task."""
+    """Add all items like `load`, without blocking the event loop; a task commits."""
     flying: tuple[Sequence[NewJob], asyncio.Task[Added]] | None = None
     try:
         async for items in chunks_of_async(source, chunk, feed.prepare, weigh=feed.weigh):
@@ -61,13 +61,13 @@ async def load_async(app: App, feed: Feed, source: Iterable[Item] | AsyncIterabl
 
 
 def _await_taken(is_taken: Event, flight: Future[Added]) -> None:
-    """Wait until rows have been handed over, or there is nothing more to hand over."""
+    """Wait until the driver has taken all rows, or the commit has ended."""
     flight.add_done_callback(lambda _: is_taken.set())
     is_taken.wait()
 
 
 def _land(app: App, feed: Feed, jobs: Sequence[NewJob], added: Added) -> None:
-    """Take in that a chunk is committed, and tell workers that wait."""
+    """Record that a chunk is committed, and wake idle workers."""
     feed.note(added)
     if added.new:
         app.hints.ring(jobs, None)

@@ -1,4 +1,4 @@
-"""Pipelines as applications declare them: steps made of tasks, checked while they are declared."""
+"""Declarations of pipelines: steps that run tasks, checked as they are declared."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["Pipeline"]
 
 LONGEST_KEY = 191
 RESERVED = frozenset({"key", "tx"})
-"""Parameters of `start`, so no inputs."""
+"""Parameters of `start`, which cannot be names of inputs."""
 TELLS = ("run_id", "state")
-"""What the task that is told of a run's end may take."""
+"""Arguments that the `on_complete` task may take."""
 
 
 class Pipeline:
-    """Steps and what each one takes from where; `start` makes a run of it."""
+    """A set of steps and the sources of their arguments; `start` creates a run."""
 
     def __init__(self, app: App, name: str, *, on_complete: Task[..., Any] | None = None) -> None:
         self.name = name
@@ -52,9 +52,9 @@ class Pipeline:
         return self._steps
 
     def input(self, name: str, *, default: Any = UNSET) -> PipelineInput:
-        """Something that a run is started with; with a default it may be left out."""
+        """Declare an argument of `start`; one with a default may be left out."""
         if name in RESERVED or not name.isidentifier():
-            raise PipelineError(f"pipeline {self.name}: no input can be called {name!r}. Choose another name.")
+            raise PipelineError(f"pipeline {self.name}: an input cannot be named {name!r}. Choose another name.")
         made = self._inputs.setdefault(name, PipelineInput(self, name))
         if default is not UNSET:
             made.default = default
@@ -75,16 +75,16 @@ class Pipeline:
     ) -> Step:
         """Add a step that runs a task.
 
-        `inputs` says by parameter what the task takes: a step, for what it gave; `step["field"]`, for a part of that;
-        `pipeline.input(…)`; a list of these; or a value. Steps that are named there are its parents without saying so.
+        `inputs` maps each parameter of the task to its source: a step, for its result; `step["field"]`, for a part of
+        the result; `pipeline.input(…)`; a list of these; or a value. Steps used there become parents automatically.
 
-        `each` names a list, and the step has one job for each of its elements: `each={"segment": asr["segments"]}`,
-        or only the list if one parameter is left over. What comes after gets the list of their results, in order.
+        `each` names a list, and the step runs one job per element: `each={"segment": asr["segments"]}`, or only the
+        list if one parameter is left over. Later steps get the list of the results, in order.
         """
         given = JobOptions(queue=queue, priority=priority, max_attempts=max_attempts)
         step = Step(self, task, name or task.__name__, options=given, on_failed=_policy(self, on_failed))
         if step.name in self._steps:
-            raise PipelineError(f"pipeline {self.name} has two steps {step.name!r}. Give one another `name`.")
+            raise PipelineError(f"pipeline {self.name} has two steps named {step.name!r}. Give one another `name`.")
         step.take(dict(inputs or {}), each)
         for parent in parents:
             step.follow(self._own(step, parent))
@@ -92,7 +92,7 @@ class Pipeline:
         return step
 
     def start(self, key: str | None = None, *, tx: Any = None, **input: Any) -> RunHandle:  # noqa: A002 - it is
-        """Start a run with this input; if this pipeline has a run with this key, that is the one you get."""
+        """Start a run with this input, or return the pipeline's existing run with this key."""
         operation = runs.start(self._new_run(key, input), tell=self._app.settings.wakeups)
         store = self._app.store
         started = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
@@ -100,7 +100,7 @@ class Pipeline:
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
     async def start_async(self, key: str | None = None, *, tx: Any = None, **input: Any) -> RunHandle:  # noqa: A002
-        """Start a run without blocking the loop; `tx` is an async connection or session."""
+        """Start a run without blocking the event loop; `tx` is an async connection or session."""
         operation = runs.start(self._new_run(key, input), tell=self._app.settings.wakeups)
         if tx is None:
             started = await self._app.async_store.run(operation)
@@ -110,13 +110,13 @@ class Pipeline:
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
     def find(self, key: str, *, tx: Any = None) -> RunHandle | None:
-        """Look up the run that was started with this key; with `tx`, as your transaction sees it."""
+        """Find the run that was started with this key; with `tx`, as your transaction sees it."""
         operation, store = runs.find(self.name, key), self._app.store
         run = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
         return None if run is None else RunHandle(self._app, run, is_new=False)
 
     async def find_async(self, key: str, *, tx: Any = None) -> RunHandle | None:
-        """Look up the run that was started with this key, without blocking the loop; `tx` is async, too."""
+        """Find a run like `find`, without blocking the event loop; `tx` is an async connection or session."""
         operation = runs.find(self.name, key)
         if tx is None:
             run = await self._app.async_store.run(operation)
@@ -125,20 +125,20 @@ class Pipeline:
         return None if run is None else RunHandle(self._app, run, is_new=False)
 
     def runs(self, *, state: RunState | None = None, before: str | None = None, most: int = 50) -> list[RunHandle]:
-        """List a page of this pipeline's runs, newest first; `before` is the last id of the page before."""
+        """List a page of this pipeline's runs, newest first; `before` is the last id of the previous page."""
         found = self._app.store.run(runs.list_runs(pipeline=self.name, state=state, before=before, most=most))
         return [RunHandle(self._app, run, is_new=False) for run in found]
 
     async def runs_async(
         self, *, state: RunState | None = None, before: str | None = None, most: int = 50
     ) -> list[RunHandle]:
-        """List a page of this pipeline's runs without blocking the loop."""
+        """List a page of this pipeline's runs without blocking the event loop."""
         operation = runs.list_runs(pipeline=self.name, state=state, before=before, most=most)
         return [RunHandle(self._app, run, is_new=False) for run in await self._app.async_store.run(operation)]
 
     @property
     def plan(self) -> Plan:
-        """What a run carries with it: all that is needed to go on without this code."""
+        """Everything that is stored with a run, so that it can continue without this code."""
         if not self._steps:
             raise PipelineError(f"pipeline {self.name} has no steps. Add some with `step(task)`.")
         order = in_order({name: step.parents for name, step in self._steps.items()}) or []
@@ -152,11 +152,11 @@ class Pipeline:
         )
 
     def check_circles(self) -> None:
-        """Refuse steps that come, by way of others, after themselves."""
+        """Raise PipelineError if the steps form a cycle."""
         if in_order({name: step.parents for name, step in self._steps.items()}) is None:
             raise PipelineError(
-                f"pipeline {self.name}: its steps form a circle, so none of them could be the first. "
-                f"Take out one `>>` or one of `parents` of {listed(self._steps)}."
+                f"pipeline {self.name}: its steps form a cycle, so none of them can run first. "
+                f"Remove one `>>` or one of the `parents` of {listed(self._steps)}."
             )
 
     def _own(self, step: Step, parent: Step | str) -> Step:
@@ -164,8 +164,8 @@ class Pipeline:
         known = self._steps.get(name)
         if known is None or (isinstance(parent, Step) and parent is not known):
             raise PipelineError(
-                f"pipeline {self.name}, step {step.name!r}: there is no step {name!r} here. "
-                f"Known are: {listed(self._steps)}. Declare a step before those that come after it."
+                f"pipeline {self.name}, step {step.name!r}: the pipeline has no step {name!r}. "
+                f"Declared steps are: {listed(self._steps)}. Declare a step before the steps that follow it."
             )
         return known
 
@@ -175,7 +175,7 @@ class Pipeline:
         if not 1 <= len(key) <= LONGEST_KEY or key != key.strip():
             raise PipelineError(
                 f"pipeline {self.name}: key {key!r} must have 1 to {LONGEST_KEY} characters, "
-                f"not beginning or ending with white space."
+                f"and must not begin or end with white space."
             )
         return NewRun(
             id=run_id,
@@ -190,7 +190,7 @@ class Pipeline:
         unknown = sorted(set(given) - set(self._inputs))
         if unknown:
             raise PipelineError(
-                f"pipeline {self.name} takes no input {unknown[0]!r}. It takes: {listed(self._inputs)}."
+                f"pipeline {self.name} has no input {unknown[0]!r}. Its inputs are: {listed(self._inputs)}."
             )
         values = {name: made.default for name, made in self._inputs.items() if made.default is not UNSET} | given
         missing = [name for name in self._inputs if name not in values]
@@ -203,8 +203,8 @@ class Pipeline:
         size = sum(map(len, map(bytes, encoded.values())))
         if size > LIMITS.max_bytes:
             raise PipelineError(
-                f"pipeline {self.name}: its input is {size:,} bytes of JSON, the limit is {LIMITS.max_bytes:,}. "
-                f"Store large values elsewhere, and pass keys."
+                f"pipeline {self.name}: its input is {size:,} bytes of JSON; the limit is {LIMITS.max_bytes:,}. "
+                f"Store large values elsewhere and pass keys."
             )
         for step in self._steps.values():
             step.check_input(encoded)
@@ -215,8 +215,8 @@ def _check_told(pipeline: str, task: Task[..., Any]) -> None:
     unknown = [name for name in task.signature.required if name not in TELLS]
     if unknown:
         raise PipelineError(
-            f"pipeline {pipeline}: `on_complete` calls {task.name} with {listed(TELLS)}, "
-            f"and nothing for its parameter `{unknown[0]}`. Give that a default."
+            f"pipeline {pipeline}: `on_complete` calls {task.name} with only {listed(TELLS)}, "
+            f"not with its parameter `{unknown[0]}`. Give that parameter a default."
         )
 
 
@@ -225,7 +225,7 @@ def _policy(pipeline: Pipeline, on_failed: str) -> OnStepFailed:
         return OnStepFailed(on_failed)
     except ValueError:
         raise PipelineError(
-            f"pipeline {pipeline.name}: on_failed is {on_failed!r}. Known are: {', '.join(OnStepFailed)}."
+            f"pipeline {pipeline.name}: on_failed is {on_failed!r}. Valid values are: {', '.join(OnStepFailed)}."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Plans: generators that yield operations and pauses and receive results, for work of more than one transaction."""
+"""Plans: generators that yield operations and pauses and receive results, for work in several transactions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Plan", "carry_out", "carry_out_async"]
 T = TypeVar("T")
 
 Plan = Generator[Operation[Any] | float, Any, T]
-"""Yields an operation to be run, or how many seconds to wait."""
+"""Yields an operation to run, or a number of seconds to wait."""
 
 
 def carry_out(plan: Plan[T], app: App, tx: Any = None) -> T:
-    """Run each operation in a transaction of its own, or all of them in the caller's."""
+    """Run each operation in a separate transaction, or all of them in the caller's."""
     try:
         step = next(plan)
         while True:
@@ -37,7 +37,7 @@ def carry_out(plan: Plan[T], app: App, tx: Any = None) -> T:
 
 
 async def carry_out_async(plan: Plan[T], app: App, tx: Any = None) -> T:
-    """Do the same without blocking the loop."""
+    """Run a plan like `carry_out`, without blocking the event loop."""
     try:
         step = next(plan)
         while True:

@@ -1,4 +1,4 @@
-"""A run of a pipeline as applications hold it: look at it, wait for it, retry and cancel it."""
+"""Handles to runs of pipelines: inspect them, wait for them, retry and cancel them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["RunHandle"]
 
 
 class RunHandle:
-    """A run that was asked for: its id and key, and whether this request made it."""
+    """A run of a pipeline: its id and key, and whether this request created it."""
 
     def __init__(self, app: App, run: Run, *, is_new: bool) -> None:
         self.id = run.id
@@ -35,50 +35,50 @@ class RunHandle:
 
     @property
     def state(self) -> RunState:
-        """How the run is now; asks the database."""
+        """The run's current state, read from the database."""
         return self._app.store.run(runs.get(self.id)).state
 
     def graph(self, *, tx: Any = None) -> RunView:
-        """Look at the run: its steps, which comes after which, and how far each is; with `tx`, as that sees it."""
+        """Read the run's steps, their order and their progress; with `tx`, as your transaction sees them."""
         return carry_out(self._looked_at(), self._app, tx)
 
     async def graph_async(self, *, tx: Any = None) -> RunView:
-        """Look at the run without blocking the loop; `tx` is async, too."""
+        """Read the run like `graph`, without blocking the event loop; `tx` is an async connection or session."""
         return await carry_out_async(self._looked_at(), self._app, tx)
 
     def wait(self, *, timeout: timedelta | float | None = None) -> RunState:
-        """Wait until the run has ended, and say how; raises WaitTimeout if it takes longer."""
+        """Wait until the run ends and return its state; raises WaitTimeout after `timeout`."""
         return carry_out(self._waited(timeout), self._app)
 
     async def wait_async(self, *, timeout: timedelta | float | None = None) -> RunState:
-        """Wait as `wait` does, without blocking the loop."""
+        """Wait like `wait`, without blocking the event loop."""
         return await carry_out_async(self._waited(timeout), self._app)
 
     def result(self, step: str) -> Any:
-        """What a step gave, as its task's return type; of one with many jobs the list, in the order of elements."""
+        """Return a step's result as its task's return type; a step with many jobs gives a list, in element order."""
         return self._decoded(step, self._app.store.run(results_of(self.id, step)))
 
     async def result_async(self, step: str) -> Any:
-        """What a step gave, without blocking the loop."""
+        """Return a step's result without blocking the event loop."""
         return self._decoded(step, await self._app.async_store.run(results_of(self.id, step)))
 
     def retry(self, *, actor: str | None = None, tx: Any = None) -> RunState:
-        """Go on where it failed or was cancelled; what completed is not run again, job by job.
+        """Continue a run that failed or was cancelled; completed jobs are not run again.
 
-        With `tx` it happens in your transaction: others see it when you commit.
+        With `tx` the retry is part of your transaction and takes effect when you commit.
         """
         return carry_out(self._retried(actor, tx), self._app, tx)
 
     async def retry_async(self, *, actor: str | None = None, tx: Any = None) -> RunState:
-        """Go on where it failed or was cancelled, without blocking the loop; `tx` is async, too."""
+        """Continue a run like `retry`, without blocking the event loop; `tx` is an async connection or session."""
         return await carry_out_async(self._retried(actor, tx), self._app, tx)
 
     def cancel(self, *, actor: str | None = None) -> None:
-        """Start no more steps, end jobs that wait and ask those that run to stop; the run ends when they have."""
+        """Start no more steps, cancel waiting jobs and ask running ones to stop; the run ends after that."""
         carry_out(self._cancelled(actor), self._app)
 
     async def cancel_async(self, *, actor: str | None = None) -> None:
-        """Cancel the run without blocking the loop."""
+        """Cancel the run without blocking the event loop."""
         await carry_out_async(self._cancelled(actor), self._app)
 
     def _looked_at(self) -> Plan[RunView]:
@@ -107,7 +107,7 @@ class RunHandle:
 
     def _cancelled(self, actor: str | None) -> Plan[None]:
         batches: list[str] = yield runs.cancel(self.id, actor=actor or default_actor())
-        for batch_id in batches:  # what this does not come to is left to upkeep
+        for batch_id in batches:  # upkeep does the rest if this is interrupted
             after: str | None = ""
             while after is not None:
                 after = yield cancel_items(batch_id, after=after)

@@ -1,4 +1,4 @@
-"""Steps of a pipeline: what their tasks take from where, checked against the annotations of both sides."""
+"""Steps of a pipeline and the sources of their arguments, checked against the annotations on both sides."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ LONGEST_NAME = 100
 
 
 class PipelineInput:
-    """What a run is started with, under a name, or a part of it."""
+    """A named input of a run, or a part of it."""
 
     def __init__(self, pipeline: Pipeline, name: str, path: tuple[Key, ...] = ()) -> None:
         self.pipeline, self.name, self.path = pipeline, name, path
         self.default: Any = UNSET
-        """What a run gets that is started without it."""
+        """The value for a run that is started without this input."""
 
     def __getitem__(self, key: Key) -> PipelineInput:
         return PipelineInput(self.pipeline, self.name, (*self.path, key))
 
 
 class StepOutput:
-    """A part of what a step gives."""
+    """A part of a step's result."""
 
     def __init__(self, step: Step, path: tuple[Key, ...]) -> None:
         self.step, self.path = step, path
@@ -59,7 +59,7 @@ class StepOutput:
             part = part_of(self.shape, key)
             if part is None:
                 raise PipelineError(
-                    f"pipeline {step.pipeline.name}: step {step.name!r} gives {described(step.output_shape)}, "
+                    f"pipeline {step.pipeline.name}: step {step.name!r} returns {described(step.output_shape)}, "
                     f"which has no {key!r}. Correct the name, or the return annotation of {step.task.name}."
                 )
             self.shape = part
@@ -69,7 +69,7 @@ class StepOutput:
 
 
 class Step:
-    """A task in a pipeline; as an input of another step it stands for what it gives."""
+    """A task in a pipeline; as an input of another step it stands for its result."""
 
     def __init__(
         self, pipeline: Pipeline, task: Task[..., Any], name: str, *, options: JobOptions, on_failed: OnStepFailed
@@ -86,24 +86,24 @@ class Step:
             raise self.error(f"its name must be 1 to {LONGEST_NAME} letters, digits and _ . : -")
         if task.options.limit_by is not None:
             raise self.error(
-                f"task {task.name} has `limit_by`, a function that a run cannot carry with it. "
+                f"task {task.name} has `limit_by`, a function, which cannot be stored with a run. "
                 f"Use `max_running` alone, or limit the step's queue."
             )
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The names of the steps that come before it."""
+        """Names of the steps that must end before this one starts."""
         return tuple(self._parents)
 
     @property
     def output_shape(self) -> Shape:
-        """What it gives, as far as its task's annotation tells: a list, if it has many jobs."""
+        """The shape of its result, from its task's annotation; a list if the step has many jobs."""
         shape = shape_of(self.task.signature.result_annotation)
         return shape if self.each is None else list_of(shape)
 
     @property
     def plan(self) -> StepPlan:
-        """What a run carries of it."""
+        """What a run stores about the step."""
         job = bare_job(self.task, self._options)
         return StepPlan(
             name=self.name,
@@ -124,7 +124,7 @@ class Step:
         return StepOutput(self, (key,))
 
     def __rshift__(self, after: Any) -> Any:
-        """`a >> b`: b comes after a, whether or not it takes anything of it; also with lists of steps."""
+        """`a >> b` runs b after a, even if b does not use a's result; lists of steps work too."""
         for step in after if isinstance(after, list | tuple) else [after]:
             step.follow(self)
         self.pipeline.check_circles()
@@ -140,25 +140,25 @@ class Step:
         return f"Step({self.name!r})"
 
     def error(self, what: str) -> PipelineError:
-        """Say where something is wrong."""
+        """Build an error that names the pipeline and the step."""
         return PipelineError(f"pipeline {self.pipeline.name}, step {self.name!r}: {what}")
 
     def follow(self, parent: Step) -> None:
-        """Come after another step of the same pipeline."""
+        """Run after another step of the same pipeline."""
         if parent.pipeline is not self.pipeline:
             raise self.error(
-                f"step {parent.name!r} is of another pipeline, {parent.pipeline.name}. Use steps of this one."
+                f"step {parent.name!r} belongs to pipeline {parent.pipeline.name}. Use steps of this pipeline."
             )
         self._parents[parent.name] = parent
 
     def take(self, inputs: dict[str, Any], each: Any) -> None:
-        """Note what the task's parameters take, and check that each has something that fits."""
+        """Set the sources of the task's parameters, and check that every parameter has one that fits."""
         parameters = self.task.signature.parameters
         if each is not None:
             self.each, inputs = self._with_each(inputs, each)
         for name, value in inputs.items():
             if name not in parameters:
-                raise self.error(f"{name!r} is no parameter of {self.task.name}. They are {listed(parameters)}.")
+                raise self.error(f"{self.task.name} has no parameter {name!r}. Its parameters: {listed(parameters)}.")
             source, shape = self._source(value, self._wanted(name), name)
             if name == self.each:
                 shape = self._element(name, shape)
@@ -167,12 +167,12 @@ class Step:
         missing = [name for name in parameters if name in self.task.signature.required - set(self.inputs)]
         if missing:
             raise self.error(
-                f"parameter `{missing[0]}` of {self.task.name} has no source. Say what it takes: "
+                f"parameter `{missing[0]}` of {self.task.name} has no source. Add one: "
                 f"inputs={{{missing[0]!r}: …}}, with a step, a `pipeline.input(…)` or a value."
             )
 
     def check_input(self, given: Mapping[str, Raw]) -> None:
-        """Check that what a run is started with can be what the parameters ask for."""
+        """Check that a run's input matches the annotations of the parameters that take it."""
         for name, source in self.inputs.items():
             if isinstance(source, RunInput) and not source.path:
                 annotation = self.task.signature.parameters[name]
@@ -185,29 +185,29 @@ class Step:
                     ) from error
 
     def _wanted(self, parameter: str) -> Any:
-        """The annotation of what a parameter's source is to give: of the one that takes each element, a list."""
+        """Return the type that a parameter's source must have; a list for the parameter that takes each element."""
         annotation = self.task.signature.parameters[parameter]
         return types.GenericAlias(list, (annotation,)) if parameter == self.each else annotation
 
     def _with_each(self, inputs: dict[str, Any], each: Any) -> tuple[str, dict[str, Any]]:
         if isinstance(each, Mapping):
             if len(each) != 1:
-                raise self.error(f"`each` names {len(each)} parameters: one can take element by element.")
+                raise self.error(f"`each` names {len(each)} parameters: only one can take elements one by one.")
             [(name, value)] = each.items()
             if name in inputs:
-                raise self.error(f"parameter `{name}` is in `inputs` and in `each`. Take it out of one of them.")
+                raise self.error(f"parameter `{name}` is in both `inputs` and `each`. Remove it from one of them.")
             return name, {**inputs, name: value}
         left = [name for name in self.task.signature.parameters if name not in inputs]
         required = [name for name in left if name in self.task.signature.required] or left
         if len(required) != 1:
             raise self.error(
-                f"it is not clear which parameter of {self.task.name} takes each element: {listed(required)} "
-                f"is left. Write each={{'parameter': …}}."
+                f"it is not clear which parameter of {self.task.name} takes each element; without a source: "
+                f"{listed(required)}. Write each={{'parameter': …}}."
             )
         return required[0], {**inputs, required[0]: each}
 
     def _source(self, value: Any, annotation: Any, parameter: str) -> tuple[Source, Shape]:
-        """Read what a parameter takes, and say of which shape that is; steps in it become parents."""
+        """Convert a parameter's source and return its shape; steps in it become parents."""
         match value:
             case Step():
                 return self._output(value, (), value.output_shape)
@@ -231,12 +231,12 @@ class Step:
         return Output(step.name, path), or_null(shape) if may_fail and shape is not ANY else shape
 
     def _element(self, parameter: str, shape: Shape) -> Shape:
-        if isinstance(shape, msgspec.inspect.UnionType):  # null, if the step before failed, has no elements
+        if isinstance(shape, msgspec.inspect.UnionType):  # the null of a failed step has no elements
             shape = next(arm for arm in shape.types if not isinstance(arm, msgspec.inspect.NoneType))
         element = element_of(shape)
         if element is None:
             raise self.error(
-                f"`{parameter}` is to take each element of {described(shape)}, which is no list. "
+                f"`{parameter}` should take each element of {described(shape)}, which is not a list. "
                 f"Name a list, such as a field of it: each={{{parameter!r}: step['field']}}."
             )
         return element
@@ -246,7 +246,7 @@ class Step:
         if not fits(shape, shape_of(annotation)):
             raise self.error(
                 f"parameter `{parameter}: {json_values.name_of(annotation)}` of {self.task.name} cannot take "
-                f"{described(shape)}. Change one of the two annotations, or take another source."
+                f"{described(shape)}. Change one of the two annotations, or use another source."
             )
 
 
@@ -254,7 +254,7 @@ LIMITS = Limits()
 
 
 def encode_value(value: Any, annotation: Any, what: str) -> Raw:
-    """Encode a value that must be readable as the annotation says; `what` begins the complaint."""
+    """Encode a value that must match the annotation; the error message begins with `what`."""
     problem = json_values.why_not_encodable(value, LIMITS)
     if problem:
         raise PipelineError(f"{what} {problem}.")
@@ -267,7 +267,7 @@ def encode_value(value: Any, annotation: Any, what: str) -> Raw:
 
 
 def bare_job(task: Task[..., Any], options: JobOptions) -> NewJob:
-    """A job of a task with all but its id and arguments."""
+    """Build a job of a task without an id and arguments."""
     settled = task.options
     return NewJob(
         id="",
@@ -282,5 +282,5 @@ def bare_job(task: Task[..., Any], options: JobOptions) -> NewJob:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Write names in a message."""
+    """Format names for a message."""
     return ", ".join(f"`{name}`" for name in names) or "none"

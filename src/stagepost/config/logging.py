@@ -1,4 +1,4 @@
-"""Log records that carry the ids of the job they were written for, through async code and threads."""
+"""Adds the ids of the current job to log records, in async code and in threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class JobContextFilter(logging.Filter):
     """Adds job_id, task_name, attempt, trace_id, correlation_id and user_id to every record; None outside a job."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Never drops a record."""
+        """Add the fields to the record, and keep every record."""
         identity, trace = current_identity.get(), current_trace.get()
         facts = {
             "job": identity.job_id if identity else None,
@@ -39,7 +39,7 @@ class JobContextFilter(logging.Filter):
 
 
 def configure_logging(level: str = "INFO") -> None:
-    """Log to standard error, each line with its job's ids; for programs that do not set up logging themselves."""
+    """Log to standard error with the job's ids on each line, for programs without a logging setup of their own."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(JobContextFilter())

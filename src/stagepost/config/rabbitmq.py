@@ -1,4 +1,4 @@
-"""How queues are carried by RabbitMQ: which, under which names, and with which limits."""
+"""Settings for RabbitMQ: which queues it carries, under which names, and with which limits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,180}")
 LONGEST_SECONDS = 365 * 24 * 3600
 MOST_SENDS = 1_000_000
 LIMITS = {"prefetch": (0, 65_535), "message_ttl": (0.001, LONGEST_SECONDS), "max_length": (1, 2**31 - 1)}
-"""From and to which these make sense to a broker; a prefetch of 0 is none."""
+"""The ranges that a broker accepts; a prefetch of 0 means no limit."""
 LEAST_PRIORITY, MOST_PRIORITY = -(2**15), 2**15 - 1
-"""Of a job."""
+"""The range of a job's priority."""
 MOST_PRIORITIES = 10
 """Each level costs a classic queue memory and CPU time; RabbitMQ advises against more."""
 QUORUM_HIGH = 5
@@ -31,23 +31,23 @@ QUORUM_HIGH = 5
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What differs for one queue; what is left out is as for all."""
+    """Overrides for one queue; a field left out has the value that applies to all queues."""
 
     name: str | None = None
-    """Its name at the broker, and its routing key; `<prefix>.<queue>` unless given."""
+    """The queue's name and routing key at the broker; the default is `<prefix>.<queue>`."""
     prefetch: int | None = None
-    """How many messages one worker process has at once."""
+    """Maximum number of messages that one worker process holds at once."""
     message_ttl: float | None = None
-    """How long a message waits before it becomes a dead letter."""
+    """How long a message may wait before it becomes a dead letter."""
     max_length: int | None = None
-    """How many messages it holds."""
+    """Maximum number of messages that the queue holds."""
     queue_type: QueueType | None = None
     """`classic` or `quorum`, if it differs from the other queues."""
     priorities: list[int] | None = None
     """Job priorities at which a higher level begins at the broker; `[]` for none."""
 
     def message_priority(self, job_priority: int) -> int | None:
-        """The AMQP priority of a job's message, once nothing is left out; None if all messages are equal."""
+        """Return the AMQP priority of a job's message; None if all messages are equal."""
         if not self.priorities:
             return None
         level = bisect_right(self.priorities, job_priority)
@@ -58,39 +58,39 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How Stagepost uses a broker. Durations are seconds."""
 
     queues: list[str] | None = None
-    """Which queues it carries; all but that of alerts, unless some are named. Others stay with the database alone."""
+    """Queues that the broker carries; None means all except the alert queue. Other queues use the database alone."""
     prefix: str = "task"
-    """What the names at the broker begin with: several apps can share one."""
+    """Prefix of every name at the broker, so that several apps can share one broker."""
     exchange: str | None = None
-    """A topic exchange; `<prefix>_exchange` unless given."""
+    """Name of the topic exchange; the default is `<prefix>_exchange`."""
     queue_type: QueueType = "quorum"
-    """`quorum` survives the loss of a node; `classic` is for brokers without it."""
+    """`quorum` survives the loss of a node; `classic` is for brokers without quorum queues."""
     declare: bool = True
-    """Make exchange and queues where they are missing. Otherwise somebody runs `stagepost rabbitmq apply`."""
+    """Let workers create the exchange and missing queues. Otherwise, run `stagepost rabbitmq apply` yourself."""
     prefetch: int = 1
-    """How many messages of a queue one worker process has at once, those that it works on included."""
+    """Maximum number of messages per queue that one worker process holds at once, including those it is processing."""
     message_ttl: float | None = None
-    """How long a message waits in its queue before it becomes a dead letter; as long as it takes, unless given."""
+    """How long a message may wait in its queue before it becomes a dead letter; None means forever."""
     max_length: int | None = None
-    """How many messages a queue holds; the rest waits in the database."""
+    """Maximum number of messages in a queue; further jobs wait in the database."""
     priorities: list[int] = []
     """Job priorities at which a higher level begins at the broker. With `[1, 10]` a job with a priority of 10 or more
     overtakes all others in the broker's queue, and one with 1 to 9 those below 1. Empty: first come, first served.
     Needs classic queues, or RabbitMQ 4.0 and one number."""
     confirm_timeout: float = 10.0
-    """How long the broker may take to confirm what was published; what it does not confirm is published again."""
+    """How long to wait for the broker to confirm a message; an unconfirmed message is published again."""
     unroutable_timeout: float = 60.0
-    """How long a message may have nowhere to go before its job fails."""
+    """How long a message may be unroutable before its job fails."""
     lost_after: float = 15.0
-    """How long a queue must be empty, and nothing taken from it, before a message that should be there is lost."""
+    """A message counts as lost after its queue has been empty and unread for this long."""
     quiet_time: float = 600.0
-    """The same for a queue whose length the broker does not tell."""
+    """The same as `lost_after`, for a queue whose length the broker does not report."""
     most_sends: int = 3
-    """How often a request is sent to a foreign program that does not answer before its job becomes a dead letter."""
+    """How often a request is sent to an external program that does not answer before its job becomes a dead letter."""
     collect_dead_letters: bool = True
-    """Take what comes into the queue of dead letters and list it with failed jobs; without it, that is for others."""
+    """Store messages from the dead-letter queue, to list them with failed jobs; if false, they stay in that queue."""
     queue: dict[str, QueueSettings] = {}
-    """What differs for some queues."""
+    """Overrides for single queues, by name."""
 
     def __post_init__(self) -> None:
         names = {"prefix": self.prefix, "exchange": self.exchange_name}
@@ -100,8 +100,8 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
                 raise ConfigurationError(f"rabbitmq.{what} is {name!r}: use 1 to 180 letters, digits and _ . : - only.")
         if ALERT_QUEUE in (self.queues or ()):
             raise ConfigurationError(
-                f"rabbitmq.queues names {ALERT_QUEUE}, whose jobs tell of the broker's trouble and must not wait for "
-                f"the broker. Leave it out."
+                f"rabbitmq.queues names {ALERT_QUEUE}. Alerts report trouble with the broker, so they cannot go "
+                f"through it. Leave this queue out."
             )
         _check_limits("rabbitmq", self)
         for queue, own in self.queue.items():
@@ -114,22 +114,22 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         for field in ("confirm_timeout", "unroutable_timeout", "lost_after", "quiet_time"):
             if not 0 < getattr(self, field) <= LONGEST_SECONDS:
                 raise ConfigurationError(
-                    f"rabbitmq.{field} is {getattr(self, field)}: it must be more than 0 seconds, and at most a year."
+                    f"rabbitmq.{field} is {getattr(self, field)}: it must be more than 0 seconds and at most a year."
                 )
 
     @property
     def exchange_name(self) -> str:
-        """The exchange that everything is published to."""
+        """Name of the exchange that receives every message."""
         return self.exchange or f"{self.prefix}_exchange"
 
     @property
     def dead_letters(self) -> str:
-        """The queue of dead letters, and its routing key."""
+        """Name and routing key of the dead-letter queue."""
         return f"{self.prefix}.dlq"
 
     @property
     def answers(self) -> str:
-        """The queue that foreign programs answer to, and its routing key."""
+        """Name and routing key of the queue for answers of external programs."""
         return f"{self.prefix}.results"
 
     def carries(self, queue: str) -> bool:
@@ -137,15 +137,15 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return queue != ALERT_QUEUE and (self.queues is None or queue in self.queues)
 
     def carried(self, queues: Iterable[str]) -> list[str]:
-        """Those of some queues that go through the broker."""
+        """Select the queues whose jobs go through the broker."""
         return [queue for queue in queues if self.carries(queue)]
 
     def routing_key(self, queue: str) -> str:
-        """A queue's name at the broker."""
+        """Return a queue's name at the broker, which is also its routing key."""
         return self.of(queue).name or f"{self.prefix}.{queue}"
 
     def of(self, queue: str) -> QueueSettings:
-        """What holds for one queue, with nothing left out but what is unlimited."""
+        """Combine the settings for all queues with one queue's overrides; None then means unlimited."""
         own = self.queue.get(queue, NOTHING)
         return QueueSettings(
             name=own.name,

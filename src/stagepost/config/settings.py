@@ -1,4 +1,4 @@
-"""Settings, from code, a TOML file and the environment, each over the one before."""
+"""Settings from a TOML file, the environment and code; each overrides the one before."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ CONFIG_VARIABLE = "STAGEPOST_CONFIG"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an app and its workers behave. Durations are seconds."""
+    """Settings of an app and its workers. Durations are in seconds."""
 
     database_url: str = "sqlite:///stagepost.db"
     """`sqlite:///file.db`, `postgresql://…` or `mysql://…`."""
     transport: str | None = None
-    """`amqp://…` or `amqps://…`: carry queues by RabbitMQ; None leaves them with the database alone."""
+    """`amqp://…` or `amqps://…` to send jobs through RabbitMQ; None uses the database alone."""
     rabbitmq: RabbitmqSettings = RabbitmqSettings()
-    """How, and which queues."""
+    """How to use RabbitMQ, and for which queues."""
     concurrency: int = 10
-    """How many jobs one worker process runs at once."""
+    """Number of jobs that one worker process runs at once."""
     prefetch: int | None = None
-    """How many more it leases ahead, so that no slot waits for the database; None adapts to how fast jobs end."""
+    """Number of jobs to lease ahead, so that a free slot does not wait for the database; None adapts to the load."""
     lease: float = 30.0
-    """How long a silent worker keeps its jobs."""
+    """How long a worker keeps its jobs after its last sign of life."""
     poll_shortest: float = 0.2
-    """How soon a worker looks for jobs again after it found some, but fewer than it had room for."""
+    """Interval between polls after a worker found jobs, but fewer than it had free slots."""
     poll_longest: float = 2.0
-    """How seldom it looks while it finds none."""
+    """Longest interval between polls while the queue is empty."""
     shutdown_timeout: float = 30.0
-    """How long running jobs may go on after a worker is told to stop; what is left is given back."""
+    """How long running jobs may continue after a request to stop; unfinished jobs then return to their queue."""
     pool_size: int = 4
     """Database connections per process."""
     history_days: float = 30.0
-    """How long ended jobs are kept; 0 keeps them for ever."""
+    """Days to keep ended jobs; 0 keeps them forever."""
     wakeups: bool = True
-    """Listen for new jobs where the database can tell; polling goes on underneath."""
+    """Listen for notifications of new jobs if the database supports them; polling continues in any case."""
 
     def __post_init__(self) -> None:
         if self.transport is not None and not self.transport.startswith(("amqp://", "amqps://")):
             scheme = self.transport.partition(":")[0]
-            raise ConfigurationError(f"transport begins with {scheme!r}: give amqp://… or amqps://…, or leave it out.")
+            raise ConfigurationError(f"transport begins with {scheme!r}: use amqp://… or amqps://…, or leave it out.")
         for name in ("concurrency", "pool_size"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be 1 or more.")
@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def lease_duration(self) -> timedelta:
-        """The lease as a duration."""
+        """The lease as a timedelta."""
         return timedelta(seconds=self.lease)
 
     @classmethod
@@ -77,10 +77,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         environment: Mapping[str, str] | None = None,
         **given: Any,
     ) -> Self:
-        """Read `[tool.stagepost]` or the top level of a TOML file, then STAGEPOST_… variables, then what is given.
+        """Read `[tool.stagepost]` or the top level of a TOML file, then STAGEPOST_… variables, then the arguments.
 
-        STAGEPOST_CONFIG names the file if none is given. STAGEPOST_DATABASE_URL_FILE names a file that holds the
-        URL, so that a secret need not be in the environment.
+        STAGEPOST_CONFIG names the file if none is given. STAGEPOST_DATABASE_URL_FILE names a file that contains the
+        URL, which keeps a secret out of the environment.
         """
         environment = os.environ if environment is None else environment
         if file is None and environment.get(CONFIG_VARIABLE):
@@ -94,7 +94,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         try:
             return msgspec.convert(values, type=cls, strict=False, from_attributes=True)
         except msgspec.ValidationError as error:
-            known = f" Known are: {', '.join(_fields_at(cls, str(error)))}." if "unknown field" in str(error) else ""
+            is_unknown = "unknown field" in str(error)
+            known = f" Valid fields are: {', '.join(_fields_at(cls, str(error)))}." if is_unknown else ""
             raise ConfigurationError(f"settings: {error}.{known}") from error
 
 
@@ -108,7 +109,7 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _fields_at(settings: type[Settings], error: str) -> tuple[str, ...]:
-    """Name the fields of the section that an error is in."""
+    """List the valid fields of the section in which an error occurred."""
     if "`$.rabbitmq.queue[...]" in error:
         return QueueSettings.__struct_fields__
     if "`$.rabbitmq" in error:

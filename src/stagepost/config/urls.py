@@ -1,4 +1,4 @@
-"""Addresses as people may see them."""
+"""URLs for logs and messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["masked"]
 
 
 def masked(url: str) -> str:
-    """Hide the password of a URL."""
+    """Replace a URL's password, so that it can be shown."""
     parts = urlsplit(url)
     if parts.password is None:
         return url

@@ -1,4 +1,4 @@
-"""Alerts: what came to an end outside of any handler, so that nobody's code has seen it."""
+"""Alerts: reports of jobs and messages that ended outside any handler, where no application code could notice."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from stagepost.model.identity import new_id
 __all__ = ["ALERT_QUEUE", "LARGEST", "Alert", "AlertKind"]
 
 ALERT_QUEUE = "stagepost.alerts"
-"""No broker carries it: what tells of a broker's trouble must not wait for the broker."""
+"""No broker carries this queue: a report of trouble with the broker must not depend on the broker."""
 MOST_IDS = 100
 MOST_CHARACTERS = 2000
-"""Of a reason: what tells of trouble must not fail for its size."""
+"""Maximum length of a reason, so that an alert is never too large to enqueue."""
 
 
 class AlertKind(StrEnum):
-    """What happened."""
+    """What happened to the jobs or messages."""
 
     CRASHED = "crashed"
-    """Jobs killed their workers too often, and became dead letters."""
+    """Jobs crashed their workers too often and became dead letters."""
     UNROUTABLE = "unroutable"
-    """Messages had nowhere to go for too long: their jobs failed, or they are with the dead letters."""
+    """Messages were unroutable for too long: their jobs failed, or the messages became dead letters."""
     UNANSWERED = "unanswered"
-    """A foreign program was silent about its requests; their jobs became dead letters."""
+    """An external program did not answer its requests; their jobs became dead letters."""
     GIVEN_UP = "given_up"
-    """The broker gave requests up, because they expired or were rejected; their jobs became dead letters."""
+    """The broker dropped requests because they expired or were rejected; their jobs became dead letters."""
     FAILED = "failed"
-    """Jobs of queues that a broker carries failed for good, and a notice of each came to its dead letters."""
+    """Jobs of carried queues failed permanently; their notices arrived in the broker's dead-letter queue."""
     STRAY = "stray"
-    """Messages came that are no job's, or that nobody can read; they are with the dead letters."""
+    """Messages arrived that belong to no job or cannot be read; they became dead letters."""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """Tells of jobs or messages that ended alike, at the same time; at least once."""
+    """Reports jobs or messages that ended at the same time for the same reason; delivered at least once."""
 
     id: str
-    """Its own, and that of the job which tells of it."""
+    """Id of the alert and of the job that reports it."""
     kind: AlertKind
-    """What happened."""
+    """The kind of event."""
     queue: str | None = None
-    """Whose jobs they are, or the broker's queue that they came from; None if they are of several."""
+    """The jobs' queue, or the broker's queue that the messages came from; None if there are several."""
     number: int
-    """How many."""
+    """Number of jobs or messages."""
     job_ids: list[str]
-    """Of the first hundred, where they are jobs."""
+    """Ids of the first hundred jobs; empty for messages."""
     reason: str
-    """What happened to them, in words."""
+    """A description of what happened."""
 
     def __post_init__(self) -> None:
-        # It may quote what strangers wrote.
+        # The reason may quote text from outside.
         readable = self.reason.encode(errors="replace").decode().replace("\0", "�")
         msgspec.structs.force_setattr(self, "reason", readable[:MOST_CHARACTERS])
 
     @classmethod
     def of_jobs(cls, kind: AlertKind, job_ids: Iterable[str], reason: str, *, queue: str | None = None) -> Self | None:
-        """Tell of jobs, if there are any."""
+        """Report jobs; returns None if there are none."""
         ids = list(job_ids)
         if not ids:
             return None
@@ -67,7 +67,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_messages(cls, kind: AlertKind, number: int, reason: str, *, queue: str | None = None) -> Self:
-        """Tell of messages that are no job's."""
+        """Report messages that belong to no job."""
         return cls(id=new_id(), kind=kind, queue=queue, number=number, job_ids=[], reason=reason)
 
 
@@ -79,4 +79,4 @@ LARGEST = Alert(
     job_ids=[new_id()] * MOST_IDS,
     reason="\1" * MOST_CHARACTERS,
 )
-"""An example, as large as they get: JSON writes such a character with six."""
+"""An alert of the largest possible size: JSON needs six characters for each of these."""

@@ -1,4 +1,4 @@
-"""Batches: jobs that are counted together; and gates, open while no batch under them is unfinished."""
+"""Batches: jobs that are counted together; and gates, which are open while all their batches are done."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ __all__ = [
 FAILED = (JobState.FAILED, JobState.DEAD_LETTER)
 NUMBER = re.compile(r"[0-9]+")
 NEIGHBOURS = 128
-"""How many items with consecutive numbers lie together."""
+"""Number of items with consecutive numbers that get neighbouring ids."""
 
 
 class BatchState(StrEnum):
-    """Where a batch is in its life."""
+    """The stages in a batch's life."""
 
     OPEN = "open"
     SEALED = "sealed"
@@ -51,7 +51,7 @@ class BatchState(StrEnum):
 
 
 class BatchKind(StrEnum):
-    """Who waits for a batch: nobody but its gate, the job that submitted its items, or a run of a pipeline."""
+    """What waits for a batch: only its gate, the job that submitted its items, or a run of a pipeline."""
 
     BATCH = "batch"
     CHILDREN = "children"
@@ -59,35 +59,35 @@ class BatchKind(StrEnum):
 
 
 class OnFailed(StrEnum):
-    """What items that failed for good do to their batch."""
+    """What permanently failed items do to their batch."""
 
     FINISH = "finish"
     """They count as ended: the batch is done, with errors."""
     HOLD = "hold"
-    """They keep the batch unfinished until each is retried with success, or waived."""
+    """They keep the batch unfinished until each one is retried successfully or waived."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a producer got: how many items of its source are in, and the key of the last."""
+    """A producer's position in its source: the number of stored items, and the key of the last one."""
 
     position: int = 0
     key: str | None = None
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """A job of a batch, and the key that makes it one of a kind there."""
+    """A job of a batch, and its key, which is unique in the batch."""
 
     key: str
     job: NewJob
 
     def in_batch(self, batch_id: str) -> NewJob:
-        """The job under the id that this key always gets in this batch."""
+        """Return the job with the id that this key always gets in this batch."""
         job_id = item_id(batch_id, self.key)
         return msgspec.structs.replace(self.job, id=job_id, batch_id=batch_id, item_key=self.key)
 
 
 class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch as code declares it; the first to use it makes it."""
+    """A batch as declared in code; it is created on first use."""
 
     id: str
     key: str
@@ -100,7 +100,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch as it is now. Times are microseconds since 1970, UTC."""
+    """The stored state of a batch. Times are microseconds since 1970, UTC."""
 
     id: str
     key: str
@@ -113,7 +113,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     cursor_key: str | None
     on_complete: str | None
     result: str | None
-    """What the job that submitted the items returned; it becomes the job's result when they have ended."""
+    """The return value of the job that submitted the items; it becomes that job's result when they have ended."""
     outcome: JobState | None
     cancelled_at: int | None
     created_at: int
@@ -122,12 +122,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cursor(self) -> Cursor:
-        """Where a producer goes on."""
+        """The position where a producer continues."""
         return Cursor(self.position, self.cursor_key)
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How many items a batch has in each state, all at one moment."""
+    """The number of items in each state, all counted at one moment."""
 
     blocked: int = 0
     scheduled: int = 0
@@ -144,61 +144,61 @@ class Counts(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """All items."""
+        """Number of all items."""
         return sum(getattr(self, state) for state in JobState)
 
     @property
     def ended(self) -> int:
-        """Those that will not change unless somebody asks for it."""
+        """Number of items in a final state."""
         return sum(getattr(self, state) for state in FINAL)
 
     @property
     def live(self) -> int:
-        """Those that have not ended."""
+        """Number of items that have not ended."""
         return self.total - self.ended
 
     @property
     def failures(self) -> int:
-        """Those that failed for good and are not waived."""
+        """Number of items that failed permanently and are not waived."""
         return self.failed + self.dead_letter
 
 
 class StoredItem(msgspec.Struct, frozen=True):
-    """An item as it is now."""
+    """An item's current state and result."""
 
     key: str
     state: JobState
     result: Any
-    """What its task returned, as its return type; None until it has completed."""
+    """Its task's return value, decoded as the return type; None until it has completed."""
     error: str | None
     job_id: str
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a batch is, and how fast it goes. While it is open more items may come."""
+    """A batch's progress and rate. More items may be added while the batch is open."""
 
     state: BatchState
     counts: Counts
     per_second: float
-    """Items that ended per second: since it began, or since the progress it is compared with."""
+    """Items that ended per second, since the batch began or since an earlier progress."""
     eta: timedelta | None
-    """How long it will take at this rate; None if nobody can know."""
+    """Estimated time until the batch is done at this rate; None if it cannot be estimated."""
     at: int
-    """When this was, in microseconds since 1970, UTC."""
+    """The time of the measurement, in microseconds since 1970, UTC."""
 
     @property
     def total(self) -> int:
-        """All items that are in."""
+        """Number of items added so far."""
         return self.counts.total
 
     @property
     def fraction(self) -> float:
-        """How much of it has ended, from 0.0 to 1.0."""
+        """The share of items that have ended, from 0.0 to 1.0."""
         return self.counts.ended / self.total if self.total else float(self.state is BatchState.DONE)
 
 
 def progress_of(batch: Batch, counts: Counts, *, now: int, since: Progress | None = None) -> Progress:
-    """Take the rate over the batch's life, or since an earlier look at it; work out when it will be done."""
+    """Compute the rate since the batch began, or since an earlier progress, and the ETA."""
     began, before = (batch.created_at, 0) if since is None else (since.at, since.counts.ended)
     at = now if batch.done_at is None else batch.done_at if since is None else max(batch.done_at, began)
     rate = max(0.0, (counts.ended - before) / (at - began) * 1_000_000) if at > began else 0.0
@@ -208,36 +208,36 @@ def progress_of(batch: Batch, counts: Counts, *, now: int, since: Progress | Non
 
 
 LONGEST_ETA_SECONDS = 10.0 * 365 * 86_400
-"""Beyond that it makes no difference, and a timedelta overflows."""
+"""Larger values are meaningless, and a timedelta would overflow."""
 
 
 def summary_of(state: BatchState, counts: Counts) -> str:
-    """Say in a few words how far a batch is."""
+    """Summarize a batch's progress in a few words."""
     failed = f", {counts.failures:,} failed" if counts.failures else ""
     more = ", more may come" if state is BatchState.OPEN else ""
     return f"{counts.ended:,} of {counts.total:,} done{failed}{more}"
 
 
 def new_item(key: str, job: NewJob) -> Item:
-    """Make an item of a job; a key or a job that cannot be one is a clear error."""
+    """Create an item from a job; raises ConfigurationError for an invalid key or a job with a unique key."""
     check_key("item key", key)
     if job.unique_key is not None:
         raise ConfigurationError(
-            f"item {key!r} has the unique key {job.unique_key!r}. An item is unique by its own key: leave that out."
+            f"item {key!r} has unique key {job.unique_key!r}. An item is unique by its own key: leave `unique_key` out."
         )
     return Item(key, job)
 
 
 def check_key(what: str, key: str) -> None:
-    """Refuse what no database can keep as a key, or two of them would keep differently."""
+    """Refuse keys that some database cannot store, or that databases would compare differently."""
     if not isinstance(key, str):
-        raise ConfigurationError(f"{what} {key!r} is no text: write it as a str.")
+        raise ConfigurationError(f"{what} {key!r} is not a string. Convert it to str.")
     if not 1 <= len(key) <= 191:
-        raise ConfigurationError(f"{what} {key[:50]!r} has {len(key):,} characters: 1 to 191 are possible.")
+        raise ConfigurationError(f"{what} {key[:50]!r} has {len(key):,} characters: it must have 1 to 191.")
     if key != key.strip():
         raise ConfigurationError(f"{what} {key!r} begins or ends with white space, which MySQL ignores. Strip it.")
     if "\0" in key or not (key.isascii() or _is_unicode(key)):
-        raise ConfigurationError(f"{what} {key!r} has characters that no database keeps. Write it otherwise.")
+        raise ConfigurationError(f"{what} {key!r} has characters that some databases cannot store. Remove them.")
 
 
 def _is_unicode(text: str) -> bool:
@@ -249,12 +249,12 @@ def _is_unicode(text: str) -> bool:
 
 
 def item_id(batch_id: str, key: str) -> str:
-    """The id that an item always has: the same item twice is one job.
+    """Compute an item's id from its batch and key, so that adding the same item twice creates one job.
 
-    A UUIDv8 (RFC 9562) that begins with the instant of its batch's id, so that all items of a batch lie together in
-    every index of ids, and are found there without an index of their own. Then come keys whose last numbers are near
-    to each other: what is added or ended together lies together, too, and a large batch touches as few pages as a
-    small one. The rest is a hash of the key, 62 bits.
+    The id is a UUIDv8 (RFC 9562) that begins with the timestamp of its batch's id. All items of a batch are therefore
+    adjacent in every index of ids, and need no index of their own. The next digits come from the last number in the
+    key: items with close numbers, which are usually added and ended together, share index pages, so a large batch
+    touches as few pages at a time as a small one. The rest is a hash of the key, 62 bits.
     """
     digest = hashlib.blake2b(f"{batch_id}\0{key}".encode(), digest_size=10).hexdigest()
     numbers = NUMBER.findall(key)
@@ -263,18 +263,18 @@ def item_id(batch_id: str, key: str) -> str:
 
 
 def id_range(batch_id: str) -> tuple[str, str]:
-    """The first and the last id that an item of this batch can have."""
+    """Return the first and last id that an item of this batch can have."""
     return f"{batch_id[:13]}-0000-0000-000000000000", f"{batch_id[:13]}-ffff-ffff-ffffffffffff"
 
 
 def is_finished(state: BatchState, counts: Counts, on_failed: OnFailed, *, is_cancelled: bool = False) -> bool:
-    """Say whether nothing more is to come: no items, and no change of those there are."""
+    """Return whether no more items will be added and no item will change its state."""
     holds = on_failed is OnFailed.HOLD and counts.failures > 0 and not is_cancelled
     return state is BatchState.SEALED and counts.live == 0 and not holds
 
 
 def outcome_of(counts: Counts, *, is_cancelled: bool) -> JobState:
-    """Sum up how the items of a finished batch ended, in the words for one job."""
+    """Derive the outcome of a finished batch from its items, as one job state."""
     if is_cancelled:
         return JobState.CANCELLED
     if not counts.failures and not counts.completed_with_errors and not counts.cancelled:

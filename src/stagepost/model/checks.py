@@ -1,4 +1,4 @@
-"""Checks of what people name and number: each refuses what no database could store, in words that help."""
+"""Checks of names, keys and numbers from users; each raises an error that says what is valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_KEY = 191
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that cannot be that of a task, queue or schedule."""
+    """Refuse an invalid name of a task, queue or schedule."""
     if not NAME.fullmatch(name):
         raise ConfigurationError(
             f"{what} name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."
@@ -28,26 +28,26 @@ def check_name(what: str, name: str) -> None:
 def check_priority(priority: int) -> None:
     """Refuse a priority that does not fit into 16 bits."""
     if priority not in PRIORITIES:
-        raise ConfigurationError(f"priority is {priority}: it must be within -32768 and 32767, larger first.")
+        raise ConfigurationError(f"priority is {priority}: it must be between -32768 and 32767; larger runs first.")
 
 
 def checked_id(text: str) -> str:
-    """Write a UUID as databases do, so that equal ids are equal texts."""
+    """Normalize a UUID to the form that databases use, so that equal ids are equal strings."""
     try:
         return str(UUID(text))
     except ValueError:
-        raise ConfigurationError(f"id={text!r} is no UUID. Make one of your own key with uuid.uuid5.") from None
+        raise ConfigurationError(f"id={text!r} is not a UUID. Derive one from your own key with uuid.uuid5.") from None
 
 
 def check_unique_key(key: str) -> None:
-    """Refuse a key that a database would shorten or compare otherwise."""
+    """Refuse a key that some database would truncate or compare differently."""
     if not 1 <= len(key) <= LONGEST_KEY:
-        raise ConfigurationError(f"unique_key has {len(key)} characters: 1 to {LONGEST_KEY} are possible.")
+        raise ConfigurationError(f"unique_key has {len(key)} characters: it must have 1 to {LONGEST_KEY}.")
     if key != key.strip():
         raise ConfigurationError(f"unique_key {key!r} begins or ends with white space, which MySQL ignores. Strip it.")
 
 
 def check_function(function: Callable[..., Any], name: str) -> None:
-    """Refuse a generator: calling one runs nothing."""
+    """Refuse a generator function, because calling it runs nothing."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TaskError(f"task {name} is a generator, which runs nothing when it is called. Return a value instead.")
+        raise TaskError(f"task {name} is a generator function, so calling it runs nothing. Return a value instead.")

@@ -1,4 +1,4 @@
-"""Children: jobs that a handler submits, and for which its own job waits; and what that makes of it."""
+"""Children: jobs that a handler submits and that its own job waits for, and how they affect its outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OnChildFailed(StrEnum):
 
 
 class NewChild(msgspec.Struct, frozen=True):
-    """A job to be submitted as a child: under a key, or by its number among those its parent's attempt submits."""
+    """A job to submit as a child, identified by a key or by its number in its parent's attempt."""
 
     job: NewJob
     key: str | None = None
@@ -31,29 +31,29 @@ class NewChild(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the last attempt of a job made of it; it takes effect when its children have ended."""
+    """How the last attempt of a job ended; it takes effect when the job's children have ended."""
 
     state: JobState = JobState.COMPLETED
     error: str | None = None
     on_child_failed: OnChildFailed = OnChildFailed.FINISH
     then: NewJob | None = None
-    """What the job goes on with instead of ending."""
+    """The continuation to run instead of ending the job."""
 
 
 def batch_key(job_id: str) -> str:
-    """The key of the batch that holds a job's children; its id is the job's."""
+    """Return the key of the batch of a job's children; the batch's id is the job's id."""
     return f"job:{job_id}"
 
 
 def child_key(child: NewChild, part: int) -> str:
-    """The key that a child has among its parent's: a continuation counts its own from 0, as the handler before did."""
+    """Return a child's item key; a continuation (a later `part`) numbers its children from 0 again."""
     if child.key is not None:
         return child.key
     return f"{part}.{child.number}" if part else str(child.number)
 
 
 def cause_of_children(ending: Ending, counts: Counts, *, is_cancelled: bool) -> Cause:
-    """Say what becomes of a job whose children have all ended."""
+    """Decide how a job whose children have all ended goes on."""
     if ending.state is JobState.FAILED:
         return Cause.REFUSE
     if ending.state is JobState.DEAD_LETTER:
@@ -68,7 +68,7 @@ def cause_of_children(ending: Ending, counts: Counts, *, is_cancelled: bool) -> 
 
 
 def summary_of(counts: Counts) -> str | None:
-    """Count the children that did not complete, for people; None if all did."""
+    """Summarize the children that did not complete; None if all completed."""
     parts = {
         "failed": counts.failures,
         "cancelled": counts.cancelled,

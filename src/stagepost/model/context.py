@@ -1,4 +1,4 @@
-"""The ids that travel with a job: from the request that asked for it, through its handler, to the jobs it asks for."""
+"""Trace ids that travel with a job: from the original request, through its handler, to the jobs it enqueues."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = [
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Who asked, and as part of what; stored with every job as JSON."""
+    """Trace, correlation and user ids of a request; stored with every job as JSON."""
 
     trace_id: str | None = None
     correlation_id: str | None = None
     user_id: str | None = None
     parent_id: str | None = None
-    """The job whose handler asked for this one."""
+    """The job whose handler enqueued this one."""
 
     def encode(self) -> str | None:
-        """Turn it into JSON, or None if there is nothing in it."""
+        """Encode the ids as JSON; None if there are none."""
         return None if self == NOTHING else msgspec.json.encode(self).decode()
 
     @classmethod
     def decode(cls, text: str | None) -> TraceContext:
-        """Read what `encode` wrote."""
+        """Decode the JSON that `encode` wrote."""
         return NOTHING if text is None else msgspec.json.decode(text, type=cls)
 
 
@@ -44,7 +44,7 @@ NOTHING = TraceContext()
 
 
 class JobIdentity(msgspec.Struct, frozen=True, gc=False):
-    """Which attempt of which job this code runs for."""
+    """Identifies the attempt that the current code runs for."""
 
     job_id: str
     task_name: str
@@ -53,10 +53,10 @@ class JobIdentity(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Waits:
-    """What a handler waits for at the moment, for its worker to see."""
+    """Things that a handler is waiting for, visible to its worker."""
 
     subjects: list[str] = field(default_factory=list)
-    """In the words of an error message, such as `job 0190…`."""
+    """Descriptions as in error messages, such as `job 0190…`."""
     has_warned: bool = False
 
 
@@ -69,7 +69,7 @@ current_waits: ContextVar[Waits | None] = ContextVar("stagepost_waits", default=
 def traced(
     *, trace_id: str | None = None, correlation_id: str | None = None, user_id: str | None = None
 ) -> Iterator[TraceContext]:
-    """Give every job enqueued in the body these ids; what is left out stays as it is outside."""
+    """Attach these ids to every job enqueued in the body; ids left out keep their outer values."""
     outer = current_trace.get()
     inner = TraceContext(
         trace_id=trace_id or outer.trace_id,
@@ -85,6 +85,6 @@ def traced(
 
 
 def identify(identity: JobIdentity, trace: TraceContext) -> None:
-    """Make the current context an attempt's: logs show its ids, and jobs it enqueues carry them on."""
+    """Make an attempt current, so that its ids appear in logs and in the jobs it enqueues."""
     current_identity.set(identity)
     current_trace.set(msgspec.structs.replace(trace, parent_id=identity.job_id))

@@ -1,4 +1,4 @@
-"""Messages that nobody could work with: how they are written down, and what a dead letter is about."""
+"""Dead letters at the broker: their formats, what each one means, and how unusable messages are stored."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of a larger message only the beginning is kept."""
+"""Only the beginning of a larger message is kept."""
 KEPT_BYTES = 64 * 1024
 MOST_CHARACTERS = 255
-"""Of a name at the broker."""
+"""Maximum length of a name at the broker."""
 MOST_ERROR_CHARACTERS = 8_000
 QUEUE, ROUTING_KEY, MESSAGE_ID, ENCODING = (
     "originalQueue",
@@ -41,13 +41,13 @@ QUEUE, ROUTING_KEY, MESSAGE_ID, ENCODING = (
     "originalMessageId",
     "originalEncoding",
 )
-"""Headers of a parked message, for whoever sends its original again."""
+"""Headers of a parked message, which are needed to send the original again."""
 ENDS_JOB = frozenset({"expired", "rejected", "delivery_limit"})
-"""Why the broker gives a request up; one that was pushed out of a full queue is found missing and sent again."""
+"""Reasons for dropping a request that end its job; one dropped from a full queue is found missing and sent again."""
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it lies in the queue of dead letters."""
+    """A message as found in the dead-letter queue."""
 
     body: bytes
     headers: Mapping[str, Any] = {}
@@ -61,10 +61,10 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bad(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that its receiver could not read, and why."""
+    """A message that its receiver could not read, and the reason."""
 
     queue: str
-    """Its name at the broker."""
+    """The queue's name at the broker."""
     routing_key: str
     body: bytes
     error: str
@@ -81,15 +81,15 @@ class Bad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Says that a job failed for good."""
+    """Announces that a job failed permanently."""
 
     job_id: str
     is_ours: bool
-    """Published by Stagepost, which has the job's row as its record."""
+    """Whether Stagepost published the notice; the job's row then already records the failure."""
 
 
 class Undelivered(msgspec.Struct, frozen=True):
-    """A request that the broker gave up."""
+    """A request that the broker dropped."""
 
     job_id: str
     attempt: int
@@ -98,31 +98,31 @@ class Undelivered(msgspec.Struct, frozen=True):
 
     @property
     def ends_job(self) -> bool:
-        """Whether its job is not to be tried again."""
+        """Whether the job ends, instead of being sent again."""
         return self.why in ENDS_JOB
 
     @property
     def error(self) -> str:
-        """What to say of its job."""
-        return f"{GIVEN_UP.get(self.why, self.why)}: the broker gave the message up in queue {self.queue}"
+        """The error to record for its job."""
+        return f"{GIVEN_UP.get(self.why, self.why)}: the broker dropped the message from queue {self.queue}"
 
 
 GIVEN_UP = {
-    "expired": "expired, nobody took it in time",
-    "rejected": "rejected by whoever took it",
-    "delivery_limit": "taken too often by workers that did not survive it",
-    "maxlen": "pushed out of a full queue",
+    "expired": "expired before a consumer took it",
+    "rejected": "rejected by its consumer",
+    "delivery_limit": "delivered too often to workers that crashed",
+    "maxlen": "dropped from a full queue",
 }
 
 
 class DeadMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is nobody's, with what is needed to send it again."""
+    """A message that belongs to no job, with all that is needed to send it again."""
 
     id: str
     queue: str
-    """The queue at the broker that it failed in."""
+    """The broker's queue in which it failed."""
     routing_key: str
-    """Where it is sent again; empty if nobody knows."""
+    """The routing key for sending it again; empty if unknown."""
     message_id: str
     correlation_id: str | None
     error: str
@@ -137,12 +137,12 @@ class DeadMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """The error without its particulars."""
+        """The error without ids and numbers, for grouping."""
         return reason_of(self.error)
 
     @classmethod
     def of(cls, message: Message, error: str) -> DeadMessage:
-        """Keep a message of our own that found nobody."""
+        """Store a message of our own that could not be delivered."""
         letter = Letter(body=message.body, headers=message.headers, correlation_id=message.correlation_id)
         return _dead(
             letter, queue="", routing_key=message.routing_key, error=error, body=message.body,
@@ -150,7 +150,7 @@ class DeadMessage(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
     def again(self) -> Message:
-        """Make the message that sends it once more, without what the broker wrote on it."""
+        """Build the message that sends it again, without the headers that the broker added."""
         kept = {name: value for name, value in self.headers.items() if not name.startswith("x-")}
         return Message(self.routing_key, self.body, self.message_id, self.correlation_id, kept)
 
@@ -168,8 +168,8 @@ def notice_of(
     finished_at: int,
     error: str | None,
 ) -> Message:
-    """Make the notice that a job failed for good; its request had the routing key `asked_by`."""
-    attempt = max(1, attempt)  # a job whose request nobody took has made none
+    """Build the notice that a job failed permanently; `asked_by` is the routing key of its request."""
+    attempt = max(1, attempt)  # a job whose request was never taken has made no attempt
     request = request_for(
         routing_key=routing_key,
         job_id=job_id,
@@ -191,12 +191,12 @@ def notice_of(
 
 
 def notice_id_of(job_id: str, attempt: int) -> str:
-    """Name the notice for a job's last attempt, the same however often it is published."""
+    """Return the id of the notice for a job's last attempt; it is the same each time it is published."""
     return f"{message_id_of(job_id, attempt)}.dead"
 
 
 def parked(bad: Bad, *, routing_key: str, at: int) -> Message:
-    """Wrap a message that cannot be read, for the queue of dead letters, with the reason."""
+    """Wrap an unreadable message, with the reason, for the dead-letter queue."""
     body, error = _kept(bad.body, bad.error)
     encoding, text = to_text(body)
     original: Any = text
@@ -217,7 +217,7 @@ def parked(bad: Bad, *, routing_key: str, at: int) -> Message:
 
 
 def sort_letter(letter: Letter) -> Notice | Undelivered | None:
-    """Say what a message in the queue of dead letters is about; None if it is no job's."""
+    """Classify a message in the dead-letter queue; None if it belongs to no job."""
     if (death := _first_death(letter.headers)) is not None:
         try:
             envelope = decode_envelope(letter.body)
@@ -235,11 +235,11 @@ def sort_letter(letter: Letter) -> Notice | Undelivered | None:
 
 
 def stray(letter: Letter) -> DeadMessage:
-    """Write down a message that is nobody's: the original, where it was, and what became of it there."""
+    """Describe a message that belongs to no job: the original, its queue, and what happened to it."""
     death = _first_death(letter.headers)
     if death is None and (found := _unwrapped(letter)) is not None:
         return found
-    queue, routing_key, error = "", "", "published to the queue of dead letters by somebody else"
+    queue, routing_key, error = "", "", "published directly to the dead-letter queue by another program"
     if death is not None:
         queue = str(death.get("queue", ""))
         keys = death.get("routing-keys") or [queue]
@@ -250,7 +250,7 @@ def stray(letter: Letter) -> DeadMessage:
 
 
 def to_text(body: bytes) -> tuple[str, str]:
-    """Write a body as text that every database can keep; returns how, and the text."""
+    """Encode a body as text that every database can store; returns the encoding and the text."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -261,12 +261,12 @@ def to_text(body: bytes) -> tuple[str, str]:
 
 
 def from_text(encoding: str, text: str) -> bytes:
-    """Read what `to_text` wrote."""
+    """Decode the text that `to_text` returned."""
     return base64.b64decode(text) if encoding == "base64" else text.encode()
 
 
 def _unwrapped(letter: Letter) -> DeadMessage | None:
-    """Take the original out of a message that was parked."""
+    """Extract the original of a parked message."""
     try:
         notice = msgspec.json.decode(letter.body, type=DeadLetter)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -281,7 +281,7 @@ def _unwrapped(letter: Letter) -> DeadMessage | None:
             return None
     message_id = headers.get(MESSAGE_ID)
     queue, routing_key = str(headers.get(QUEUE, "")), str(headers.get(ROUTING_KEY, ""))
-    kept, error = _kept(body, notice.failure_reason or "no reason was given")
+    kept, error = _kept(body, notice.failure_reason or "no reason given")
     return _dead(letter, queue=queue, routing_key=routing_key, error=error, body=kept, message_id=message_id)
 
 
@@ -303,7 +303,7 @@ def _dead(
 
 
 def _make_readable(message: Letter | Bad) -> None:
-    """Read the ids that a sender gave, which are bytes if they are no UTF-8."""
+    """Convert ids from the sender to text; the driver gives bytes if they are not UTF-8."""
     for name in ("message_id", "correlation_id"):
         value = getattr(message, name)
         if value is not None:
@@ -315,7 +315,7 @@ def _readable(value: object) -> str:
 
 
 def _plain(text: str, *, most: int = MOST_CHARACTERS) -> str:
-    """Make text of others such that every database can keep it."""
+    """Convert text from outside so that every database can store it."""
     return text.replace("\0", "�")[:most]
 
 
@@ -328,7 +328,7 @@ def _beginning(body: bytes, error: str) -> tuple[bytes, str]:
 
 
 def _identity(message_id: str | None, body: bytes) -> UUID:
-    """Make the same id of the same message, however often it comes."""
+    """Derive an id from a message, so that the same message always has the same id."""
     return UUID(bytes=sha256((message_id or "").encode() + b"\0" + body).digest()[:16], version=5)
 
 

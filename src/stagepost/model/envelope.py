@@ -1,6 +1,6 @@
-"""The JSON that travels through a broker: requests to run a job, answers of foreign programs, and dead letters.
+"""JSON messages at the broker: requests to run a job, answers of external programs, and dead letters.
 
-What is written here is a contract with programs in other languages. Readers pass over fields they do not know.
+These formats are a contract with programs in other languages. Readers ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ __all__ = [
 ]
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Larger messages are not even read."""
+"""Larger messages are refused without being parsed."""
 SHOWN_CHARACTERS = 200
 SHORT_STRING_BYTES = 255
-"""No property of a message can be longer."""
+"""Maximum length of a message property."""
 
 MOST_ATTEMPTS = 2**31 - 1
-"""What databases can count up to."""
+"""The largest number that every database can store."""
 
 ID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-"""As databases write it: one in capitals would be found by PostgreSQL, and then be another text than what came."""
+"""Lower case, as databases write ids. PostgreSQL would find an uppercase id, but return different text."""
 
 T = TypeVar("T")
 Named = TypeVar("Named", "Envelope", "Answer")
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """Something to publish: persistent, JSON, to one routing key."""
+    """A persistent JSON message to publish to one routing key."""
 
     routing_key: str
     body: bytes
@@ -60,36 +60,36 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request to run one attempt of a job."""
 
     task_id: Annotated[str, msgspec.Meta(pattern=ID, max_length=36)]
-    """The job: a UUID. As text, which is read in half the time."""
+    """The job's UUID, as text, because text decodes twice as fast."""
     step: str
-    """Its task."""
+    """Name of the job's task."""
     attempt: int
-    """From 1; an answer must name the same."""
+    """Counted from 1; an answer must repeat this number."""
     trace_id: str
     created_at: str
-    """When the job was enqueued: UTC, with a Z."""
+    """When the job was enqueued, in UTC with the suffix Z."""
     payload: msgspec.Raw
-    """Its arguments, by name."""
+    """The job's arguments, by name."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a foreign program has to say of a request."""
+    """An external program's answer to a request."""
 
     task_id: UUID
     attempt: int
     status: Literal["completed", "failed", "progress"]
     result: msgspec.Raw = msgspec.Raw(b"null")
-    """Of a completed request."""
+    """The result of a completed request."""
     error: str | None = None
-    """Of a failed one: what happened, for people to read."""
+    """A readable description of the failure, if the request failed."""
     retryable: bool = True
-    """Whether trying a failed one again can help."""
+    """Whether a failed request may be tried again."""
     progress: msgspec.Raw = msgspec.Raw(b"null")
-    """How far it is. That it came at all shows that the program is alive."""
+    """The request's progress. Any such message also shows that the program is alive."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """What is published when a request has failed for good."""
+    """The notice that is published when a request has failed permanently."""
 
     original_message: msgspec.Raw
     failed_at: str
@@ -108,7 +108,7 @@ def request_for(
     context: str | None,
     priority: int | None = None,
 ) -> Message:
-    """Make the message that asks for one attempt of a job; `priority` is the broker's, not the job's."""
+    """Build the message that requests one attempt of a job; `priority` is the broker's, not the job's."""
     trace = TraceContext.decode(context)
     submitted_at = utc_text(created_at)
     trace_id = trace.trace_id or job_id
@@ -130,22 +130,22 @@ def request_for(
 
 
 def message_id_of(job_id: str, attempt: int) -> str:
-    """Name the request for one attempt, the same however often it is published."""
+    """Return the id of the request for one attempt; it is the same each time it is published."""
     return f"{job_id}.{attempt}"
 
 
 def decode_envelope(body: bytes) -> Envelope:
-    """Read a request; what cannot be one is a `BadMessage` that says why."""
+    """Decode a request; raises `BadMessage` with the reason if it is invalid."""
     return _checked(_decode(body, Envelope))
 
 
 def decode_answer(body: bytes) -> Answer:
-    """Read an answer; what cannot be one is a `BadMessage` that says why."""
+    """Decode an answer; raises `BadMessage` with the reason if it is invalid."""
     return _checked(_decode(body, Answer))
 
 
 def utc_text(instant: int) -> str:
-    """Write an instant, in microseconds since 1970, as UTC with a Z."""
+    """Format an instant, in microseconds since 1970, as UTC with the suffix Z."""
     seconds, rest = divmod(instant, 1_000_000)
     return f"{_second(seconds)}.{rest // 1000:03}Z"
 
@@ -163,7 +163,7 @@ def _checked(message: Named) -> Named:
 
 def _decode(body: bytes, kind: type[T]) -> T:
     if len(body) > MOST_BYTES:
-        raise BadMessage(f"{len(body):,} bytes: {MOST_BYTES:,} are possible")
+        raise BadMessage(f"the message has {len(body):,} bytes; the limit is {MOST_BYTES:,}")
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Whether what one function returns can be what another takes, as far as their annotations tell."""
+"""Decides from annotations whether one function's result fits another function's parameter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stagepost.model.json_values import trouble_with
 __all__ = ["ANY", "Shape", "described", "element_of", "fits", "list_of", "one_of", "or_null", "part_of", "shape_of"]
 
 Shape = inspect.Type
-"""A type as its values look in JSON."""
+"""A type, described by the form of its values in JSON."""
 
 ANY = inspect.AnyType()
 TEXTS = (
@@ -36,33 +36,33 @@ KINDS: dict[str, tuple[type[Shape], ...]] = {
     "text": TEXTS,
     "object": (*RECORDS, inspect.DictType),
 }
-"""What types look like in JSON; all others are lists."""
+"""The JSON form of each kind of type; all others are lists."""
 DEEPEST = 20
-"""Types may contain themselves; further down they are taken to fit."""
+"""Recursive types are compared up to this depth; deeper parts are assumed to fit."""
 
 
 def shape_of(annotation: Any) -> Shape:
-    """Read an annotation; anything where it says nothing that JSON could show."""
+    """Convert an annotation to a shape; the shape is `Any` if the annotation says nothing about JSON."""
     return ANY if trouble_with(annotation) else inspect.type_info(annotation)
 
 
 def list_of(element: Shape) -> Shape:
-    """The shape of a list of such elements."""
+    """Return the shape of a list with these elements."""
     return inspect.ListType(item_type=element)
 
 
 def one_of(shapes: tuple[Shape, ...]) -> Shape:
-    """The shape of what has one of these."""
+    """Return the union of these shapes."""
     return shapes[0] if len(shapes) == 1 else inspect.UnionType(types=shapes)
 
 
 def or_null(shape: Shape) -> Shape:
-    """The shape of what may also be missing."""
+    """Return the union of this shape and null."""
     return one_of((*_arms(shape), inspect.NoneType()))
 
 
 def element_of(shape: Shape) -> Shape | None:
-    """The shape of a list's elements; None if it is no list."""
+    """Return the shape of a list's elements; None if it is not a list."""
     shape = _plain(shape)
     if isinstance(shape, LISTS):
         return shape.item_type
@@ -72,7 +72,7 @@ def element_of(shape: Shape) -> Shape | None:
 
 
 def part_of(shape: Shape, key: str | int) -> Shape | None:
-    """The shape of a field, or of the element at a position; None if there surely is none."""
+    """Return the shape of a field or of the element at a position; None if it certainly does not exist."""
     shape = _plain(shape)
     if _is_unknown(shape) or isinstance(shape, inspect.UnionType):
         return ANY
@@ -86,7 +86,7 @@ def part_of(shape: Shape, key: str | int) -> Shape | None:
 
 
 def fits(source: Shape, target: Shape, *, depth: int = 0) -> bool:
-    """Say whether values of one shape can be read as the other; in doubt they can."""
+    """Return whether values of one shape can be decoded as the other; True if unsure."""
     source, target = _plain(source), _plain(target)
     if _is_unknown(source) or _is_unknown(target) or depth > DEEPEST:
         return True
@@ -103,7 +103,7 @@ def fits(source: Shape, target: Shape, *, depth: int = 0) -> bool:
 
 
 def described(shape: Shape) -> str:
-    """Write a shape like an annotation."""
+    """Format a shape like an annotation."""
     shape = _plain(shape)
     if isinstance(shape, inspect.UnionType):
         return " | ".join(described(arm) for arm in shape.types)
@@ -135,7 +135,7 @@ def _is_unknown(shape: Shape) -> bool:
 
 
 def _kind(shape: Shape) -> str:
-    """Name the kind of JSON value; of enums and literals that of their first."""
+    """Return the kind of JSON value; for enums and literals, the kind of their first value."""
     if isinstance(shape, inspect.EnumType):
         return _kind_of_value(next(iter(shape.cls)).value)
     if isinstance(shape, inspect.LiteralType):

@@ -1,4 +1,4 @@
-"""Jobs as they are asked for, leased and looked at."""
+"""Jobs in their forms: requested, enqueued, leased and stored."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ DEFAULT_MAX_ATTEMPTS = 5
 
 
 class OnConflict(StrEnum):
-    """What enqueueing does when a live job holds the same unique key."""
+    """What an enqueue does if a live job already holds the same unique key."""
 
     KEEP = "keep"
-    """Return the job that exists, unchanged."""
+    """Return the existing job unchanged."""
     REPLACE = "replace"
-    """Give the job that exists these arguments, unless it is running."""
+    """Give the existing job the new arguments, unless it is running."""
     DEBOUNCE = "debounce"
-    """As `replace`, and start its delay again, up to a longest wait."""
+    """Like `replace`, and restart the delay, up to a longest wait."""
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A request to run a task, checked and encoded, not stored yet."""
+    """A request to run a task, checked and encoded but not stored yet."""
 
     id: str
     task_name: str
@@ -48,34 +48,34 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     delay_us: int = 0
     available_at: int | None = None
-    """An instant in microseconds since 1970; None counts `delay_us` from the database's now."""
+    """An instant in microseconds since 1970; None means `delay_us` after the database's current time."""
     unique_key: str | None = None
     unique_for_us: int | None = None
-    """None holds the unique key while the job lives; otherwise for this long, alive or ended."""
+    """How long the job holds its unique key, even after it has ended; None means until it ends."""
     on_conflict: OnConflict = OnConflict.KEEP
     longest_wait_us: int | None = None
-    """How long after the first request a job starts at the latest, however often it is debounced."""
+    """Latest start of a debounced job, counted from the first request."""
     limit_key: str | None = None
     limit: int | None = None
-    """How many jobs of one `limit_key` may be on their way at once; only of remote tasks, for claims check others."""
+    """Maximum number of jobs with the same `limit_key` that are under way at once; only remote tasks store one."""
     batch_id: str | None = None
     item_key: str | None = None
-    """What makes it one of a kind in its batch."""
+    """The item's key, which is unique in its batch."""
     context: str | None = None
-    """JSON: trace, correlation and user ids, and whatever the caller attaches."""
+    """JSON of the trace, correlation and user ids, and other data from the caller."""
     has_chosen_id: bool = False
-    """Its id is one that somebody may have asked for before."""
+    """Whether the caller chose the id, so that a job with this id may already exist."""
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """What became of a request: the job's id, and whether this request made it."""
+    """The result of an enqueue: the job's id, and whether this request created the job."""
 
     id: str
     is_new: bool
 
 
 class LeasedJob(msgspec.Struct, frozen=True, gc=False):
-    """A job this owner may run once; `id`, `attempt` and `owner` fence every later write."""
+    """A job that its owner may run once; `id`, `attempt` and `owner` fence every later write."""
 
     id: str
     task_name: str
@@ -97,7 +97,7 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is now, live or ended. Times are microseconds since 1970, UTC."""
+    """The stored state of a job, live or ended. Times are microseconds since 1970, UTC."""
 
     id: str
     task_name: str
@@ -127,11 +127,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     result: str | None
     error: str | None
     progress: str | None
-    """JSON of what its attempt reported last; None while there is none under way."""
+    """JSON of the latest progress of the running attempt; None if there is none."""
 
 
 class FailureRecord(msgspec.Struct, frozen=True):
-    """One attempt that did not complete its job."""
+    """The record of an attempt that did not complete its job."""
 
     attempt: int
     kind: str
@@ -143,12 +143,12 @@ class FailureRecord(msgspec.Struct, frozen=True):
 
 
 def microseconds(duration: timedelta | float) -> int:
-    """Turn a duration (a timedelta, or seconds) into whole microseconds."""
+    """Convert a duration (a timedelta, or seconds) to whole microseconds."""
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
     return round(duration * 1_000_000)
 
 
 def to_datetime(instant: int) -> datetime:
-    """Turn a stored instant into an aware UTC datetime."""
+    """Convert a stored instant to an aware UTC datetime."""
     return datetime.fromtimestamp(instant / 1_000_000, UTC)

@@ -1,4 +1,4 @@
-"""What a value must be like to live in a JSON column of every database, and to come back the same."""
+"""Checks that a value can be stored as JSON in every database and be read back unchanged."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _INSTEAD = "pass something that identifies it (an id, a key, a path), or its fie
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """How large and how deeply nested one payload may be."""
+    """Maximum size and nesting depth of one payload."""
 
     max_bytes: int = 262_144
-    """Of the JSON in UTF-8; at most 1,048,576."""
+    """Size of the JSON in UTF-8; at most 1,048,576."""
     max_depth: int = 32
-    """Lists and objects inside one another; at most 200."""
+    """Levels of nested lists and objects; at most 200."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.max_bytes <= HARD_MAX_BYTES:
@@ -55,24 +55,24 @@ class Limits:
 
 
 def to_json(value: Any) -> Any:
-    """Make JSON of what msgspec does not know: pydantic's models, recognised by their methods."""
+    """Encode types that msgspec does not know: pydantic models, recognised by their methods."""
     if hasattr(type(value), "model_dump"):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     raise TypeError(f"{name_of(type(value))} is not JSON")
 
 
 def from_json(wanted: Any, value: Any) -> Any:
-    """Make what an annotation asks for, where msgspec does not know how."""
+    """Decode types that msgspec does not know: pydantic models."""
     if not hasattr(wanted, "model_validate_json"):
         raise TypeError(f"{name_of(wanted)} cannot be made from JSON")
     try:
-        return wanted.model_validate_json(msgspec.json.encode(value))  # its JSON mode knows dates from text
+        return wanted.model_validate_json(msgspec.json.encode(value))  # its JSON mode accepts dates as text
     except ValueError as error:
         raise ValueError(_without_input(error)) from None
 
 
 def _without_input(error: Any) -> str:
-    """Say what pydantic found wrong without the values, which may be secret."""
+    """Format pydantic's errors without the values, which may be secret."""
     if not hasattr(error, "errors"):
         return str(error)
     details = error.errors(include_url=False, include_context=False, include_input=False)
@@ -83,7 +83,7 @@ ENCODER = msgspec.json.Encoder(enc_hook=to_json)
 
 
 def trouble_with(annotation: Any) -> str | None:
-    """Say why no JSON value can become what the annotation asks for, or None if one can."""
+    """Explain why no JSON value can be decoded as the annotation; None if one can."""
     try:
         msgspec.json.Decoder(annotation, dec_hook=from_json)
         custom = [
@@ -113,24 +113,24 @@ def _nodes(root: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
 
 
 def why_not_encodable(value: Any, limits: Limits) -> str | None:
-    """Say what about a value cannot be stored, to follow "argument `x` …", or None."""
+    """Explain why a value cannot be stored, as the end of a sentence "argument `x` …"; None if it can."""
     try:
         ENCODER.encode(value)
     except RecursionError:
         return f"is nested deeper than {limits.max_depth} levels, or contains itself"
     except UnicodeEncodeError:
-        return "has half a surrogate pair in a string, which is no text; pass bytes, or decode it correctly"
+        return "has half a surrogate pair in a string, which is not valid text; pass bytes, or decode it correctly"
     except (TypeError, ValueError) as error:
         return f"of type {type(value).__name__} cannot be stored as JSON: {error}; {_INSTEAD}"
     return broken_limit(value, limits)
 
 
 SIMPLE = (str, int, bool, float)
-"""Types whose values come back from JSON just as they were, within the limits of `are_simple`."""
+"""Types whose values come back from JSON unchanged, within the limits that `are_simple` checks."""
 
 
 def are_simple(values: dict[str, Any], simple: dict[str, type]) -> bool:
-    """Tell quickly that values come back as they are, or that it takes a closer look; `simple` has types by name."""
+    """Check quickly whether values come back unchanged; False means unsure. `simple` maps names to types."""
     for name, value in values.items():
         kind = type(value)
         if kind is not simple.get(name):
@@ -147,7 +147,7 @@ def are_simple(values: dict[str, Any], simple: dict[str, type]) -> bool:
 
 
 def may_break_limits(encoded: bytes, limits: Limits, *, wrapper_depth: int) -> bool:
-    """Tell quickly that a value is surely fine (False), or that `broken_limit` has to look."""
+    """Check quickly whether a value is within its limits (False); True means that `broken_limit` must decide."""
     return (
         encoded.count(b"[") + encoded.count(b"{") > limits.max_depth + wrapper_depth
         or b"\\u0000" in encoded
@@ -156,7 +156,7 @@ def may_break_limits(encoded: bytes, limits: Limits, *, wrapper_depth: int) -> b
 
 
 def broken_limit(value: Any, limits: Limits) -> str | None:
-    """Say which limit a value breaks, or None."""
+    """Name the limit that a value breaks; None if it breaks none."""
     level, depth = [msgspec.to_builtins(value, enc_hook=to_json)], 0
     while level:
         problem = _problem_among(level)
@@ -173,18 +173,18 @@ def broken_limit(value: Any, limits: Limits) -> str | None:
 
 
 def _problem_among(items: list[Any]) -> str | None:
-    # One pass per type: large payloads come through here, and a call per item would take ten times as long.
+    # One pass per type, because a call per item would take ten times as long for large payloads.
     if any("\0" in item for item in items if type(item) is str):
         return "has a NUL character in a string, which PostgreSQL cannot store; pass bytes, or remove it"
     for number in [item for item in items if type(item) is float and not math.isfinite(item)]:
-        return f"has the number {number}, which JSON does not know; pass None or leave it out"
+        return f"has the number {number}, which JSON cannot represent; pass None or leave it out"
     if any(not SMALLEST_INTEGER <= item <= LARGEST_INTEGER for item in items if type(item) is int):
         return "has an integer beyond 64 bits, which many JSON readers round; pass it as a string"
     return None
 
 
 def difference(given: Any, received: Any, *, path: str) -> str | None:
-    """Say where a value differs from its trip through JSON; a tuple and a list are the same."""
+    """Describe where a value changed on its way through JSON; tuples and lists count as equal."""
     if _is_same(given, received):
         return None
     if type(given) is dict and type(received) is dict:
@@ -218,7 +218,7 @@ def _is_same(given: Any, received: Any) -> bool:
     if type(given) is not type(received):
         return False
     if isinstance(given, datetime):
-        # Datetimes that occur twice in their zone equal none in another; the instants do.
+        # An ambiguous local datetime never equals one in another zone, so compare the instants.
         is_aware = given.tzinfo is not None and received.tzinfo is not None
         return is_aware and given.astimezone(UTC) == received.astimezone(UTC)
     kind: Any = type(given)
@@ -239,7 +239,7 @@ def _field_names(value: Any) -> list[str]:
 
 
 def name_of(annotation: Any) -> str:
-    """Write a type the way its user did."""
+    """Format a type as the user wrote it."""
     if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
         return annotation.__qualname__
     return str(annotation).replace("typing.", "")

@@ -1,4 +1,4 @@
-"""What one attempt gave, and what that does to its job."""
+"""Outcomes of an attempt, and what each one does to its job."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = [
 ]
 
 CRASHES_ALLOWED = 3
-"""A job that kills its worker this often is parked as a dead letter."""
+"""A job that crashes its worker this often becomes a dead letter."""
 SUSPECT_CRASHES = CRASHES_ALLOWED - 1
-"""One more crash would be the last of a job that has so many."""
+"""A job with this many crashes becomes a dead letter at the next one."""
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -35,11 +35,11 @@ class Completed(msgspec.Struct, frozen=True, gc=False, tag=True):
 
     result: str | None = None
     ending: Ending | None = None
-    """What is to become of the job when its children have ended, if that is not the usual."""
+    """How the job continues or ends after its children; None means that it completes as usual."""
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The handler raised something that may pass; `delay` until the next attempt, if there is one."""
+    """The handler raised a temporary error; `delay` is the time until the next attempt, if there is one."""
 
     error: str
     delay: timedelta
@@ -47,30 +47,30 @@ class Failed(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The handler raised something no later attempt can mend."""
+    """The handler raised an error that no later attempt can fix."""
 
     error: str
     traceback: str | None = None
 
 
 class Snoozed(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The handler asked to be run again later."""
+    """The handler asked to run again later."""
 
     delay: timedelta
 
 
 class Abandoned(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The handler, or the one who asked it to stop, ended the job as cancelled."""
+    """The job ends as cancelled, because its handler or an operator asked for it."""
 
     reason: str
 
 
 class Released(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The worker gave the job back unfinished: it is shutting down."""
+    """The worker returned the job unfinished, for example because it is shutting down."""
 
 
 class Crashed(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The worker died, or lost its lease, while it ran this attempt."""
+    """The worker died or lost its lease while it ran this attempt."""
 
     error: str
 
@@ -79,7 +79,7 @@ Outcome = Completed | Failed | Refused | Snoozed | Abandoned | Released | Crashe
 
 
 def cause_of(outcome: Outcome, *, failures: int, max_attempts: int, crashes: int) -> Cause:
-    """Say what an attempt's outcome does to its job; `failures` and `crashes` include this one."""
+    """Decide what an attempt's outcome does to its job; `failures` and `crashes` include this attempt."""
     match outcome:
         case Completed():
             return Cause.COMPLETE

@@ -1,4 +1,4 @@
-"""Arguments as JSON, checked against the task's type hints on the way in and out."""
+"""Encodes arguments as JSON and decodes them, checked against the task's type hints."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _FIELD_IN_MESSAGE = re.compile(r"`\$\.([^.\[`]+)|(?:missing required|unknown) fi
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """One parameter as the payload sees it: a field of the JSON object."""
+    """One parameter of the function, which is a field of the JSON object."""
 
     name: str
     annotation: Any
     is_required: bool
     default: Any = None
     trouble: str | None = None
-    """Why no JSON value can become what the annotation asks for."""
+    """Why no JSON value can be decoded as the annotation."""
 
 
 class Signature:
-    """The parameters of one task's function; turns a call into one JSON object and back.
+    """The parameters of one task's function; converts a call to one JSON object and back.
 
-    The object has one field per argument that was given, by the parameter's name and in the order of the
-    parameters, however the call was written. Defaults stay out, so that changing one also changes jobs
-    already enqueued. `*args` is a list and `**kwargs` an object, each under its own name.
+    The object has one field per given argument, named after the parameter and in the order of the
+    parameters, regardless of how the call was written. Defaults are not stored, so changing one also
+    affects jobs that are already enqueued. `*args` is a list and `**kwargs` an object, each under its own name.
 
-    What the handler gets equals what the caller gave, or `encode` refuses: a datetime needs a parameter
-    annotated as one. A tuple for a list is the exception, and the other way round.
+    The handler gets values that equal the caller's, or `encode` refuses the call: a datetime, for example,
+    needs a parameter annotated as one. The only exception is that a tuple and a list may replace each other.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Signature:
     result_annotation: Any
 
     def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
-        """Use `Signature.of`."""
+        """Create signatures with `Signature.of` instead."""
         self.function_name = _full_name(function)
         self.result_annotation = _result_annotation(function)
         of_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in _KINDS_IN_ORDER}
@@ -87,13 +87,13 @@ class Signature:
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, context_parameter: bool) -> Signature:
-        """Read the function's parameters; with `context_parameter` the first one is not an argument."""
+        """Inspect the function's parameters; with `context_parameter`, the first one receives the job's context."""
         parameters = list(inspect.signature(function).parameters.values())
         if context_parameter:
             if not parameters or parameters[0].kind not in _POSITIONAL_KINDS:
                 raise TaskError(
-                    f"{_full_name(function)} takes no positional parameter that could "
-                    f"receive the job's context. Add one as the first, or do not ask for the context."
+                    f"{_full_name(function)} has no positional parameter that could "
+                    f"receive the job's context. Add one as the first, or do not request the context."
                 )
             del parameters[0]
         return cls(function, parameters)
@@ -109,11 +109,11 @@ class Signature:
         return self._required
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limits: Limits) -> str:
-        """Bind like a call would and encode what was given."""
+        """Bind the arguments like a call, then check and encode them."""
         values = self._bind(args, kwargs)
         is_simple = json_values.are_simple(values, self._simple)
         try:
-            # By position alone they are in order already.
+            # Positional arguments are already in order.
             encoded = json_values.ENCODER.encode(values if is_simple and not kwargs else self._arguments(**values))
             if len(encoded) > limits.max_bytes:
                 raise PayloadTooLarge(f"arguments of {self.function_name}", len(encoded), limits.max_bytes)
@@ -131,7 +131,7 @@ class Signature:
         return encoded.decode()
 
     def decode(self, payload: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Turn a payload back into typed arguments, to be called as `function(*args, **kwargs)`."""
+        """Convert a payload back to typed arguments for `function(*args, **kwargs)`."""
         try:
             decoded = self._decoder.decode(payload)
         except (ValueError, RecursionError) as error:
@@ -156,18 +156,18 @@ class Signature:
         if trouble and is_required:
             raise TaskError(
                 f"{self.function_name}: parameter `{parameter.name}: {json_values.name_of(annotation)}` "
-                f"cannot come from JSON: {trouble}. "
+                f"cannot be decoded from JSON: {trouble}. "
                 f"Pass something that identifies it, such as a key or path, or give it a default."
             )
         return _Parameter(parameter.name, annotation, is_required, parameter.default, trouble)
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        if len(args) == self._all_by_position and not kwargs:  # nearly every call, and there may be very many
+        if len(args) == self._all_by_position and not kwargs:  # a faster path for nearly every call
             return dict(zip(self._positional, args))  # noqa: B905 - as many of each; to say so costs half as much again
         if len(args) > len(self._positional) and not self._extra_positions:
             raise PayloadError(
                 f"{self.function_name} takes {len(self._positional)} positional arguments, "
-                f"{len(args)} were given. Its parameters are {self._listing()}."
+                f"but {len(args)} were given. Its parameters are {self._listing()}."
             )
         values = dict(zip(self._positional, args, strict=False))
         if kwargs:
@@ -194,7 +194,7 @@ class Signature:
             return
         if not self._extra_keywords:
             name = next(iter(extra))
-            reason = "is positional only" if name in self._positional_only else "is none of its parameters"
+            reason = "is positional only" if name in self._positional_only else "is not one of its parameters"
             raise PayloadError(f"{self.function_name}: `{name}` {reason}. They are {self._listing()}.")
         values[self._extra_keywords] = extra
 
@@ -202,7 +202,7 @@ class Signature:
         extra_positions = given.pop(self._extra_positions, ()) if self._extra_positions else ()
         extra_keywords = given.pop(self._extra_keywords, {}) if self._extra_keywords else {}
         by_position = self._positional if extra_positions else self._given_by_position(given)
-        # A default stands in for an argument that was left out before one that was not.
+        # A default replaces an argument that was left out before one that was given.
         args = tuple(given.pop(name, self._parameters[name].default) for name in by_position)
         return (*args, *extra_positions), {**given, **extra_keywords}
 
@@ -225,18 +225,18 @@ class Signature:
             annotation = json_values.name_of(self._parameters[name].annotation)
             raise PayloadError(
                 f"{self.function_name}: argument `{name}` does not fit its parameter `{name}: {annotation}`: "
-                f"{difference}. Annotate the parameter with the type of what is passed, or convert it before."
+                f"{difference}. Annotate the parameter with the type of the value, or convert the value first."
             )
 
     def _refusal(self, values: dict[str, Any], error: Exception, limits: Limits) -> PayloadError:
-        """Find the argument that caused `error`."""
+        """Find the argument that caused `error`, and describe the problem."""
         for name, value in values.items():
             parameter = self._parameters[name]
             wanted = json_values.name_of(parameter.annotation)
             if parameter.trouble:
                 return PayloadError(
-                    f"{self.function_name}: parameter `{name}: {wanted}` cannot be given a value by a job: "
-                    f"{parameter.trouble}. Leave it to its default."
+                    f"{self.function_name}: a job cannot pass a value for parameter `{name}: {wanted}`: "
+                    f"{parameter.trouble}. Leave it at its default."
                 )
             unencodable = json_values.why_not_encodable(value, limits)
             if unencodable:
@@ -255,14 +255,14 @@ class Signature:
         return PayloadError(f"{self.function_name}: {error}")
 
     def _complaint(self, error: Exception) -> str:
-        """Say which parameter a payload does not fit."""
+        """Explain which parameter a payload does not match."""
         found = _FIELD_IN_MESSAGE.search(str(error))
         name = (found[1] or found[2]) if found else None
         declared = self._parameters.get(name) if name else None
         where = f" for `{name}: {json_values.name_of(declared.annotation)}`" if declared else ""
         return (
             f"payload does not fit {self.function_name}{where}: {error}. Its parameters are "
-            f"{self._listing()}. If they changed since the job was enqueued, give new ones a default and "
+            f"{self._listing()}. If they changed after the job was enqueued, give new ones a default and "
             f"keep old ones, or change the job's arguments."
         )
 
@@ -276,7 +276,7 @@ def _full_name(function: Callable[..., Any]) -> str:
 
 
 def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
-    """Evaluate one annotation; each alone, because the context's may exist for type checkers only."""
+    """Evaluate one annotation on its own, because the context's may exist only for type checkers."""
     if annotation is _KINDS.empty or annotation is object:
         return Any
     namespace = getattr(inspect.unwrap(function), "__globals__", {})
@@ -286,7 +286,7 @@ def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise TaskError(
             f"{_full_name(function)}: the annotation of `{name}`, {annotation!r}, "
-            f"cannot be evaluated: {error}. Import it at module level, not only `if TYPE_CHECKING`."
+            f"cannot be evaluated: {error}. Import it at module level, not only under `if TYPE_CHECKING`."
         ) from error
 
 
@@ -295,12 +295,12 @@ def _result_annotation(function: Callable[..., Any]) -> Any:
     try:
         resolved = _resolved(function, "return", annotation)
     except TaskError:
-        return Any  # a return type that exists for type checkers only is no reason to refuse the task
+        return Any  # accept a return type that exists only for type checkers
     return Any if json_values.trouble_with(resolved) else resolved
 
 
 def _struct_of(parameters: typing.Iterable[_Parameter]) -> type[msgspec.Struct]:
-    """Make the record that holds the arguments of one call; what was not given is UNSET, and not encoded."""
+    """Create the record type for the arguments of one call; missing ones are UNSET and not encoded."""
     fields = [
         (p.name, p.annotation) if p.is_required else (p.name, p.annotation, msgspec.UNSET)
         for p in parameters

@@ -1,4 +1,4 @@
-"""Pipelines: steps made of tasks, what each one takes from where, and what follows from how they ended."""
+"""Pipelines: their steps, the sources of the steps' arguments, and the decision what to run next."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ __all__ = [
 ]
 
 MOST_ELEMENTS = 10_000
-"""Jobs of one step: they are enqueued in one transaction, which must not take long."""
+"""Maximum number of jobs of one step: they are enqueued in one transaction, which must not take long."""
 MOST_BYTES = 50_000_000
-"""Arguments of one step's jobs together, for the same reason."""
+"""Maximum size of the arguments of one step's jobs together, for the same reason."""
 NULL = Raw(b"null")
-"""What there is instead of the result of a step that failed."""
+"""Replaces the result of a failed step."""
 
 Key = str | int
 """A field's name or an element's position."""
 
 
 class RunState(StrEnum):
-    """Where a run of a pipeline is in its life."""
+    """The states of a run of a pipeline."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -56,7 +56,7 @@ class RunState(StrEnum):
 
 
 class StepState(StrEnum):
-    """Where a step of a run is in its life."""
+    """The states of a step of a run."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -67,38 +67,38 @@ class StepState(StrEnum):
 
 
 class OnStepFailed(StrEnum):
-    """What a step that failed does to its run."""
+    """What a failed step does to its run."""
 
     STOP = "stop"
-    """No further step is started; the run has failed when those that run have ended."""
+    """No further step starts; the run fails when the running steps have ended."""
     SKIP = "skip"
-    """The steps after it are skipped, the others go on."""
+    """Later steps that depend on it are skipped; the others continue."""
     CONTINUE = "continue"
-    """The steps after it go on, with null instead of its result, or with those results that there are."""
+    """Later steps run with null instead of its result, or with the results of the jobs that completed."""
 
 
 class Constant(msgspec.Struct, frozen=True, tag="constant"):
-    """A value that the declaration gives."""
+    """A value from the declaration."""
 
     value: Raw
 
 
 class RunInput(msgspec.Struct, frozen=True, tag="input"):
-    """What the run was started with, under this name, or a part of it."""
+    """An input of the run, by its name, or a part of it."""
 
     name: str
     path: tuple[Key, ...] = ()
 
 
 class Output(msgspec.Struct, frozen=True, tag="output"):
-    """What a step gave, or a part of it; of a step with many jobs the list of what they gave."""
+    """A step's result or a part of it; for a step with many jobs, the list of their results."""
 
     step: str
     path: tuple[Key, ...] = ()
 
 
 class Gathered(msgspec.Struct, frozen=True, tag="list"):
-    """A list of what several sources give."""
+    """A list of the values of several sources."""
 
     parts: tuple[Source, ...]
 
@@ -107,15 +107,15 @@ Source = Constant | RunInput | Output | Gathered
 
 
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is needed to start a step in a process that does not know its task."""
+    """Everything that is needed to start a step in a process that does not know its task."""
 
     name: str
     task_name: str
     parents: tuple[str, ...] = ()
     inputs: dict[str, Source] = {}
-    """By the task's parameter."""
+    """The source of each parameter, by name."""
     each: str | None = None
-    """The parameter whose source is a list: one job for each element."""
+    """The parameter that takes one element of its source per job."""
     on_failed: OnStepFailed = OnStepFailed.STOP
     queue_name: str
     priority: int
@@ -126,34 +126,34 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline as a run carries it, its steps in an order in which each comes after its parents."""
+    """A pipeline as stored with a run; its steps are ordered so that each comes after its parents."""
 
     steps: tuple[StepPlan, ...]
     on_complete: NewJob | None = None
-    """A job to enqueue when the run has ended, without its arguments."""
+    """A job, without its arguments, to enqueue when the run has ended."""
     on_complete_takes: tuple[str, ...] = ()
-    """Which of `run_id` and `state` are its arguments."""
+    """The arguments that this job takes, out of `run_id` and `state`."""
 
     def step(self, name: str) -> StepPlan:
-        """Look a step up."""
+        """Find a step by name."""
         return next(step for step in self.steps if step.name == name)
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a step of a run is."""
+    """The progress of one step of a run."""
 
     state: StepState = StepState.PENDING
     batches: tuple[str, ...] = ()
-    """Those that its jobs were in, one for each time that it was started."""
+    """Ids of the batches of its jobs, one for each start of the step."""
     items: int | None = None
-    """How many results it is to have; None until it was started."""
+    """Number of results that the step will have; None until it has started."""
     error: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it is asked for."""
+    """A request to start a run."""
 
     id: str
     key: str
@@ -164,7 +164,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it is now. Times are microseconds since 1970, UTC."""
+    """The stored state of a run. Times are microseconds since 1970, UTC."""
 
     id: str
     key: str
@@ -175,7 +175,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     steps: dict[str, StepRecord]
     context: str | None
     starts: int
-    """How often it was started: once, and once more for each time that it was retried."""
+    """Number of starts: one, plus one for each retry."""
     error: str | None
     cancelled_at: int | None
     created_at: int
@@ -184,7 +184,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What follows from how the steps of a run are: some are started, some passed over, or the run ends."""
+    """What a run does next: start some steps, skip some, or end."""
 
     start: tuple[str, ...] = ()
     pass_over: tuple[str, ...] = ()
@@ -192,7 +192,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def decide(plan: Plan, states: Mapping[str, StepState], *, is_cancelled: bool) -> Decision:
-    """Say what to do next. Doing it and asking again leads to a run that waits for its jobs, or has ended."""
+    """Decide what a run does next; if applied repeatedly, the run ends up waiting for jobs or has ended."""
     failed = [step for step in plan.steps if states[step.name] is StepState.FAILED]
     is_stopped = is_cancelled or any(step.on_failed is OnStepFailed.STOP for step in failed)
     is_idle = StepState.RUNNING not in states.values()
@@ -222,13 +222,13 @@ def _ended(failed: Sequence[StepPlan], is_cancelled: bool) -> Decision:
 
 
 class CannotCompose(Exception):
-    """A step's arguments cannot be made; the message follows "step …: "."""
+    """A step's arguments cannot be built; the message continues "step …: "."""
 
 
 def compose(step: StepPlan, *, given: Mapping[str, Raw], outputs: Mapping[str, Raw | None]) -> list[str]:
-    """Make the arguments of a step's jobs: one job, or one for each element.
+    """Build the arguments of a step's jobs: one job, or one for each element.
 
-    `outputs` has what the steps that it names gave; None for one that failed, whose parts are all null.
+    `outputs` contains the results of the steps it uses; None for a failed step, all parts of which are null.
     """
     try:
         values = {name: _value(source, given, outputs) for name, source in step.inputs.items()}
@@ -244,18 +244,18 @@ def compose(step: StepPlan, *, given: Mapping[str, Raw], outputs: Mapping[str, R
 
 def _elements(step: StepPlan, values: Mapping[str, Raw]) -> list[Raw]:
     whole = values[step.each or ""]
-    if whole is NULL:  # the step that was to give it has failed
+    if whole is NULL:  # the source step failed
         return []
     try:
         elements = msgspec.json.decode(whole, type=list[Raw])
     except msgspec.ValidationError:
         raise CannotCompose(
-            f"what `{step.each}` is to take each element of is no list. Return a list, or name the field that is one."
+            f"the source of `{step.each}` is not a list. Return a list, or name the field that is one."
         ) from None
     if len(elements) > MOST_ELEMENTS:
         raise CannotCompose(
-            f"`{step.each}` would take {len(elements):,} elements one by one; {MOST_ELEMENTS:,} are possible. "
-            f"Return fewer and larger ones, or let a task add them to a batch."
+            f"the source of `{step.each}` has {len(elements):,} elements; the limit is {MOST_ELEMENTS:,}. "
+            f"Return fewer, larger elements, or let a task add them to a batch."
         )
     return elements
 
@@ -264,13 +264,13 @@ def _check_sizes(step: StepPlan, payloads: Sequence[bytes]) -> None:
     largest = max((len(payload) for payload in payloads), default=0)
     if largest > step.max_bytes:
         raise CannotCompose(
-            f"its arguments are {largest:,} bytes of JSON, the limit is {step.max_bytes:,}. "
-            f"Let the steps before it store large values elsewhere and return keys, or raise the task's `limits`."
+            f"its arguments are {largest:,} bytes of JSON; the limit is {step.max_bytes:,}. "
+            f"Let earlier steps store large values elsewhere and return keys, or raise the task's `limits`."
         )
     if (total := sum(map(len, payloads))) > MOST_BYTES:
         raise CannotCompose(
-            f"the arguments of its {len(payloads):,} jobs are {total:,} bytes of JSON together, "
-            f"{MOST_BYTES:,} are possible. Store what they share elsewhere, and pass its key."
+            f"the arguments of its {len(payloads):,} jobs are {total:,} bytes of JSON together; "
+            f"the limit is {MOST_BYTES:,}. Store shared values elsewhere and pass a key."
         )
 
 
@@ -302,7 +302,7 @@ def _part(value: Raw, path: Sequence[Key], what: str) -> Raw:
 
 
 def steps_named_in(source: Source) -> Iterator[str]:
-    """List the steps that a source takes something of."""
+    """List the steps whose results a source uses."""
     match source:
         case Output(step):
             yield step
@@ -314,7 +314,7 @@ def steps_named_in(source: Source) -> Iterator[str]:
 
 
 def in_order(parents: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Order steps so that each comes after its parents, else as they were given; None if they form a circle."""
+    """Order steps so that each comes after its parents, otherwise as given; None if they form a cycle."""
     ordered: dict[str, None] = {}
     left = dict(parents)
     while left:

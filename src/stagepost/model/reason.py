@@ -1,4 +1,4 @@
-"""Why jobs failed, without the particulars, so that alike failures group."""
+"""Reduces errors to reasons without ids and numbers, so that similar failures form a group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 __all__ = ["REASON_CHARACTERS", "reason_of"]
 
 REASON_CHARACTERS = 191
-"""What fits an index of every database."""
+"""The longest text that every database can index."""
 LINE_CHARACTERS = 1_000
 
 UUID = re.compile(r"\b[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\b", re.IGNORECASE)
@@ -16,7 +16,7 @@ NUMBER = re.compile(r"[0-9]+(?:[.,:][0-9]+)*")
 
 
 def reason_of(error: str | None) -> str:
-    """Take an error's first line with its ids and numbers blanked; never empty, at most 191 characters."""
+    """Return an error's first line with ids and numbers blanked; never empty, at most 191 characters."""
     line = next((line for line in (error or "").splitlines() if line.strip()), "")[:LINE_CHARACTERS]
     text = " ".join(line.split())
     for pattern, blank in ((UUID, "<id>"), (HEX, "<hex>"), (NUMBER, "#")):

@@ -1,4 +1,4 @@
-"""What jobs give as JSON, checked against what their task declares: results, and progress on the way there."""
+"""Encodes and decodes results and progress as JSON, checked against the types that the task declares."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = [
 ]
 
 PROGRESS_LIMITS = Limits(max_bytes=10_240)
-"""Progress is a sign, written again and again, and with the leases of all jobs of a worker."""
+"""Small, because progress is written often and together with the leases of all jobs of a worker."""
 _DECLARED = {"result": "annotation", "progress": "declared type"}
 
 
 def encode_result(value: object, *, annotation: Any, limits: Limits) -> str | None:
-    """Encode what a handler returned; None for None.
+    """Encode a handler's return value; None for None.
 
-    It must be readable as `annotation`, but may be of another type: the work is done by now, and refusing
-    a tuple where a list was promised would help nobody. `typing.Any` where there is no annotation.
+    It must be decodable as `annotation` (`typing.Any` if there is none), but may have another type: the work
+    is already done, and refusing a tuple instead of a list would help nobody.
     """
     return None if value is None else _encode("result", value, annotation, limits)
 
 
 def check_result(text: bytes, *, annotation: Any, limits: Limits) -> str | None:
-    """Check a result that another program wrote as JSON as if a handler had returned it; None for null.
+    """Check JSON from another program like a handler's return value; None for null.
 
-    Where a handler may return None whatever it promised, another program may not: it has left the result out.
+    A handler may always return None, but for another program null means that the result is missing.
     """
     if len(text) > limits.max_bytes:
         raise PayloadTooLarge("result", len(text), limits.max_bytes)
@@ -51,19 +51,19 @@ def check_result(text: bytes, *, annotation: Any, limits: Limits) -> str | None:
 
 
 def decode_result(text: str | None, annotation: Any) -> Any:
-    """Turn a stored result back into what the annotation says; None stays None."""
+    """Decode a stored result as the annotation; None stays None."""
     return _decode("result", text, annotation)
 
 
 def encode_progress(value: object, *, annotation: Any) -> str:
-    """Encode how far a handler is; it must be readable as `annotation`, as a result must."""
+    """Encode a handler's progress, which must be decodable as `annotation`, like a result."""
     if value is None:
-        raise PayloadError("progress is None, which says nothing: report a value.")
+        raise PayloadError("progress is None. Report a value.")
     return _encode("progress", value, annotation, PROGRESS_LIMITS)
 
 
 def check_progress(text: bytes, *, annotation: Any) -> str | None:
-    """Check progress that another program wrote as JSON as if a handler had reported it; None for null."""
+    """Check JSON from another program like a handler's progress; None for null."""
     if len(text) > PROGRESS_LIMITS.max_bytes:
         raise _too_large("progress", len(text), PROGRESS_LIMITS)
     try:
@@ -74,7 +74,7 @@ def check_progress(text: bytes, *, annotation: Any) -> str | None:
 
 
 def decode_progress(text: str | None, annotation: Any) -> Any:
-    """Turn stored progress back into what the task declared; None stays None."""
+    """Decode stored progress as the type that the task declares; None stays None."""
     return _decode("progress", text, annotation)
 
 
@@ -94,7 +94,7 @@ def _encode(what: str, value: object, annotation: Any, limits: Limits) -> str:
         if not unencodable:
             raise PayloadError(
                 f"{what} of type {type(value).__name__} does not fit the {_DECLARED[what]} "
-                f"`{json_values.name_of(annotation)}`: {error}. Correct that or the value."
+                f"`{json_values.name_of(annotation)}`: {error}. Correct either of them."
             ) from error
     raise PayloadError(f"the {what} {unencodable}.")
 
@@ -107,7 +107,7 @@ def _decode(what: str, text: str | None, annotation: Any) -> Any:
     except (ValueError, RecursionError) as error:
         raise PayloadError(
             f"stored {what} does not fit the {_DECLARED[what]} `{json_values.name_of(annotation)}`: {error}. "
-            f"If that changed since the job ran, read the {what} as `typing.Any`."
+            f"If the type changed after the job ran, read the {what} as `typing.Any`."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Whether an error is tried again, after how long, and what is recorded about it."""
+"""Retry policies: whether and when to try again after an error, and what to record about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MAX_ERROR_LENGTH", "MAX_TRACEBACK_LENGTH", "RetryPolicy", "describe_
 
 MAX_ERROR_LENGTH = 2_000
 MAX_TRACEBACK_LENGTH = 20_000
-"""Both in bytes of UTF-8."""
+"""Both limits are in bytes of UTF-8."""
 
 LONGEST_POSSIBLE_DELAY = timedelta(days=365)
 
@@ -32,31 +32,31 @@ ErrorTypes = tuple[type[BaseException], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often and how soon a failed job is tried again.
+    """How often, and after which delay, a failed job is tried again.
 
-    The delay doubles (`factor`) after every failure from `first_delay` to `longest_delay`. `jitter` then
-    adds up to that fraction of it, always upwards: it spreads a crowd without ever going below
-    `minimum_delay`, and may go above `longest_delay` by that fraction.
+    The delay is multiplied by `factor` after every failure, from `first_delay` up to `longest_delay`.
+    `jitter` then adds up to that fraction of the delay, to spread retries of many jobs over time. The result
+    is never below `minimum_delay`, and may exceed `longest_delay` by that fraction.
     """
 
     max_attempts: int = 5
-    """How many failures make a dead letter, the first attempt's included."""
+    """Number of failures, including the first attempt's, after which the job becomes a dead letter."""
     first_delay: timedelta = timedelta(seconds=1)
     """The delay after the first failure."""
     longest_delay: timedelta = timedelta(hours=1)
-    """Where the delay stops growing."""
+    """The delay stops growing here."""
     minimum_delay: timedelta = timedelta(seconds=1)
-    """No delay that this policy works out is shorter; `Retryable(after=…)` may ask for one."""
+    """The shortest delay that this policy computes; `Retryable(after=…)` may ask for a shorter one."""
     factor: float = 2.0
-    """What the delay grows by after every further failure; 1 keeps it constant."""
+    """Multiplies the delay after every further failure; 1 keeps it constant."""
     jitter: float = 1.0
-    """How much is added at random, as a fraction of the delay from 0 to 1."""
+    """Maximum random addition, as a fraction of the delay from 0 to 1."""
     retry_on: ErrorTypes = ()
-    """Errors to try again after."""
+    """Errors after which the job is tried again."""
     permanent_on: ErrorTypes = ()
     """Errors that end the job as `failed` at once."""
     unknown_errors: Literal["retry", "permanent"] = "retry"
-    """What errors mean that no rule speaks of."""
+    """How to treat errors that no rule matches."""
 
     def __post_init__(self) -> None:
         _check_counts(self)
@@ -64,22 +64,22 @@ class RetryPolicy:
         _check_error_types(self)
 
     def delay(self, failures: int, *, random: Random) -> timedelta:
-        """Say how long to wait after this many failures, the latest one included."""
+        """Return how long to wait after this many failures, including the latest one."""
         seconds = max(self._growing_delay(failures), self.minimum_delay.total_seconds())
         return timedelta(seconds=seconds * (1 + self.jitter * random.random()))
 
     def delay_after(self, error: BaseException, failures: int, *, random: Random) -> timedelta:
-        """Wait as long as the error asks for, or else as this policy says."""
+        """Return the delay that the error asks for, or else the policy's own."""
         asked = self.retry_after(error)
         return self.delay(failures, random=random) if asked is None else asked
 
     def is_retryable(self, error: BaseException) -> bool:
-        """Say whether a later attempt may succeed; the first that has an opinion decides.
+        """Return whether a later attempt may succeed; the first rule that applies decides.
 
-        `Retryable` and `Permanent`; a bool attribute `retryable` of the error; this policy's `retry_on` and
-        `permanent_on`; what is built in (I/O and timeouts yes, payloads and validation no); for an exception
-        group its members, all of which must be retryable; `unknown_errors`. Where two types of a list match,
-        the one closer to the error's own type wins.
+        The rules, in order: `Retryable` and `Permanent`; a bool attribute `retryable` of the error; this
+        policy's `retry_on` and `permanent_on`; the built-in rules (yes for I/O and timeouts, no for payloads and
+        validation); for an exception group, whether all its members are retryable; `unknown_errors`. If two
+        types in the lists match, the one closer to the error's own type wins.
         """
         if isinstance(error, Retryable | Permanent):
             return isinstance(error, Retryable)
@@ -94,11 +94,11 @@ class RetryPolicy:
         return self.unknown_errors == "retry" if known is None else known
 
     def retry_after(self, error: BaseException) -> timedelta | None:
-        """Read how long the error asks to wait; None if it does not, or asks for nonsense.
+        """Return the delay that the error asks for; None if it asks for none or the value is invalid.
 
-        `Retryable(after=…)` is the author's word and taken as it is. What comes from outside, an attribute
-        `after` or `retry_after` (seconds or a timedelta) or a response's `Retry-After` header, is kept
-        between `minimum_delay` and `longest_delay`.
+        `Retryable(after=…)` comes from the task's author and is used unchanged. Values from outside, an
+        attribute `after` or `retry_after` (seconds or a timedelta) or a response's `Retry-After` header, are
+        kept between `minimum_delay` and `longest_delay`.
         """
         if isinstance(error, Retryable) and error.after is not None and error.after >= timedelta(0):
             return error.after
@@ -115,21 +115,21 @@ class RetryPolicy:
     def _growing_delay(self, failures: int) -> float:
         first, longest = self.first_delay.total_seconds(), self.longest_delay.total_seconds()
         growths = max(failures - 1, 0)
-        # Comparing logarithms, because 2.0 ** 1024 overflows.
+        # Compare logarithms, because 2.0 ** 1024 overflows.
         if first and math.log(first) + growths * math.log(self.factor) >= math.log(longest):
             return longest
         return first * self.factor**growths if first else 0.0
 
 
 def describe_error(error: BaseException) -> tuple[str, str]:
-    """Make two texts that every database can store: "Type: message", and the traceback.
+    """Return "Type: message" and the traceback, as texts that every database can store.
 
-    Both are shortened in the middle; a traceback keeps more of its end, where the error was raised.
+    Long texts are shortened in the middle; a traceback keeps more of its end, where the error was raised.
     """
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - somebody else's __str__
-        message = "<its message cannot be printed>"
+        message = "<the message cannot be printed>"
     name = type(error).__qualname__
     summary = f"{name}: {message}" if message else name
     trace = "".join(traceback.format_exception(error))
@@ -140,12 +140,12 @@ def describe_error(error: BaseException) -> tuple[str, str]:
 
 
 def shortened_error(text: str) -> str:
-    """Make of what others say of a failure a text that every database can store."""
+    """Convert an error text from outside to one that every database can store."""
     return _shortened(text, MAX_ERROR_LENGTH, kept_at_start=0.75)
 
 
 def _shortened(text: str, limit: int, *, kept_at_start: float) -> str:
-    # PostgreSQL refuses NUL, and half a surrogate pair is not UTF-8.
+    # PostgreSQL rejects NUL, and half a surrogate pair is not valid UTF-8.
     encoded = text.replace("\0", "\\x00").encode("utf-8", "backslashreplace")
     if len(encoded) <= limit:
         return encoded.decode()
@@ -178,7 +178,7 @@ def _seconds(value: object) -> float | None:
 
 
 def _seconds_in_headers(error: BaseException) -> float | None:
-    """Read `Retry-After` where HTTP clients keep it: on the error's response, or on the error."""
+    """Find `Retry-After` where HTTP clients keep it: on the error's response, or on the error."""
     for holder in (_attribute(error, "response"), error):
         headers = _attribute(holder, "headers")
         asked = _header(headers, "Retry-After")
@@ -201,7 +201,7 @@ def _header(headers: Any, name: str) -> str | None:
 
 
 def _seconds_between(sent: str | None, until: str) -> float | None:
-    """The server's own clock tells how long its date is away; ours may be wrong."""
+    """Compute the delay from the server's own `Date`, because our clock may differ."""
     if sent is None:
         return None
     try:
@@ -213,7 +213,7 @@ def _seconds_between(sent: str | None, until: str) -> float | None:
 def _check_counts(policy: RetryPolicy) -> None:
     if policy.max_attempts < 1:
         raise ConfigurationError(
-            f"max_attempts is {policy.max_attempts}; it counts the first attempt too, so it is 1 or more."
+            f"max_attempts is {policy.max_attempts}; it includes the first attempt, so it must be 1 or more."
         )
     if not 1 <= policy.factor <= 1_000:
         raise ConfigurationError(f"factor is {policy.factor}; it must be from 1 (constant delay) to 1,000.")
@@ -246,4 +246,4 @@ def _check_error_types(policy: RetryPolicy) -> None:
     both = set(policy.retry_on) & set(policy.permanent_on)
     if both:
         names = ", ".join(sorted(kind.__qualname__ for kind in both))
-        raise ConfigurationError(f"{names} is in retry_on and in permanent_on; leave it in one of them.")
+        raise ConfigurationError(f"{names} is in both retry_on and permanent_on. Remove it from one of them.")

@@ -1,4 +1,4 @@
-"""When a schedule is due: cron rules in a time zone, plain intervals, and what to do after a pause."""
+"""Due times of schedules: cron rules in a time zone, plain intervals, and catching up after a pause."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 SECOND = 1_000_000
 SHORTEST_INTERVAL, LONGEST_INTERVAL = timedelta(seconds=1), timedelta(days=3_660)
 LONGEST_FOLD = timedelta(hours=3)
-"""By more no zone has set its clocks back in living memory."""
+"""The largest amount by which any time zone has set its clocks back in recent decades."""
 LONGEST_FOLD_US = microseconds(LONGEST_FOLD)
 
 _INTERVAL = re.compile(r"every\s+((?:\d{1,9}\s*[smhdw]\s*)+)", re.IGNORECASE)
@@ -42,7 +42,7 @@ _EXAMPLES = "Examples: '*/5 * * * *', '30 2 * * MON-FRI', '@daily', 'every 30s',
 
 @dataclass(frozen=True, slots=True)
 class CronRule:
-    """Minute, hour, day of month, month, day of week, read on the clocks of one time zone.
+    """Minute, hour, day of month, month and day of week, in the local time of one time zone.
 
     When clocks change:
 
@@ -51,9 +51,9 @@ class CronRule:
     | some (`30 2 * * *`) | fires once, the first time | fires once, at the first instant after the gap |
     | all (`*/5 * * * *`) | fires both times | does not fire |
 
-    A rule for all hours means "again and again": firing once in the repeated hour would be a pause of an
-    hour, and the time after a gap is one of its own already. If several times of a rule fall into one gap,
-    they fire together, once. Days restricted in both fields match either, as in cron.
+    A rule for all hours is meant to fire regularly: skipping the repeated hour would cause a pause of an hour,
+    and the time after a gap is already due on its own. If several times of a rule fall into one gap, they fire
+    once together. Days restricted in both fields match either field, as in cron.
     """
 
     text: str
@@ -68,27 +68,27 @@ class CronRule:
             for local in self._local_times(instant_us):
                 instants = self._instants(local)
                 best = min((i for i in [best, *instants] if i is not None and i > instant_us), default=None)
-                # What a local time means the first time it occurs grows with it; the second time may not.
+                # First occurrences of increasing local times increase too; second occurrences may not.
                 if best is not None and (not instants or instants[0] >= best):
                     return best
         except OverflowError:
-            return best  # the year 10,000
+            return best  # datetime ends before the year 10,000
         return best
 
     def _local_times(self, instant_us: int) -> Iterator[datetime]:
-        """Give matching local times, in order, from early enough not to miss any after the instant."""
+        """Yield matching local times in order, starting early enough to miss none after the instant."""
         local = self._local(instant_us)
         if self.is_for_all_hours and local - self._local(instant_us + LONGEST_FOLD_US) > -LONGEST_FOLD:
-            local -= LONGEST_FOLD  # clocks are about to be set back to times that have been before
+            local -= LONGEST_FOLD  # clocks are about to be set back, so earlier local times will occur again
         times: Iterator[datetime] = CronSim(self.expression, local)
         return times
 
     def _local(self, instant_us: int) -> datetime:
-        """Read the zone's clock; the result is naive, so that it can be reckoned with."""
+        """Convert an instant to a naive local time, on which plain arithmetic works."""
         return (_EPOCH + timedelta(microseconds=instant_us)).astimezone(self.zone).replace(tzinfo=None)
 
     def _instants(self, local: datetime) -> list[int]:
-        """Say when a local time is due."""
+        """Return the instants at which a local time is due."""
         before = _instant(local, self.zone, fold=0)
         after = _instant(local, self.zone, fold=1)
         if before == after:
@@ -99,7 +99,7 @@ class CronRule:
         return [before if is_repeated else self._end_of_gap(after, before)]
 
     def _end_of_gap(self, early: int, late: int) -> int:
-        """Find the one change of the clocks after `early` and not after `late`."""
+        """Find the one clock change after `early` and not after `late`."""
         early, late = early // SECOND, late // SECOND
         offset_after = self._offset(late * SECOND)
         while late - early > 1:
@@ -116,7 +116,7 @@ class CronRule:
 
 @dataclass(frozen=True, slots=True)
 class IntervalRule:
-    """Due every so many microseconds, counted from an anchor; clocks and days do not matter."""
+    """Due at a fixed interval in microseconds from an anchor, independent of time zones."""
 
     text: str
     every_us: int
@@ -132,10 +132,10 @@ Rule = CronRule | IntervalRule
 
 
 def parse_rule(text: str | timedelta, time_zone: str = "UTC", *, anchor_us: int = 0) -> Rule:
-    """Read a cron expression of five fields, a nickname such as `@daily`, or "every 1h 30m".
+    """Parse a cron expression with five fields, a nickname such as `@daily`, or "every 1h 30m".
 
-    Intervals ignore the time zone and count from `anchor_us`: by default from 1970, so that "every 15m" is
-    due on the quarter hour; give a schedule's creation to count from there.
+    Intervals ignore the time zone and count from `anchor_us`. The default is 1970, so that "every 15m" is due
+    on the quarter hour; pass a schedule's creation time to count from there.
     """
     zone = _zone(time_zone)
     if isinstance(text, timedelta):
@@ -149,7 +149,7 @@ def parse_rule(text: str | timedelta, time_zone: str = "UTC", *, anchor_us: int 
 
 
 class CatchUp(StrEnum):
-    """What happens to due times that passed while no scheduler ran."""
+    """What to do about due times that passed while no scheduler was running."""
 
     SKIP = "skip"
     """They do not fire."""
@@ -161,11 +161,11 @@ class CatchUp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DueTimes:
-    """Which instants to fire now, oldest first, and when to look again."""
+    """The instants to fire now, oldest first, and the next due time."""
 
     fire: tuple[int, ...]
     next: int | None
-    """The first due instant that is not in `fire`; not after now if `most` cut it short."""
+    """The first due instant that is not in `fire`; it has already passed if `most` limited the list."""
 
 
 def due_times(
@@ -177,10 +177,10 @@ def due_times(
     most: int = 100,
     tolerance: timedelta = timedelta(minutes=1),
 ) -> DueTimes:
-    """Decide what to fire of all that was due later than `after` and not later than `now`.
+    """Decide which due times after `after` and up to `now` to fire.
 
-    `after` is the last instant that was dealt with. Up to `tolerance` late is on time, which matters for
-    `skip` only. More than `most` are left for the next call, which starts after the last one fired.
+    `after` is the last instant that was handled. A due time up to `tolerance` late counts as on time, which
+    matters only for `skip`. At most `most` fire now; the next call starts after the last one fired.
     """
     match CatchUp(catch_up):
         case CatchUp.ALL:
@@ -204,7 +204,7 @@ def _between(rule: Rule, after: int, until: int) -> Iterator[int]:
 
 
 def _newest(rule: Rule, after: int, now: int) -> int | None:
-    """Find the last due instant by bisection: a rule for every minute may have been due a million times."""
+    """Find the last due instant by bisection, because a rule for every minute may have been due a million times."""
 
     def is_due_after(instant: int) -> bool:
         due = rule.next_after(instant)
@@ -225,7 +225,7 @@ def _newest(rule: Rule, after: int, now: int) -> int | None:
 def _interval(text: str, every: timedelta, anchor_us: int) -> IntervalRule:
     if not SHORTEST_INTERVAL <= every <= LONGEST_INTERVAL or every.microseconds:
         raise ConfigurationError(
-            f"schedule rule {text!r}: an interval is a whole number of seconds, from 1 second to "
+            f"schedule rule {text!r}: an interval must be a whole number of seconds, from 1 second to "
             f"{LONGEST_INTERVAL.days:,} days. {_EXAMPLES}"
         )
     return IntervalRule(text, microseconds(every), anchor_us)
@@ -245,7 +245,7 @@ def _cron(text: str, zone: ZoneInfo) -> CronRule:
     except StopIteration:
         raise ConfigurationError(f"schedule rule {text!r} is never due. {_EXAMPLES}") from None
     except (CronSimError, ValueError, AssertionError) as error:
-        raise ConfigurationError(f"schedule rule {text!r} cannot be read: {error}. {_EXAMPLES}") from error
+        raise ConfigurationError(f"schedule rule {text!r} is invalid: {error}. {_EXAMPLES}") from error
     return CronRule(text, expression, zone, is_for_all_hours=len(parsed.hours) == 24)
 
 

@@ -1,4 +1,4 @@
-"""Many jobs asked for at once: each made before, or all made on the way to the database."""
+"""Many jobs to enqueue at once: built beforehand, or built while they are sent to the database."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from stagepost.model.job import NewJob
 __all__ = ["Arguments", "JobSeries", "Likeness", "Singles", "as_call"]
 
 Arguments = tuple[Any, ...] | dict[str, Any]
-"""Of one call: a tuple by position, a dict by name."""
+"""The arguments of one call: a tuple by position, or a dict by name."""
 Likeness = tuple[NewJob, str, str]
-"""A job that is like this one but for its id and its payload."""
+"""A pattern, and the id and payload in which a job differs from it."""
 ID, PAYLOAD = attrgetter("id"), attrgetter("payload")
 NO_ARGUMENTS: tuple[Any, ...] = ()
 NO_KEYWORDS: Mapping[str, Any] = {}
 
 
 class JobSeries:
-    """Jobs of one task without unique keys that differ in nothing but their ids and arguments.
+    """Jobs of one task, without unique keys, that differ only in their ids and arguments.
 
-    Arguments are checked and encoded when they are read, each time anew, so that a database can take in jobs while
-    others are being made. Their ids are drawn before: they stay the same however often that is.
+    Arguments are checked and encoded on every iteration, so that the database can store jobs while others are being
+    built. The ids are generated once and stay the same on every iteration.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class JobSeries:
         if not isinstance(arguments, Sequence):
             raise ConfigurationError(
                 f"task {pattern.task_name}: arguments come from a {type(arguments).__name__}, whose code would run "
-                f"while a transaction is open. Make a list of it before: `list(...)`."
+                f"while a transaction is open. Convert it first with `list(...)`."
             )
         self.pattern = pattern
         self.ids = new_ids(len(arguments))
@@ -54,29 +54,29 @@ class JobSeries:
         return self.without(())
 
     def without(self, ids: Container[str]) -> Iterator[NewJob]:
-        """Make all jobs but these."""
+        """Build all jobs except those with these ids."""
         for position, job_id in enumerate(self.ids):
             if job_id not in ids:
                 yield msgspec.structs.replace(self.pattern, id=job_id, payload=self._payload(position))
 
     @property
     def plain_ids(self) -> list[str]:
-        """The ids of those without unique keys: all."""
+        """Ids of the jobs without unique keys, which are all of them."""
         return self.ids
 
     @property
     def chosen_ids(self) -> list[str]:
-        """The ids that somebody may have asked for before: none."""
+        """Ids that the caller chose and that may already exist: none."""
         return []
 
     def plain(self) -> Iterator[Likeness]:
-        """Encode one after the other."""
+        """Encode the jobs one after another."""
         return zip(repeat(self.pattern), self.ids, map(self._payload, count()), strict=False)
 
     def _payload(self, position: int) -> str:
         arguments = self._arguments[position]
         try:
-            if type(arguments) is tuple:  # nearly always, and there may be very many
+            if type(arguments) is tuple:  # a faster path for nearly every call
                 return self._encode(arguments, NO_KEYWORDS)
             return self._encode(*as_call(arguments))
         except PayloadError as error:
@@ -85,7 +85,7 @@ class JobSeries:
 
 
 class Singles:
-    """Jobs that were made before and may differ in everything."""
+    """Jobs that were built beforehand and may differ in everything."""
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.ids = [job.id for job in jobs]
@@ -96,31 +96,31 @@ class Singles:
         return len(self.ids)
 
     def without(self, ids: Container[str]) -> Iterator[NewJob]:
-        """Look at all jobs but these."""
+        """Yield all jobs except those with these ids."""
         return (job for job in self._jobs if job.id not in ids)
 
     @property
     def plain_ids(self) -> list[str]:
-        """The ids of those without unique keys."""
+        """Ids of the jobs without unique keys."""
         return [job.id for job in self._plain]
 
     @property
     def chosen_ids(self) -> list[str]:
-        """The ids that somebody may have asked for before."""
+        """Ids that the caller chose and that may already exist."""
         return [job.id for job in self._jobs if job.has_chosen_id]
 
     def plain(self) -> Iterator[Likeness]:
-        """Look at those without unique keys one by one; each is like itself."""
+        """Yield the jobs without unique keys, each as its own pattern."""
         return zip(self._plain, map(ID, self._plain), map(PAYLOAD, self._plain), strict=True)
 
 
 def as_call(arguments: Arguments) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Tell arguments by position from arguments by name."""
+    """Split arguments into positional and named ones."""
     if isinstance(arguments, tuple):
         return arguments, NO_KEYWORDS
     if isinstance(arguments, dict):
         return NO_ARGUMENTS, arguments
     raise PayloadError(
-        f"these are of type {type(arguments).__name__}. Give a tuple of arguments by position, such as (1,), "
-        f"or a dict of arguments by name."
+        f"these are of type {type(arguments).__name__}. Pass a tuple of positional arguments, such as (1,), "
+        f"or a dict of named arguments."
     )

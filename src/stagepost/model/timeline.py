@@ -1,4 +1,4 @@
-"""What happened to a job, in order, for people to read."""
+"""A job's history as a list of readable events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DUE_LATER = frozenset({JobState.SCHEDULED, JobState.RETRYING})
 
 
 class Action(msgspec.Struct, frozen=True):
-    """What an operator did to something."""
+    """A recorded action of an operator."""
 
     actor: str
     action: str
@@ -24,7 +24,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """One line of the story; `at` is in microseconds since 1970."""
+    """One event of a timeline; `at` is in microseconds since 1970."""
 
     at: int
     what: str
@@ -32,7 +32,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 def timeline_of(job: Job, failures: Sequence[FailureRecord], actions: Sequence[Action]) -> list[Moment]:
-    """Put what is known of a job in the order it happened; what is still to come is last."""
+    """Order all known events of a job by time; future events come last."""
     return sorted(_moments(job, failures, actions), key=lambda moment: moment.at)
 
 
@@ -48,12 +48,12 @@ def _moments(job: Job, failures: Sequence[FailureRecord], actions: Sequence[Acti
     if job.cancel_requested_at is not None:
         yield Moment(job.cancel_requested_at, "asked to stop")
     if job.finished_at is not None and job.state in FINAL:
-        # The failure that ended it is recorded right after that, in the same transaction.
+        # The failure that ended the job is recorded just after its end, in the same transaction.
         yield Moment(max([job.finished_at, *(failure.failed_at for failure in failures)]), f"ended {job.state}")
     if job.state in DUE_LATER:
         yield Moment(job.available_at, "due")
 
 
 def _has_failed(job: Job, failures: Sequence[FailureRecord]) -> bool:
-    """Whether the attempt that started last is in the failure log already."""
+    """Return whether the last attempt is already in the failure log."""
     return any(failure.attempt == job.attempt for failure in failures)

@@ -1,4 +1,4 @@
-"""Runs the jobs that are due through the worker's own parts, without its loops, and says what came of them."""
+"""Runs due jobs through the worker's own parts, without its loops, and reports the results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["Drained", "Drainer", "Run"]
 
 MOST_RUNS = 10_000
 LONGEST_RUN_SECONDS = 60.0
-"""In real time."""
+"""Limit in real time, not in the test's clock."""
 
 
 @dataclass(frozen=True)
@@ -52,27 +52,27 @@ class Run:
 
 @dataclass(frozen=True)
 class Drained:
-    """What was run, in order, and how many jobs are still to end, by state."""
+    """The attempts that ran, in order, and the number of unfinished jobs by state."""
 
     runs: tuple[Run, ...]
     left: Mapping[JobState, int]
 
     def count(self, state: JobState) -> int:
-        """How many attempts left their job in a state."""
+        """Count the attempts that left their job in a state."""
         return sum(run.state is state for run in self.runs)
 
     @property
     def completed(self) -> int:
-        """How many jobs were completed."""
+        """Number of completed jobs."""
         return self.count(JobState.COMPLETED)
 
     @property
     def failed(self) -> tuple[Run, ...]:
-        """The attempts that failed, whether or not they will be tried again."""
+        """The attempts that failed, whether or not their jobs will be tried again."""
         return tuple(run for run in self.runs if run.state in FAILED)
 
     def raise_if_failed(self) -> None:
-        """Fail the test, with the errors, if an attempt failed."""
+        """Raise AssertionError with all errors if an attempt failed."""
         __tracebackhide__ = True
         if self.failed:
             shown = [
@@ -86,7 +86,7 @@ FAILED = frozenset({JobState.RETRYING, JobState.FAILED, JobState.DEAD_LETTER})
 
 
 class Drainer:
-    """Promotes, claims, executes and settles in turn, so that what happens does not depend on real time."""
+    """Promotes, claims, executes and settles in turn, so that results do not depend on real time."""
 
     def __init__(self, app: App, clock: ManualClock, *, queues: Collection[str] = (), concurrency: int = 1) -> None:
         self._app = app
@@ -110,15 +110,15 @@ class Drainer:
         self._batch_keeper = BatchKeeper(self._store, Alone(self._store, owner=self._owner, clock=clock))
 
     async def run(self, until: timedelta | datetime | None) -> Drained:
-        """Run what is due; with `until`, move the clock from due time to due time up to there."""
+        """Run due jobs; with `until`, move the clock from one due time to the next up to that point."""
         target = None if until is None else self._instant(until)
         await declare(self._store, self._app.schedules.values())
         try:
             while await self._run_round() or await self._find_more() or await self._move_on(target):
                 if len(self._runs) > MOST_RUNS:
                     raise StagepostError(
-                        f"drain ran {MOST_RUNS:,} attempts and more are due: does a task enqueue itself for ever? "
-                        f"The last was of {self._runs[-1].task_name}."
+                        f"drain ran {MOST_RUNS:,} attempts and more are due. Does a task enqueue itself forever? "
+                        f"The last attempt was of task {self._runs[-1].task_name}."
                     )
         finally:
             self._executor.close()
@@ -142,7 +142,7 @@ class Drainer:
                     await self._executor.drain(LONGEST_RUN_SECONDS)
         except TimeoutError:
             names = ", ".join(flight.job.task_name for flight in self._flights.all())
-            raise WaitTimeout(f"drain waited {LONGEST_RUN_SECONDS:g} s for {names}, and gave up.") from None
+            raise WaitTimeout(f"drain stopped waiting for {names} after {LONGEST_RUN_SECONDS:g} s.") from None
         while self._finisher.pending:
             await self._finisher.run_once()
         for job, outcome in self._finisher.taken():
@@ -166,7 +166,7 @@ class Drainer:
         )
 
     async def _find_more(self) -> bool:
-        """Look after batches, fire schedules that are due, and find jobs in queues that no task names."""
+        """Conclude batches, fire due schedules, and find jobs in queues that no task uses."""
         if await self._batch_keeper.run_once():
             return True
         fired = await self._store.run(fire_due())
@@ -181,7 +181,7 @@ class Drainer:
         return bool(new)
 
     async def _move_on(self, target: int | None) -> bool:
-        """Move the clock to the next due time, unless that is too late; returns whether it was moved."""
+        """Move the clock to the next due time, unless that is after the target; returns whether it moved."""
         if target is None:
             return False
         dues = [await self._store.run(next_due()), await self._store.run(next_schedule_due())]
@@ -192,7 +192,7 @@ class Drainer:
         return True
 
     async def _look_at(self, job: LeasedJob, outcome: Outcome) -> Run:
-        """Say how an attempt left its job, which its handler may have ended otherwise than it returned."""
+        """Read the state in which an attempt left its job, which may differ from what its handler returned."""
         state = (await self._store.run(get(job.id))).state
         match outcome:
             case Failed(error=error, traceback=traceback) | Refused(error=error, traceback=traceback):
@@ -212,36 +212,36 @@ class Drainer:
 
 
 class Alone(Leader):
-    """The only process there is."""
+    """Leads without an election, because a test has only one process."""
 
     @property
     def is_leading(self) -> bool:
-        """It leads without asking."""
+        """Always true."""
         return True
 
 
 class SameProcess(ChildPool):
-    """Runs tasks that ask for a process in this one: a child would not see the test's database and patches."""
+    """Runs `pool="process"` tasks in this process, because a child would not see the test's database and patches."""
 
     def run(self, context: JobContext, place: Place) -> Reply:  # noqa: ARG002 - there is no child
-        """Run an attempt in the thread that would wait for the child."""
+        """Run an attempt in the thread that would otherwise wait for the child."""
         return Reply(perform(context), context.settled_in_transaction)
 
 
 class Recorder(Finisher):
-    """Keeps what attempts gave, for the summary."""
+    """Records the outcomes of attempts, for the summary."""
 
     def __init__(self, store: AsyncStore, flights: Flights) -> None:
         super().__init__(store, flights)
         self._outcomes: list[tuple[LeasedJob, Outcome]] = []
 
     def put(self, flight: Flight, outcome: Outcome) -> None:
-        """Take an outcome; one given back unrun is none."""
+        """Record an outcome, unless the job was released without running."""
         if not isinstance(outcome, Released):
             self._outcomes.append((flight.job, outcome))
         super().put(flight, outcome)
 
     def taken(self) -> list[tuple[LeasedJob, Outcome]]:
-        """Hand over what was kept."""
+        """Return and clear the recorded outcomes."""
         taken, self._outcomes = self._outcomes, []
         return taken

@@ -1,4 +1,4 @@
-"""What a test enqueued, and whether that is what it should have."""
+"""Lists the jobs that a test enqueued, and checks them against expectations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN = 20
 
 @query
 def jobs_since(since: str) -> Steps[list[Job]]:
-    """List jobs with larger ids, live and ended, oldest first."""
+    """List jobs with larger ids than `since`, live and ended, oldest first."""
     found: list[Job] = []
     before: str | None = None
     while True:
@@ -37,15 +37,15 @@ def jobs_since(since: str) -> Steps[list[Job]]:
 
 @dataclass(frozen=True)
 class EnqueuedJob:
-    """A job that was asked for."""
+    """A job that the test enqueued."""
 
     job: Job
     arguments: Mapping[str, Any]
-    """As its task gets them, by name, with defaults filled in; as plain JSON if the task is not known here."""
+    """Arguments by name, as the task gets them, with defaults; plain JSON if the task is not known here."""
 
     @classmethod
     def of(cls, job: Job, registry: Registry) -> EnqueuedJob:
-        """Decode the arguments of a job."""
+        """Create this from a stored job by decoding its arguments."""
         try:
             args, kwargs = registry.get(job.task_name).signature.decode(job.payload)
             bound = _signature(registry.get(job.task_name)).bind(*args, **kwargs)
@@ -61,7 +61,7 @@ class EnqueuedJob:
 
     @property
     def state(self) -> JobState:
-        """The state it was in when it was looked at."""
+        """The job's state when it was read."""
         return self.job.state
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class EnqueuedJob:
 
 
 class Wanted:
-    """What a test expects to have been enqueued; a count of None asks for one or more."""
+    """The jobs that a test expects; a count of None means one or more."""
 
     def __init__(
         self, task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], count: int | None
@@ -79,7 +79,7 @@ class Wanted:
         self._arguments = _signature(task).bind_partial(*args, **kwargs).arguments
 
     def check(self, enqueued: list[EnqueuedJob]) -> list[EnqueuedJob]:
-        """Return those that match, or fail with a list of what there is."""
+        """Return the matching jobs, or raise AssertionError that lists all enqueued jobs."""
         __tracebackhide__ = True
         matching = [job for job in enqueued if self._matches(job)]
         if bool(matching) if self._count is None else len(matching) == self._count:
@@ -90,7 +90,7 @@ class Wanted:
             lines.insert(0, f"  … and {len(enqueued) - SHOWN} before these")
         raise AssertionError(
             f"{len(matching)} jobs of {self._task.name}({_shown(self._arguments)}) were enqueued, "
-            f"{expected} expected. Enqueued were:\n" + "\n".join(lines)
+            f"but {expected} expected. All enqueued jobs:\n" + "\n".join(lines)
         )
 
     def _matches(self, enqueued: EnqueuedJob) -> bool:

@@ -1,4 +1,4 @@
-"""A client that runs a job where it is enqueued, before `enqueue` returns."""
+"""A client that runs a job immediately, before `enqueue` returns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_QUEUED = 1000
 class InlineClient(Client):
     """Runs jobs in the calling thread or coroutine.
 
-    From plain code, `async def` tasks run on a loop made for them; from a coroutine, plain tasks block its loop.
+    From plain code, `async def` tasks run on a new event loop; from a coroutine, plain tasks block its loop.
     """
 
     def __init__(self, app: App) -> None:
@@ -47,7 +47,7 @@ class InlineClient(Client):
         app.store.doorbell.answer(self.run_committed)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
-        """Store one job and run it: now, or when the app commits the transaction that it lent."""
+        """Store one job and run it, now or when `app.transaction()` commits."""
         if tx is not None and self._store.doorbell.has_lent(tx):
             return super().enqueue(_at_once(job), tx=tx)
         if tx is not None:
@@ -57,11 +57,11 @@ class InlineClient(Client):
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one job after the other; the first that raises is the last."""
+        """Store and run one job after another, up to the first that raises."""
         return [self.enqueue(job, tx=tx) for job in list(new_jobs)]
 
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one child after the other; what it raises comes out here, in its parent's handler."""
+        """Store and run one child after another; an exception from a child is raised here, in its parent's handler."""
         if tx is not None and self._store.doorbell.has_lent(tx):
             return super().submit(parent, [_child_at_once(child) for child in children], tx=tx)
         if tx is not None:
@@ -97,7 +97,7 @@ class InlineClient(Client):
         return submitted
 
     def run_committed(self, queues: Collection[str]) -> None:
-        """Run what was enqueued in a transaction of the app's, now that it is committed."""
+        """Run jobs that were enqueued in `app.transaction()`, after its commit."""
         for queue in sorted(queues):
             for leased in self._attempts.lease(queue, [task.name for task in self._registry]):
                 self._run_here(leased)
@@ -121,7 +121,7 @@ class Attempts:
         self._taking = threading.Lock()
 
     def take(self, job: NewJob) -> tuple[Enqueued, LeasedJob | None]:
-        """Store a job, and lease it if this made it and its queue is not paused."""
+        """Store a job, and lease it if it is new and its queue is not paused."""
         with self._taking:
             enqueued = self._app.store.run(jobs.enqueue(_at_once(job)))
             leased = self._lease_one(job.id, job) if enqueued.is_new else None
@@ -135,23 +135,23 @@ class Attempts:
 
     def _lease_one(self, job_id: str, job: NewJob) -> LeasedJob | None:
         leased = self.lease(job.queue_name, [job.task_name])
-        # Such as jobs that the test restarted: they wait for drain().
+        # Other jobs, such as those that the test restarted, wait for drain().
         others = [Settlement.of(other, Released()) for other in leased if other.id != job_id]
         if others:
             self._app.store.run(settle(others))
         return next((mine for mine in leased if mine.id == job_id), None)
 
     def lease(self, queue: str, task_names: Sequence[str]) -> list[LeasedJob]:
-        """Lease all that can be claimed."""
+        """Lease all jobs that can be claimed."""
         lease = self._app.settings.lease_duration
         return self._app.store.run(
             claim(queue, owner=self._owner, task_names=task_names, slots=MOST_QUEUED, lease=lease)
         )
 
     async def run(self, job: LeasedJob) -> LeasedJob | None:
-        """Run one attempt and settle it; what the task raised is raised here. Suspends only where the task does.
+        """Run one attempt and settle it; raises what the task raised, and suspends only where the task does.
 
-        Returns the job's continuation, leased, if that can run now.
+        Returns the job's continuation, leased, if it can run now.
         """
         return await in_own_context(self._run(job), on_wait=lambda: None)
 
@@ -192,12 +192,12 @@ def _child_at_once(child: NewChild) -> NewChild:
 
 @query
 def _nothing() -> Steps[None]:
-    """Write nothing, and raise what production would if the connection could not be written through."""
+    """Write nothing, but raise the same error as production for a connection that cannot be used."""
     yield from ()
 
 
 def _without_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine that never suspends, where we are."""
+    """Run a coroutine that never suspends, without an event loop."""
     try:
         start().send(None)
     except StopIteration as end:
@@ -207,7 +207,7 @@ def _without_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _on_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine on a loop of its own: here, or in a thread where this one's loop is running already."""
+    """Run a coroutine on a new event loop, in another thread if this one already runs a loop."""
 
     def run() -> T:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:

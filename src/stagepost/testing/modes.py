@@ -1,4 +1,4 @@
-"""The two ways in which a test can have jobs: kept until it says so, or run at once where they are enqueued."""
+"""The two modes for tests: keep jobs until the test drains them, or run them when they are enqueued."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["Inline", "Manual", "clock_from_now", "inline", "manual"]
 
 MEMORY = "sqlite://"
 PATIENCE_SECONDS = 5.0
-"""A test that waits for its own database has locked itself out: it should not take the usual half a minute."""
+"""A test that waits for its own database lock has a deadlock: report it sooner than the usual half a minute."""
 
 
 @contextlib.contextmanager
 def manual(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = None) -> Iterator[Manual]:
-    """Keep the app's jobs in another database, in which nothing runs until `drain()`.
+    """Keep the app's jobs in another database, where nothing runs until `drain()`.
 
-    In SQLite only one transaction can write at a time: code that enqueues while it has `app.transaction()` open must
-    hand that over, or it waits for itself. Jobs written through connections of the application's own are in the
-    database of those: look for them with `within`, and give its address as `database_url` to drain them.
+    SQLite allows only one writing transaction at a time: code that enqueues inside `app.transaction()` must pass that
+    transaction as `tx`, or it waits for itself. Jobs enqueued through the application's own connections are in that
+    connection's database: find them with `within`, and pass its address as `database_url` to drain them.
     """
     clock = clock or clock_from_now()
     with _moved(app, database_url, clock):
@@ -45,12 +45,12 @@ def manual(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = 
 
 @contextlib.contextmanager
 def inline(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = None) -> Iterator[Inline]:
-    """Run the app's jobs at once, in the thread or coroutine that enqueues them.
+    """Run the app's jobs immediately, in the thread or coroutine that enqueues them.
 
-    Arguments and results go through JSON, and the job through a real database, as they would in production. Delays,
-    limits and rates are passed over, and nothing is tried again: what the task raises comes out of `enqueue`, except
-    Snooze and Cancelled. What is enqueued in `app.transaction()` runs when that commits, and comes out there. Any
-    other transaction that is handed over is only checked: its job runs at once, and is not written through it.
+    Arguments and results go through JSON, and the job through a real database, as in production. Delays, limits and
+    rates are ignored, and nothing is retried: `enqueue` raises what the task raises, except Snooze and Cancelled.
+    Jobs enqueued in `app.transaction()` run when it commits, and raise there. Any other transaction passed as `tx`
+    is only checked: its job runs immediately and is not written through it.
     """
     clock = clock or clock_from_now()
     with _moved(app, database_url, clock):
@@ -59,7 +59,7 @@ def inline(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = 
 
 
 def clock_from_now() -> ManualClock:
-    """Make a clock that starts now, so that `at=` computed from the real time makes sense, and stands still."""
+    """Create a clock that stands still at the current time, so that `at=` values based on real time make sense."""
     return ManualClock(datetime.now(UTC))  # noqa: TID251 - only where it starts
 
 
@@ -73,7 +73,7 @@ def _moved(app: App, database_url: str, clock: ManualClock) -> Iterator[None]:
 
 
 class Manual:
-    """The jobs of one test: looks at what was enqueued, and runs it."""
+    """The jobs of one test: lists enqueued jobs and runs them."""
 
     def __init__(self, app: App, clock: ManualClock) -> None:
         self.app = app
@@ -87,15 +87,15 @@ class Manual:
         queues: Collection[str] = (),
         concurrency: int = 1,
     ) -> Drained:
-        """Run everything that is due, and what that enqueues, until nothing is; then say what was run.
+        """Run all due jobs, including those they enqueue, until none is due; returns what ran.
 
-        Retries, snoozed and delayed jobs and schedules are due when the clock says so: move it with
-        `clock.advance(...)`, or give `until`, a duration from now or an instant, to move it from one due time to the
-        next up to there. Plain tasks run in threads and `async def` ones on a loop, as in a worker.
+        Retries, snoozed and delayed jobs, and schedules become due by the test's clock. Move it with
+        `clock.advance(...)`, or pass `until` (a duration from now or an instant) to move it from one due time to the
+        next up to that point. Plain tasks run in threads and `async def` tasks on an event loop, as in a worker.
         """
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
-            raise ConfigurationError("drain() was called in async code: use `await drain_async()` there.")
+            raise ConfigurationError("drain() was called in async code. Use `await drain_async()` instead.")
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(self.drain_async(until=until, queues=queues, concurrency=concurrency))
 
@@ -106,21 +106,21 @@ class Manual:
         queues: Collection[str] = (),
         concurrency: int = 1,
     ) -> Drained:
-        """Do as `drain` does, on the running loop."""
+        """Drain like `drain`, on the running event loop."""
         drainer = Drainer(self.app, self.clock, queues=queues, concurrency=concurrency)
         return await drainer.run(until)
 
     def enqueued(self, task: Task[..., Any] | None = None, *, within: Any = None) -> list[EnqueuedJob]:
-        """List the jobs that were enqueued in this test, oldest first, whatever has become of them.
+        """List the jobs that were enqueued in this test, in any state, oldest first.
 
-        `within` is a connection or session with a transaction open: then those in its database, as it sees them.
+        `within` is a connection or session with an open transaction, whose database is searched instead.
         """
         operation = jobs_since(self._since(within))
         found = self.app.store.run(operation) if within is None else run_in(within, operation, clock=self.clock)
         return self._of(task, found)
 
     async def enqueued_async(self, task: Task[..., Any] | None = None, *, within: Any = None) -> list[EnqueuedJob]:
-        """List as `enqueued` does; `within` is an async connection or session."""
+        """List jobs like `enqueued`; `within` is an async connection or session."""
         operation = jobs_since(self._since(within))
         if within is None:
             return self._of(task, await self.app.async_store.run(operation))
@@ -131,8 +131,8 @@ class Manual:
     ) -> list[EnqueuedJob]:
         """Fail unless the task was enqueued with these arguments, `count` times if given; returns those jobs.
 
-        Arguments that are left out may be anything. Give parameters of the task that are called `within` or `count`
-        by position, or look at `enqueued(task)`.
+        Arguments that are left out match anything. Pass the task's own parameters named `within` or `count` by
+        position, or inspect `enqueued(task)`.
         """
         __tracebackhide__ = True
         return Wanted(task, args, kwargs, count).check(self.enqueued(within=within))
@@ -140,7 +140,7 @@ class Manual:
     async def assert_enqueued_async(
         self, task: Task[..., Any], /, *args: Any, within: Any = None, count: int | None = None, **kwargs: Any
     ) -> list[EnqueuedJob]:
-        """Do as `assert_enqueued` does; `within` is an async connection or session."""
+        """Check like `assert_enqueued`; `within` is an async connection or session."""
         __tracebackhide__ = True
         return Wanted(task, args, kwargs, count).check(await self.enqueued_async(within=within))
 
@@ -152,12 +152,12 @@ class Manual:
     async def assert_not_enqueued_async(
         self, task: Task[..., Any], /, *args: Any, within: Any = None, **kwargs: Any
     ) -> None:
-        """Do as `assert_not_enqueued` does; `within` is an async connection or session."""
+        """Check like `assert_not_enqueued`; `within` is an async connection or session."""
         __tracebackhide__ = True
         Wanted(task, args, kwargs, 0).check(await self.enqueued_async(within=within))
 
     def _since(self, within: Any) -> str:
-        """Leave out what a database that outlives the test had before it; ids grow with time."""
+        """Return an id that excludes jobs from before the test, because ids grow with time."""
         return "" if within is None and self.app.store.database.is_memory else self._began
 
     def _of(self, task: Task[..., Any] | None, found: list[Job]) -> list[EnqueuedJob]:
@@ -165,11 +165,11 @@ class Manual:
 
 
 class Inline(Manual):
-    """The jobs of one test, run where they were enqueued; `drain()` runs what was snoozed or failed there."""
+    """The jobs of one test, run when they are enqueued; `drain()` runs jobs that were snoozed or failed."""
 
 
 class PromptClient(Client):
-    """Does not wait for results: in a test nobody else runs the job meanwhile."""
+    """Returns results without waiting, because nothing else runs jobs during a test."""
 
     def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ARG002 - in no time
         """Return the result of a job that has ended."""
@@ -183,6 +183,6 @@ class PromptClient(Client):
 def _result_now(job: Job, registry: Registry) -> Any:
     if job.state not in FINAL:
         raise WaitTimeout(
-            f"job {job.id} of {job.task_name} is {job.state}: in this test it runs when you call drain()."
+            f"job {job.id} of {job.task_name} is {job.state}: in this test, it runs when you call drain()."
         )
     return result_of(job, registry)

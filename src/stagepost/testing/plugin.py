@@ -1,4 +1,4 @@
-"""The pytest plugin. Tell it of your app once, in conftest.py; the fixtures then keep jobs away from your database:
+"""The pytest plugin. Define your app once in conftest.py; the fixtures then keep jobs out of your database:
 
     @pytest.fixture
     def stagepost_app():
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["stagepost_app", "stagepost_clock", "stagepost_database_url", "stagepost_inline", "stagepost_manual"]
 
-# The product is imported when a fixture is used: pytest loads this module in every run of every project.
+# Stagepost is imported only when a fixture is used, because pytest loads this module in every run of every project.
 # ruff: noqa: PLC0415
 
 
@@ -48,10 +48,10 @@ def stagepost_clock() -> ManualClock:
 
 @pytest.fixture
 def stagepost_database_url() -> str:
-    """Where the jobs of a test are kept: a SQLite database in memory, new for each test.
+    """The database for a test's jobs: a new SQLite database in memory for each test.
 
-    Override it with the address of your test database, migrated by Stagepost, if your code hands over its own
-    transactions and the jobs are to be run, too.
+    If your code passes its own transactions and the test also runs the jobs, override this with the address of your
+    test database, migrated by Stagepost.
     """
     return "sqlite://"
 
@@ -67,7 +67,7 @@ def stagepost_manual(stagepost_app: App, stagepost_clock: ManualClock, stagepost
 
 @pytest.fixture
 def stagepost_inline(stagepost_app: App, stagepost_clock: ManualClock, stagepost_database_url: str) -> Iterator[Inline]:
-    """Runs every job at once, where it is enqueued; what its task raises comes out there."""
+    """Runs every job immediately when it is enqueued, and raises there what its task raises."""
     from stagepost.testing.modes import inline
 
     with inline(stagepost_app, database_url=stagepost_database_url, clock=stagepost_clock) as mode:

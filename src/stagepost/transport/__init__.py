@@ -1,4 +1,4 @@
-"""What brings work to workers sooner than they would look for it."""
+"""Brings work to workers sooner than polling: wake-ups and RabbitMQ."""
 
 from stagepost.transport.wakeups import Wakeups, wakeups_for
 

@@ -1,4 +1,4 @@
-"""The one shape of every thread that listens: connect, listen, and again when that breaks off."""
+"""Base class of threads that listen for wake-ups and reconnect when the connection breaks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP_SECONDS = 2.0
 
 
 class Connection(Protocol):
-    """What is asked of a store's connection."""
+    """The methods of a store's connection that listeners use."""
 
     @property
     def raw(self) -> Any: ...
@@ -36,7 +36,7 @@ class Connection(Protocol):
 
 
 class Listener(ABC):
-    """Listens in a daemon thread on a connection of its own; nothing that happens here reaches the work itself."""
+    """Listens in a daemon thread on its own connection; its failures never affect running jobs."""
 
     def __init__(self, connect: Callable[[], Connection], *, name: str) -> None:
         self._open = connect
@@ -50,26 +50,26 @@ class Listener(ABC):
 
     @property
     def is_hearing(self) -> bool:
-        """Whether hints arrive at the moment."""
+        """Whether wake-ups currently arrive."""
         return self._is_hearing
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Start the thread."""
+        """Start the thread, which calls `wake` for every hint."""
         self._wake = wake
         self._thread.start()
 
     def stop(self) -> None:
-        """Break off whatever the thread waits for, and wait a moment for its end."""
+        """Interrupt the thread, and wait briefly for it to end."""
         self._stopping.set()
         if (connection := self._connection) is not None:
-            with contextlib.suppress(Exception):  # the thread may close it at this moment
+            with contextlib.suppress(Exception):  # the thread may be closing it concurrently
                 connection.abort()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
 
     @abstractmethod
     def _listen(self, connection: Connection) -> float:
-        """Listen until stopped or deaf; returns how many seconds to wait before a new connection is tried."""
+        """Listen until stopped or until wake-ups no longer arrive; returns the seconds to wait before reconnecting."""
 
     def _run(self) -> None:
         pause = 0.0
@@ -80,28 +80,28 @@ class Listener(ABC):
                 self._failures += 1
                 pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
                 if not self._stopping.is_set():
-                    self._is_deaf(f"the connection was lost ({str(error).strip()}); connecting again")
+                    self._is_deaf(f"the connection was lost ({str(error).strip()}); reconnecting")
         self._is_hearing = False
 
     def _connect_and_listen(self) -> float:
         connection = self._open()
         self._connection = connection
         try:
-            # Told to stop while connecting, when there was nothing yet to break off.
+            # The thread was stopped while it was connecting, when there was no connection to interrupt.
             return 0.0 if self._stopping.is_set() else self._listen(connection)
         finally:
             self._connection = None
             connection.close()
 
     def _hears(self) -> None:
-        """Note that hints arrive; what was missed before is looked for now."""
+        """Record that wake-ups arrive, and wake once for jobs that were missed."""
         if self._complaint is not None:
             log.info("wake-ups arrive again")
         self._is_hearing, self._failures, self._complaint = True, 0, None
         self._wake()
 
     def _is_deaf(self, complaint: str) -> None:
-        """Note that no hints arrive; said once until they do again."""
+        """Record that no wake-ups arrive; logs once until they arrive again."""
         if self._complaint is None:
             log.warning("no wake-ups: %s. Jobs are found by polling meanwhile.", complaint)
         self._is_hearing, self._complaint = False, complaint

@@ -1,4 +1,4 @@
-"""Wake-ups from PostgreSQL: LISTEN on a connection of its own, and proof now and then that something would arrive."""
+"""Wake-ups from PostgreSQL: LISTEN on a separate connection, with regular probes that notifications arrive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stagepost.transport.listener import Connection, Listener
 __all__ = ["PostgresWakeups"]
 
 PROBE_PREFIX = "?"
-"""No queue's name begins so."""
+"""No queue's name begins with this."""
 PROBE_SECONDS = 5.0
 PROBE_EVERY_SECONDS = 60.0
 STATEMENT_SECONDS = 10.0
@@ -31,7 +31,7 @@ UNHEARD = (
 
 
 class PostgresWakeups(Listener):
-    """Hears what `insert_jobs` sends on the channel `stagepost`: names of queues, separated by commas; none is any."""
+    """Receives the queue names that `insert_jobs` sends on channel `stagepost`; an empty list means any queue."""
 
     def __init__(
         self,
@@ -63,21 +63,21 @@ class PostgresWakeups(Listener):
                 self._hint(payload)
             if not self._probe(connection):
                 self._is_deaf(UNHEARD)
-                break  # it heard before and has died unnoticed: another connection may do
+                break  # the connection worked before and died unnoticed: try another one
         return 0.0
 
     def _is_pooled(self, connection: Connection) -> bool:
-        """Say whether others get our server session: LISTEN would stay behind on it, for strangers to hear."""
+        """Return whether a pooler shares our server session, in which case LISTEN would affect other clients."""
         with _within(STATEMENT_SECONDS, connection):
             if _session(connection) == connection.raw.info.backend_pid:
-                return False  # what answered when we connected is the server itself
+                return False  # we are connected to the server itself
         with contextlib.closing(self._open()) as other, _within(STATEMENT_SECONDS, connection, other):
             return any(_changes_hands(connection, other) for _ in range(POOL_TRIES))
 
     def _probe(self, connection: Connection) -> bool:
-        """Send ourselves a word that nobody else knows, and say whether it came.
+        """Send ourselves a unique notification, and return whether it arrived.
 
-        Through another connection: a pooler may well hand us our own notification, and no one else's.
+        It is sent through another connection, because a pooler may deliver only notifications of our own session.
         """
         word = f"{PROBE_PREFIX}{uuid4()}"
         with contextlib.closing(self._open()) as other, _within(STATEMENT_SECONDS, other):
@@ -96,7 +96,7 @@ class PostgresWakeups(Listener):
 
 
 def _changes_hands(connection: Connection, other: Connection) -> bool:
-    """Open a transaction on the other connection, and see whose session it gets; others may get in between."""
+    """Check whether a transaction on the other connection gets our session; other clients may interfere."""
     first = _session(connection)
     other.begin()
     others = _session(other)
@@ -111,7 +111,7 @@ def _session(connection: Connection) -> int:
 
 
 def _payloads(connection: Connection, seconds: float) -> Iterator[str]:
-    """Yield what arrives, for so long; asleep in between, where the driver would look ten times a second."""
+    """Yield notifications for some seconds; sleeps in between, where the driver would poll ten times a second."""
     raw = connection.raw
     give_up_at = monotonic() + seconds
     with selectors.DefaultSelector() as selector:
@@ -125,7 +125,7 @@ def _payloads(connection: Connection, seconds: float) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _within(seconds: float, *connections: Connection) -> Iterator[None]:
-    """Break the connections off if the body takes longer: a half-open one would hold it for ever."""
+    """Abort the connections if the body takes longer, because a half-open one would block forever."""
 
     def abort() -> None:
         for connection in connections:

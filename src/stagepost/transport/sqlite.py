@@ -1,4 +1,4 @@
-"""Wake-ups from a SQLite file: the number that changes whenever another connection, of any process, commits."""
+"""Wake-ups from a SQLite file: polls a number that changes with every commit of another connection."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from stagepost.transport.listener import Connection, Listener
 __all__ = ["SqliteWakeups"]
 
 LOOK_SECONDS = 0.025
-"""Looking takes a few microseconds: no file is read, the number is in memory that all processes map."""
+"""A check takes a few microseconds: the number is in shared memory, so no file is read."""
 
 
 class SqliteWakeups(Listener):
-    """Looks at `pragma data_version` forty times a second. A commit of this worker's own wakes it once for nothing."""
+    """Checks `pragma data_version` forty times a second. A worker's own commit causes one needless wake-up."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         super().__init__(connect, name="stagepost-data-version")

@@ -1,4 +1,4 @@
-"""Wake-ups: hints that there may be work. Polling stays underneath and finds every job without them."""
+"""Wake-ups: hints that there may be work. Polling continues and finds every job without them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["DoorbellWakeups", "SeveralWakeups", "Wakeups", "wakeups_for"]
 
 
 class Wakeups(Protocol):
-    """A source of hints, which may come late, twice, for nothing, or not at all."""
+    """A source of hints, which may be late, duplicated, needless or missing."""
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Call `wake`, from any thread, whenever there may be work; returns at once, whatever the database does."""
+        """Call `wake`, from any thread, whenever there may be work; returns at once, even if the database is down."""
 
     def stop(self) -> None:
-        """Call it no more; waits a moment for threads to end."""
+        """Stop calling `wake`; waits briefly for threads to end."""
 
     @property
     def is_hearing(self) -> bool:
-        """Whether a hint that was sent now would arrive, as far as is known; for health pages, not for decisions."""
+        """Whether a hint sent now would probably arrive; for display, not for decisions."""
 
 
 class Doorbell(Protocol):
-    """What a store rings after this process's own enqueues."""
+    """A store's notifier of enqueues in this process."""
 
     def answer(self, answer: Callable[[Collection[str]], None]) -> None: ...
 
@@ -35,7 +35,7 @@ class Doorbell(Protocol):
 
 
 class Source(Protocol):
-    """What is asked of a store: where its database is, and its doorbell."""
+    """The attributes of a store that wake-ups use."""
 
     @property
     def database(self) -> Any: ...
@@ -45,7 +45,7 @@ class Source(Protocol):
 
 
 def wakeups_for(store: Source, settings: Settings, *, queues: Collection[str]) -> Wakeups:
-    """Choose what this database can do; every one has the hints of its own process."""
+    """Choose the wake-ups that this database supports; hints from this process always work."""
     if not settings.wakeups:
         return SeveralWakeups([])
     database = store.database
@@ -56,12 +56,12 @@ def wakeups_for(store: Source, settings: Settings, *, queues: Collection[str]) -
         case "sqlite" if not database.is_memory:
             sources.append(SqliteWakeups(database.connect))
         case _:
-            pass  # MySQL and MariaDB cannot tell, and nobody else can see a database in memory
+            pass  # MySQL and MariaDB have no notifications, and a database in memory has no other users
     return SeveralWakeups(sources)
 
 
 class DoorbellWakeups:
-    """Hears what this process itself enqueues."""
+    """Wakes for jobs that this process enqueues."""
 
     is_hearing = True
 
@@ -71,12 +71,12 @@ class DoorbellWakeups:
         self._wake: Callable[[], None] = lambda: None
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Answer the bell from now on."""
+        """Subscribe to enqueues of this process."""
         self._wake = wake
         self._doorbell.answer(self._answer)
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Unsubscribe."""
         self._doorbell.ignore(self._answer)
 
     def _answer(self, queues: Collection[str]) -> None:
@@ -85,22 +85,22 @@ class DoorbellWakeups:
 
 
 class SeveralWakeups:
-    """Hears through all of its sources."""
+    """Combines several sources of wake-ups."""
 
     def __init__(self, sources: Sequence[Wakeups]) -> None:
         self.sources = tuple(sources)
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Start all of them."""
+        """Start all sources."""
         for source in self.sources:
             source.start(wake)
 
     def stop(self) -> None:
-        """Stop all of them."""
+        """Stop all sources."""
         for source in self.sources:
             source.stop()
 
     @property
     def is_hearing(self) -> bool:
-        """Whether there is a source and none of them is deaf."""
+        """Whether there is a source and all sources work."""
         return bool(self.sources) and all(source.is_hearing for source in self.sources)

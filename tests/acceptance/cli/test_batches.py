@@ -89,7 +89,7 @@ def test_failed_items_are_grouped_listed_and_retried(shop: CommandLine) -> None:
     assert {item["key"] for item in listed} == {"r0", "r1"}
     assert shop.says("batches", "retry", "upload:42", "r0") == "One item is queued again.\n"
     message = shop.fails(2, "batches", "retry", "upload:42", "--all")
-    assert "Queue the item that failed in batch upload:42 again? Nobody is there to answer" in message
+    assert "Queue the item that failed in batch upload:42 again? There is no terminal to ask on" in message
     assert shop.json("batches", "retry", "upload:42", "--all", "--yes") == {"done": 1, "refused": 0}
     assert shop.json("batches", "show", "upload:42")["items"]["queued"] == 2
 
@@ -99,7 +99,7 @@ def test_waiving_needs_a_reason_and_lets_a_held_batch_end(shop: CommandLine) -> 
     shop.work()
     assert shop.json("gates", "show", "dataset:7")["is_open"] is False
 
-    assert "Say why, with --why TEXT" in shop.fails(2, "batches", "waive", "upload:42", "--all")
+    assert "Give a reason with --why TEXT" in shop.fails(2, "batches", "waive", "upload:42", "--all")
     said = shop.says("batches", "waive", "upload:42", "--all", "--why", "test tones", "--yes")
 
     assert said == "2 items are waived.\n"
@@ -115,8 +115,8 @@ def test_items_that_did_not_fail_are_refused(shop: CommandLine) -> None:
 
     assert (result.exit_code, result.stdout) == (1, "0 items are queued again.\n")
     assert "2 items of those named did not fail" in result.stderr
-    assert "Say which: item keys, or --all" in shop.fails(2, "batches", "retry", "upload:42")
-    assert "Say which: item keys, or --all" in shop.fails(
+    assert "Select items with either their keys or --all" in shop.fails(2, "batches", "retry", "upload:42")
+    assert "Select items with either their keys or --all" in shop.fails(
         2, "batches", "waive", "upload:42", "m0", "--all", "--why", "x"
     )
 
@@ -139,7 +139,7 @@ def test_cancelling_asks_first(shop: CommandLine) -> None:
     upload(shop)
 
     message = shop.fails(2, "batches", "cancel", "upload:42")
-    assert "Cancel batch upload:42 (0 of 3 done)? Nobody is there to answer: add --yes" in message
+    assert "Cancel batch upload:42 (0 of 3 done)? There is no terminal to ask on: add --yes" in message
     assert shop.says("batches", "cancel", "upload:42", "--yes") == "Batch upload:42 is cancelled.\n"
     assert shop.says("batches", "cancel", "upload:42") == "Batch upload:42 is cancelled.\n"
     assert shop.json("batches", "show", "upload:42")["items"]["cancelled"] == 3
@@ -161,7 +161,7 @@ def test_a_wrong_count_is_repaired(shop: CommandLine) -> None:
 
 def test_a_batch_or_gate_that_is_not_there_is_a_clear_error(shop: CommandLine) -> None:
     for command in ("show", "watch", "failed", "items", "recount"):
-        assert "batch 'nobody': there is no such batch" in shop.fails(1, "batches", command, "nobody").lower()
+        assert "batch 'nobody' does not exist" in shop.fails(1, "batches", command, "nobody").lower()
     assert "There is no gate 'nobody'" in shop.fails(1, "gates", "show", "nobody")
 
 

@@ -49,7 +49,7 @@ BROKEN = {
     "no_such_package": ("import no_such_package_of_anyone", "No module named 'no_such_package_of_anyone'"),
     "divides": ("x = 1\ny = x / 0", "divides.py, line 2"),
     "syntax": ("def f(:", "syntax.py, line 1"),
-    "empty": ("", "make one, such as"),
+    "empty": ("", "create one, such as"),
     "two": ("from stagepost import App\na = App()\nb = App()", "two:a, two:b"),
 }
 
@@ -69,8 +69,8 @@ def test_an_app_that_cannot_be_loaded_is_explained(shop: CommandLine, module: st
     [
         ("nowhere", "there is no module 'nowhere' in"),
         ("shop:nothing", "shop:nothing does not exist. Its apps are: shop:app."),
-        ("shop:mail", "shop:mail is no Stagepost App"),
-        ("shop app", "this is no module name"),
+        ("shop:mail", "shop:mail is not a Stagepost App"),
+        ("shop app", "this is not a module name"),
     ],
 )
 def test_an_app_that_is_not_there_is_explained(shop: CommandLine, app: str, expected: str) -> None:
@@ -78,7 +78,7 @@ def test_an_app_that_is_not_there_is_explained(shop: CommandLine, app: str, expe
 
 
 def test_a_command_that_needs_an_app_says_how_to_name_it(shop: CommandLine) -> None:
-    assert "--app module:attribute or STAGEPOST_APP" in shop.fails(2, "enqueue", "mail", STAGEPOST_APP=None)
+    assert "--app module:attribute or in STAGEPOST_APP" in shop.fails(2, "enqueue", "mail", STAGEPOST_APP=None)
 
 
 def test_a_database_that_cannot_be_reached_is_exit_code_3(shop: CommandLine) -> None:
@@ -92,7 +92,7 @@ def test_a_database_that_cannot_be_reached_is_exit_code_3(shop: CommandLine) -> 
 def test_a_sqlite_file_that_is_not_there_is_not_made(shop: CommandLine) -> None:
     message = shop.fails(3, "jobs", "list", "--database", "sqlite:///other.db")
 
-    assert re.search(r"There is no SQLite file \S+/other\.db\. Say which database to use", message)
+    assert re.search(r"There is no SQLite file \S+/other\.db\. Name the database to use", message)
     assert not (shop.folder / "other.db").exists()
 
 

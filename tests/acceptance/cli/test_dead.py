@@ -37,7 +37,7 @@ def test_one_dead_letter_is_shown(shop: CommandLine) -> None:
 def test_a_job_that_is_no_dead_letter_is_not_shown_as_one(shop: CommandLine) -> None:
     job_id = shop.enqueue("mail", '"ada"')
 
-    assert f"Job {job_id} is queued, no dead letter." in shop.fails(1, "dead", "show", job_id)
+    assert f"Job {job_id} is queued, not a dead letter." in shop.fails(1, "dead", "show", job_id)
 
 
 def test_the_jobs_of_a_group_are_listed_page_by_page(shop: CommandLine) -> None:
@@ -73,7 +73,7 @@ def test_all_are_discarded_only_when_someone_is_sure(shop: CommandLine) -> None:
     bury(shop, refused=2, failed=1)
 
     message = shop.fails(2, "dead", "discard", "--all")
-    assert "Delete all 3 dead letters for good? Nobody is there to answer: add --yes" in message
+    assert "Delete all 3 dead letters permanently? There is no terminal to ask on: add --yes" in message
     assert shop.says("dead", "discard", "--all", "--yes") == "3 dead letters are deleted.\n"
     assert shop.json("dead", "list")["groups"] == []
 
@@ -93,6 +93,6 @@ def test_one_whose_unique_key_is_taken_does_not_keep_the_others_dead(shop: Comma
 
 
 def test_it_must_be_said_which_ones(shop: CommandLine) -> None:
-    assert "Say which" in shop.fails(2, "dead", "retry")
-    assert "Say which" in shop.fails(2, "dead", "discard", "--all", "--group", "x")
+    assert "Select dead letters" in shop.fails(2, "dead", "retry")
+    assert "Select dead letters" in shop.fails(2, "dead", "discard", "--all", "--group", "x")
     assert "There is no group 'x'" in shop.fails(1, "dead", "retry", "--group", "x")

@@ -64,7 +64,7 @@ def test_the_demo_explains_itself_and_passes_on_a_file_of_its_own(shop: CommandL
     [folder] = demo_folder.iterdir()
     assert f"It puts 300 jobs into a database: sqlite:///{folder}/demo.db" in result.stderr
     assert re.search(r"Killed worker \d \(process \d+, SIGKILL\)", result.stderr)
-    assert re.search(r"\d+ jobs of the dead worker were taken back", result.stderr)
+    assert re.search(r"\d+ jobs of the dead worker were rescued", result.stderr)
     assert re.search(r"^lost +0 +0$", result.stdout, flags=re.MULTILINE)
     assert re.search(r"^lines written twice +0 +0$", result.stdout, flags=re.MULTILINE)
     assert "Nothing was lost, and nothing was done twice." in result.stderr

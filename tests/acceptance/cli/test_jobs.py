@@ -40,7 +40,7 @@ def test_a_second_job_with_a_unique_key_is_not_added(shop: CommandLine) -> None:
 
     said = shop.says("enqueue", "mail", '"ada"', "--unique-key", "once")
 
-    assert said == f"Nothing was added: job {first} has unique key 'once' already.\n"
+    assert said == f"Nothing was enqueued: job {first} already holds unique key 'once'.\n"
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_a_second_job_with_a_unique_key_is_not_added(shop: CommandLine) -> None:
     [
         (("mail", "ada"), 2, """write it as '"ada"'"""),
         (("mail", "1"), 1, "argument `to` must be str"),
-        (("nothing",), 2, "It has: shop.fail, shop.mail, shop.refuse, shop.wait."),
+        (("nothing",), 2, "Its tasks are: shop.fail, shop.mail, shop.refuse, shop.wait."),
         (("mail", 'to="ada"', "2"), 2, "argument 2 (2) has no name"),
         (("mail", '"ada"', "--at", "2030-01-01T00:00"), 2, "has no time zone"),
-        (("mail", '"ada"', "--at", "soon"), 2, "is no time"),
-        (("mail", '"ada"', "--delay", "soon"), 2, "is no duration"),
+        (("mail", '"ada"', "--at", "soon"), 2, "is not a time."),
+        (("mail", '"ada"', "--delay", "soon"), 2, "is not a duration"),
     ],
 )
 def test_what_cannot_be_enqueued_is_explained(
@@ -94,7 +94,7 @@ def test_ended_jobs_are_retried_and_others_are_not(shop: CommandLine) -> None:
 
     assert result.exit_code == 1
     assert f"Job {ended} is queued again." in result.stdout
-    assert f"job {live} is queued: only jobs that have ended" in result.stderr
+    assert f"job {live} is queued: only ended jobs" in result.stderr
     assert f"job {unknown}: there is no such job" in result.stderr
     assert any("restart by" in moment["what"] for moment in shop.json("jobs", "show", ended)["timeline"])
 
@@ -106,7 +106,7 @@ def test_a_waiting_job_is_cancelled_and_a_running_one_is_asked_to_stop(shop: Com
 
     said = shop.says("jobs", "cancel", running, waiting)
 
-    assert f"Job {running} is running; its worker is asked to stop it." in said
+    assert f"Job {running} is running; its worker has been asked to stop it." in said
     assert f"Job {waiting} is cancelled." in said
     assert shop.json("jobs", "show", waiting)["state"] == "cancelled"
 
@@ -133,4 +133,4 @@ def test_an_ended_job_cannot_be_cancelled(shop: CommandLine) -> None:
 
 
 def test_an_id_that_is_none_is_explained(shop: CommandLine) -> None:
-    assert "'abc' is no job id" in shop.fails(2, "jobs", "show", "abc")
+    assert "'abc' is not a job id" in shop.fails(2, "jobs", "show", "abc")

@@ -68,7 +68,7 @@ def test_a_parent_that_is_cancelled_ends_after_its_children(printer: CommandLine
     [page] = store.run(claim("default", owner="w", task_names=["shop.page"], slots=1, lease=timedelta(minutes=1)))
     said = printer.says("jobs", "cancel", book)
 
-    assert said == f"Job {book} is being cancelled; it ends after its children.\n"
+    assert said == f"Job {book} is being cancelled; it ends when its children have ended.\n"
     assert printer.json("jobs", "show", book)["children"] == {"running": 1, "cancelled": 2}
     assert printer.json("jobs", "show", page.id)["cancel_requested_at"] is not None
 

@@ -44,7 +44,7 @@ def test_limits_that_are_not_named_stay_as_they_are(shop: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), "Say what to limit"),
+        ((), "Give at least one limit"),
         (("--rate", "many"), "is neither a number nor `off`"),
         (("--max-running", "0"), "Give 1 or more, or pause the queue"),
     ],
@@ -86,7 +86,7 @@ def test_a_schedule_is_listed_run_paused_and_resumed(shop: CommandLine) -> None:
     assert shop.json("jobs", "show", run["id"])["arguments"] == {"to": "the boss"}
     assert shop.json("schedules", "pause", "nightly")["paused_at"] is not None
     assert shop.says("schedules", "resume", "nightly") == "Schedule nightly is running.\n"
-    assert "there is no such schedule" in shop.fails(1, "schedules", "run", "weekly")
+    assert "Schedule 'weekly' does not exist" in shop.fails(1, "schedules", "run", "weekly")
     assert shop.says("schedules", "remove", "nightly") == "Schedule nightly is removed.\n"
     assert shop.json("schedules", "list")["schedules"] == []
 

@@ -134,7 +134,7 @@ def test_a_queue_that_was_made_otherwise_is_explained(carried: CommandLine, pref
     assert f"inequivalent arg 'x-max-length' for queue '{prefix}.default'" in refused
     assert "received the value '5' of type 'signedint' but current is none" in refused
     assert f"queue {prefix}.default was declared with x-max-length none, and the settings ask for '5'" in refused
-    assert "give it another name or prefix" in refused
+    assert "use another name or prefix" in refused
     assert check.exit_code == 1
     assert re.search(rf"{prefix}\.default +conflict .*current is none", check.stdout)
 
@@ -171,7 +171,7 @@ def test_a_wrong_password_is_said_and_never_shown(carried: CommandLine, vhost: s
 def test_without_a_broker_it_is_said_how_to_name_one(shop: CommandLine) -> None:
     assert "STAGEPOST_TRANSPORT" in shop.fails(2, "rabbitmq", "apply")
     assert "STAGEPOST_TRANSPORT" in shop.fails(2, "reconcile")
-    assert "Name it with --app" in shop.fails(2, "rabbitmq", "plan", STAGEPOST_APP=None)
+    assert "Name your app with --app" in shop.fails(2, "rabbitmq", "plan", STAGEPOST_APP=None)
 
 
 def test_jobs_go_through_the_broker_from_the_command_line(carried: CommandLine) -> None:
@@ -196,12 +196,12 @@ def test_reconciling_says_why_and_sends_again_only_what_is_lost(carried: Command
     text = carried.says("reconcile")
 
     assert [(row["queue"], row["lost"]) for row in first] == [("default", 0), ("slow", 0)]
-    assert "it is seen empty for" in first[0]["why"]
+    assert "the queue has been empty for only" in first[0]["why"]
     assert [(row["queue"], row["lost"]) for row in dry] == [("default", 1), ("slow", 0)]
     assert still_sent == [job_id]
     assert done[0]["lost"] == 1
     assert sent(carried) == []
-    assert "no job waits for a message that long" in text
+    assert "no job has waited that long for its message" in text
 
 
 def test_reconciling_tells_of_requests_that_are_never_answered(carried: CommandLine) -> None:
@@ -217,7 +217,7 @@ def test_reconciling_tells_of_requests_that_are_never_answered(carried: CommandL
     [default, _] = carried.json("reconcile")["queues"]
 
     assert default["lost"] == 0
-    assert "its queue is empty; 1 never answered are dead letters now (most_sends is 1)" in default["why"]
+    assert "its queue is empty; never answered and now dead letters: 1 (most_sends is 1)" in default["why"]
     assert "sent once and never answered" in carried.json("jobs", "show", job_id)["error"]
 
 
@@ -240,7 +240,7 @@ def test_a_queue_with_messages_has_lost_none(carried: CommandLine, vhost: str, p
     [default, _] = carried.json("reconcile")["queues"]
 
     assert (default["ready"], default["lost"]) == (1, 0)
-    assert "messages wait there" in default["why"]
+    assert "messages are waiting in the queue" in default["why"]
     assert sent(carried) == [job_id]
 
 
@@ -256,7 +256,7 @@ def test_health_and_top_tell_that_the_broker_is_away_and_what_waits(shop: Comman
     assert health.exit_code == 1
     assert checks["broker"]["status"] == "failed"
     assert "Connection refused" in checks["broker"]["message"]
-    assert "1 jobs wait for the broker, the longest for" in checks["sending"]["message"]
+    assert "1 jobs are waiting for the broker, the oldest for" in checks["sending"]["message"]
     assert (top["broker"]["unsent"], top["broker"]["dead_letters"]) == (1, None)
     assert "cannot be used" in top["broker"]["trouble"]
     assert "CANNOT BE USED" in text
@@ -304,9 +304,9 @@ def test_health_and_top_tell_what_the_broker_holds(carried: CommandLine, vhost: 
     broker = carried.json("top", "--once")["broker"]
 
     assert checks["broker"]["status"] == "ok"
-    assert checks["sending"]["message"] == "No job waits for the broker."
+    assert checks["sending"]["message"] == "No job is waiting for the broker."
     assert checks["dead letters"]["status"] == "warning"
-    assert f"{prefix}.dlq holds 1 messages, 0 are stored here." in checks["dead letters"]["message"]
+    assert f"{prefix}.dlq holds 1 messages; 0 are stored in the database." in checks["dead letters"]["message"]
     assert (broker["dead_letters"], broker["trouble"]) == (1, None)
     assert [queue["ready"] for queue in broker["queues"]] == [0, 0]
 

@@ -73,7 +73,7 @@ def test_a_run_is_listed_shown_retried_and_watched(shop_anywhere: CommandLine, f
     watched = shop.run("runs", "watch", run.id)
     assert (watched.exit_code, "no voice" in watched.stdout) == (1, True)
 
-    assert shop.says("runs", "retry", run.id) == f"Run {run.id} goes on.\n"
+    assert shop.says("runs", "retry", run.id) == f"Run {run.id} is running again.\n"
     films.is_mended = True
     work(films.app)
 
@@ -110,4 +110,4 @@ def test_a_run_that_cannot_be_retried_says_why(shop_anywhere: CommandLine, films
 def test_a_run_that_is_not_there_is_explained(shop: CommandLine) -> None:
     for command in ("show", "watch", "retry", "cancel"):
         assert "there is no such run" in shop.fails(1, "runs", command, new_id())
-    assert "is no run id" in shop.fails(2, "runs", "show", "film:7")
+    assert "is not a run id" in shop.fails(2, "runs", "show", "film:7")

@@ -34,7 +34,7 @@ VIDEO, AUDIO, HEARD = "videos/{own}/source.mp4", "audios/{own}/source.wav", "asr
 TRANSLATE = {"source_language": "en", "target_language": "pt", "batch_size": 5}
 MUX = {"task_id": "{own}", "tts_audio_key": "tts/{own}/dub.wav", "output_video_key": "outputs/{own}/final.mp4"}
 TTS = {"batch_size": 5, "max_concurrency": 2, "max_retries": 1, "retry_delay_sec": 0.1, "speaker_id": "default"}
-REFUSES, BELONGS = "is refused: keys are like", "is refused: in a message for this task it begins"
+REFUSES, BELONGS = "is refused: keys look like", "is refused: in a message for this task it must begin with"
 
 
 def transcribe(**changes: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ FORGED = [
     Forged("NUL", "extract_audio", extract("videos/{own}/a\0.mp4"), REFUSES),
     Forged("endless key", "extract_audio", extract("videos/{own}/" + "a" * 5000), REFUSES),
     Forged("empty key", "extract_audio", extract(""), REFUSES),
-    Forged("not an id", "extract_audio", extract("videos/seven/source.mp4"), "is no task id"),
+    Forged("not an id", "extract_audio", extract("videos/seven/source.mp4"), "is not a task id"),
     Forged("into another task", "extract_audio", extract(output="audios/{other}/source.wav"), BELONGS),
     Forged("over the video", "extract_audio", extract(output="videos/{own}/source.mp4"), BELONGS),
     Forged("number for a key", "extract_audio", extract(7), "for `source_video_key: str`: Expected `str`, got `int`"),
@@ -74,9 +74,9 @@ FORGED = [
     Forged("no task", "translate", translate(["seg-0"], NO_TASK), f"there is no task {NO_TASK}"),
     Forged("unknown segment", "translate", translate(["seg-0", "seg-77"]), "has no segment seg-77: there are 5"),
     Forged("no segment id", "translate", translate(["../1"]), "segment id '../1' is refused"),
-    Forged("no segments", "translate", translate([]), "without segment_ids"),
+    Forged("no segments", "translate", translate([]), "has no segment_ids"),
     Forged("text for a list", "translate", translate("seg-0"), "Expected `array`, got `str`"),
-    Forged("not an id", "tts", speak(task_id="x' or 1=1 --"), "is no task id"),
+    Forged("not an id", "tts", speak(task_id="x' or 1=1 --"), "is not a task id"),
     Forged("text for a number", "tts", speak(batch_size="many"), "Expected `int`, got `str`"),
     Forged("unknown argument", "tts", speak(command="rm -rf /"), "unknown field `command`. Its parameters are"),
     Forged("another's video", "mux_video", {**MUX, "source_video_key": "videos/{other}/source.mp4"}, BELONGS),

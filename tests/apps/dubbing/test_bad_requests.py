@@ -29,19 +29,19 @@ class Refused(NamedTuple):
 REFUSED = [
     Refused("missing file", {"video": "missing.mp4"}, r"missing\.mp4 cannot be read: No such file"),
     Refused("folder", {"video": "."}, "cannot be read: Is a directory"),
-    Refused("pipe", {"video": "pipe.mp4"}, r"pipe\.mp4 is not a file"),
+    Refused("pipe", {"video": "pipe.mp4"}, r"pipe\.mp4 is not a regular file"),
     Refused("nul in name", {"video": "nul\0.mp4"}, "cannot be read: embedded null"),
     Refused("unreadable", {"video": "locked/video.mp4"}, "cannot be read: "),
-    Refused("no language", {"to": ""}, "'' is no language code; write it like"),
-    Refused("language with a path", {"to": "../pt"}, "is no language code"),
-    Refused("language of spaces", {"source": " "}, "is no language code"),
-    Refused("same language", {"to": "EN"}, "is in 'en', and asked for in 'en': there is nothing to dub"),
-    Refused("id that leads out", {"id": "../../etc"}, "is no task id: those are UUIDs"),
-    Refused("id with a path", {"id": f"{NO_TASK}/../x"}, "is no task id"),
-    Refused("speaker with NUL", {"options": DubOptions(speaker="a\0b")}, r"the speaker holds '\\x00'"),
-    Refused("speaker without end", {"options": DubOptions(speaker="a" * 101)}, "101 characters: 100 is the most"),
-    Refused("louder original", {"options": DubOptions(duck_db=20.0)}, r"cannot be 20 dB under the voice: give -100 to"),
-    Refused("no number", {"options": DubOptions(duck_db=float("nan"))}, "cannot be nan dB under the voice"),
+    Refused("no language", {"to": ""}, "'' is not a language code; write it like"),
+    Refused("language with a path", {"to": "../pt"}, "is not a language code"),
+    Refused("language of spaces", {"source": " "}, "is not a language code"),
+    Refused("same language", {"to": "EN"}, "is in 'en' and should be dubbed into 'en': there is nothing to do"),
+    Refused("id that leads out", {"id": "../../etc"}, "is not a task id: it must be a UUID"),
+    Refused("id with a path", {"id": f"{NO_TASK}/../x"}, "is not a task id"),
+    Refused("speaker with NUL", {"options": DubOptions(speaker="a\0b")}, r"the speaker contains '\\x00'"),
+    Refused("speaker without end", {"options": DubOptions(speaker="a" * 101)}, "101 characters; the limit is 100"),
+    Refused("louder original", {"options": DubOptions(duck_db=20.0)}, r"cannot be at 20 dB: use -100 to"),
+    Refused("no number", {"options": DubOptions(duck_db=float("nan"))}, "cannot be at nan dB"),
 ]
 
 
@@ -74,10 +74,14 @@ class Unable(NamedTuple):
 
 UNABLE = [
     Unable(
-        "unknown source", {"DUBBING_RECOGNISER": "moonshine"}, {"source": "xx"}, "asr", "know English only, not 'xx'"
+        "unknown source", {"DUBBING_RECOGNISER": "moonshine"}, {"source": "xx"}, "asr", "support only English, not 'xx'"
     ),
     Unable(
-        "unknown target", {"DUBBING_TRANSLATOR": "offline"}, {"to": "xx"}, "translate", "Portuguese only, not 'en' to"
+        "unknown target",
+        {"DUBBING_TRANSLATOR": "offline"},
+        {"to": "xx"},
+        "translate",
+        "supports only English and Portuguese, not 'en' to",
     ),
     Unable("nobody speaks it", {"DUBBING_VOICE": "espeak"}, {"to": "xx"}, "tts", "has no voice for 'xx'; it has: "),
     Unable(
@@ -109,10 +113,10 @@ def test_what_no_engine_can_do_fails_its_step_once(
 
 
 EDITS = [
-    (0, "x" * 5001, r"the text has 5,001 characters: 5,000 is the most"),
+    (0, "x" * 5001, r"the text has 5,001 characters; the limit is 5,000"),
     (0, "x" * 10_000_000, r"the text has 10,000,000 characters"),
-    (0, "nul \0", r"the text holds '\\x00', which is no text"),
-    (0, "half a letter \ud83d", r"the text holds '\\ud83d', which is no text"),
+    (0, "nul \0", r"the text contains '\\x00', which is not valid text"),
+    (0, "half a letter \ud83d", r"the text contains '\\ud83d', which is not valid text"),
     (5, "x", "has no segment 5: they are numbered from 0 to 4"),
     (-1, "x", "has no segment -1"),
     (10**30, "x", "has no segment 1000"),

@@ -84,7 +84,7 @@ def test_a_task_that_failed_says_how_to_go_on(shell: Shell, small_video: Path, c
 
     failed = shell("dub", small_video, "--to", "pt", code=1)
     assert "tts-bravo is broken" in failed.stdout
-    assert "To go on: stagepost-dubbing retry" in failed.stdout
+    assert "To continue: stagepost-dubbing retry" in failed.stdout
     [task] = shell.json("list")
     shell("watch", task["id"], code=1)
 
@@ -130,10 +130,10 @@ def test_a_task_can_wait_for_workers_and_be_cancelled(shell: Shell, small_video:
     [
         (["dub", "no-such.mp4", "--to", "pt"], 1, "no-such.mp4 cannot be read: No such file"),
         (["dub", ".", "--to", "pt"], 1, "cannot be read: Is a directory"),
-        (["dub", "VIDEO", "--to", "../x"], 1, "is no language code"),
-        (["dub", "VIDEO", "--to", "pt", "--id", "../x"], 1, "task ids are UUIDs|those are UUIDs"),
-        (["status", NO_TASK], 1, "`stagepost-dubbing list` shows those that exist"),
-        (["status", "7"], 1, "those are UUIDs"),
+        (["dub", "VIDEO", "--to", "../x"], 1, "is not a language code"),
+        (["dub", "VIDEO", "--to", "pt", "--id", "../x"], 1, "it must be a UUID"),
+        (["status", NO_TASK], 1, "Run `stagepost-dubbing list` to see existing tasks"),
+        (["status", "7"], 1, "it must be a UUID"),
         (["save", NO_TASK, "x.mp4"], 1, "there is no task"),
         (["tts-requeue", "--limit", "0"], 2, "0 is not in the range"),
     ],

@@ -104,7 +104,7 @@ def test_what_may_not_be_written_fails_the_task_until_it_may(
             task = work(dubbing, task_id)
             assert (task.status, [failed for failed, _ in failures(dubbing, task_id)]) == ("failed", [step] * 3)
             said = f"object store refuses to write {key.format(id=task_id)}"
-            reason = "403 Forbidden, AccessDenied: Refused. Check its credentials, and what they allow."
+            reason = "403 Forbidden, AccessDenied: Refused. Check its credentials and permissions."
             assert said in (task.error or "")
             assert reason in (task.error or "")
             assert len(task.error or "") < 400
@@ -192,7 +192,7 @@ def test_an_object_that_was_deleted_fails_the_step_that_needs_it(
     task = dubbing.task(task.id)
     assert (task.status, task.error) == (
         "failed",
-        f"{step}: Permanent: object {deleted} is missing: it was deleted, or never stored.",
+        f"{step}: Permanent: object {deleted} is missing: it was deleted or never stored.",
     )
     assert statuses(dubbing, task.id) == [*((name, 1, "succeeded") for name in before), (step, 1, "failed")]
     assert stored.list() == kept

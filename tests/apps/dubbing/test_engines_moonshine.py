@@ -99,15 +99,15 @@ def test_sound_without_speech_is_a_permanent_error(moonshine: Recogniser, tmp_pa
 
 
 def test_another_language_is_refused_with_what_to_choose(moonshine: Recogniser, recording: Path) -> None:
-    with pytest.raises(Permanent, match=r"English only, not 'zh'; set DUBBING_RECOGNISER to whisper"):
+    with pytest.raises(Permanent, match=r"support only English, not 'zh'; set DUBBING_RECOGNISER to whisper"):
         moonshine.recognise(recording, language="zh", while_running=lambda _: None)
 
 
 def test_a_file_that_is_no_recording_is_refused(moonshine: Recogniser, tmp_path: Path) -> None:
     path = tmp_path / "song.wav"
     for content, complaint in [
-        (b"not sound at all", "no WAV file"),
-        (b"", "no WAV file"),
+        (b"not sound at all", "not a WAV file"),
+        (b"", "not a WAV file"),
         (wav_bytes(Sound.from_pcm(bytes(3200), 44_100)), "44100 Hz"),
     ]:
         path.write_bytes(content)
@@ -120,5 +120,5 @@ def test_a_file_that_is_no_recording_is_refused(moonshine: Recogniser, tmp_path:
 def test_settings_that_cannot_work_are_named() -> None:
     with pytest.raises(ConfigurationError, match="MOONSHINE_MODEL_ARCHITECTURE='huge': choose tiny or base"):
         choose_recogniser("moonshine", {"MOONSHINE_MODEL_ARCHITECTURE": "huge"})
-    with pytest.raises(ConfigurationError, match="MOONSHINE_MODEL_PATH='/nowhere' is no directory"):
+    with pytest.raises(ConfigurationError, match="MOONSHINE_MODEL_PATH='/nowhere' is not a directory"):
         choose_recogniser("moonshine", {"MOONSHINE_MODEL_PATH": "/nowhere"})

@@ -92,7 +92,7 @@ def test_a_transcript_is_put_in_order_and_its_empty_segments_left_out(recording:
 def test_a_recording_in_which_a_service_hears_nothing_is_a_permanent_error(recording: Path) -> None:
     with (
         servers.running(lambda _: servers.answer_json({"segments": []})) as server,
-        pytest.raises(Permanent, match="no speech was found"),
+        pytest.raises(Permanent, match="found no speech"),
     ):
         recogniser_at(server).recognise(recording, language="en", while_running=lambda _: None)
 
@@ -152,10 +152,10 @@ def test_sound_is_not_fetched_from_elsewhere(address: str) -> None:
         (servers.hang, TimedOut, "within 1 s"),
         (servers.drip, TimedOut, "within 1 s"),
         (servers.cut, Retryable, "broke off: IncompleteRead"),
-        (instead("audio/wav", b"RIFF garbage"), Retryable, "it is no WAV file"),
+        (instead("audio/wav", b"RIFF garbage"), Retryable, "it is not a WAV file"),
         (instead("audio/wav", wav_bytes(Sound.from_pcm(bytes(4000), 22_050))[:2000]), Retryable, "it ends after"),
         (instead("audio/wav", wav_bytes(Sound.from_pcm(b"", 22_050))), Retryable, "no sound in it"),
-        (instead("text/html", b"<html>"), Retryable, "there should be audio/wav, but it is text/html"),
+        (instead("text/html", b"<html>"), Retryable, "expected audio/wav, but it is text/html"),
         (instead("audio/mpeg", b"ID3"), Retryable, "but it is audio/mpeg"),
         (instead("application/json", b'{"error": 1}'), Retryable, "without an `audio_url`"),
     ],
@@ -184,7 +184,7 @@ def test_addresses_and_times_that_cannot_work_are_named() -> None:
     for environment, complaint in [
         ({}, "TTS_SERVICE_URL is not set"),
         ({"TTS_SERVICE_URL": "localhost:8000"}, "TTS_SERVICE_URL must be an address that begins with http"),
-        ({"TTS_SERVICE_URL": "http://me:secret@host"}, "TTS_SERVICE_URL must not hold a password"),
+        ({"TTS_SERVICE_URL": "http://me:secret@host"}, "TTS_SERVICE_URL must not contain a password"),
         ({"TTS_SERVICE_URL": "http://host", "TTS_SERVICE_TIMEOUT_SECONDS": "nan"}, "must be a number from 0.1 to 3600"),
     ]:
         with pytest.raises(ConfigurationError, match=complaint) as caught:
@@ -367,7 +367,7 @@ def test_keys_that_cannot_be_used_are_refused_and_not_shown(tmp_path: Path) -> N
         ({}, "GLM_API_KEY is not set"),
         ({"GLM_API_KEY": KEY, "GLM_API_KEY_FILE": "/x"}, "both set"),
         ({"GLM_API_KEY_FILE": str(tmp_path)}, "GLM_API_KEY_FILE=.* cannot be read: IsADirectoryError"),
-        ({"GLM_API_KEY": f"{KEY}\x07{KEY}"}, "signs that cannot be sent"),
+        ({"GLM_API_KEY": f"{KEY}\x07{KEY}"}, "characters that cannot be sent"),
         ({"GLM_API_KEY": KEY, "GLM_TEMPERATURE": "hot"}, "GLM_TEMPERATURE='hot' must be a number from 0 to 2"),
     ]:
         with pytest.raises(ConfigurationError, match=complaint) as caught:

@@ -107,8 +107,8 @@ def test_no_address_in_a_file_is_called(tmp_path: Path) -> None:
 
 def test_limits_can_be_lower(tmp_path: Path) -> None:
     for limits, sentence in (
-        (Limits(longest=5), "lasts 10 s, longer than the 5 s"),
-        (Limits(largest=1000), "more than the 1,000 that are allowed"),
+        (Limits(longest=5), "states a length of 10 s; the limit is 5 s"),
+        (Limits(largest=1000), "bytes; the limit is 1,000"),
         (Limits(most_pixels=1000), "its picture is 320x180, more than 1,000 pixels"),
     ):
         with pytest.raises(Permanent, match=sentence):
@@ -120,8 +120,8 @@ def test_limits_can_be_lower(tmp_path: Path) -> None:
     [
         ("kill -SEGV $$", Permanent, r"ffmpeg crashed on talk10\.mp4\. Convert it first"),
         ("kill -KILL $$", Retryable, "was killed"),
-        ("echo 'av_interleaved_write_frame(): No space left on device' >&2; exit 1", Retryable, "the disk full"),
-        ("exec sleep 60", Retryable, "took longer than 0.5 s, and was stopped"),
+        ("echo 'av_interleaved_write_frame(): No space left on device' >&2; exit 1", Retryable, "the disk is full"),
+        ("exec sleep 60", Retryable, "took longer than 0.5 s and was stopped"),
     ],
 )
 def test_what_is_not_the_files_fault_is_tried_again(

@@ -48,7 +48,7 @@ def test_wav_keeps_every_sample(samples: list[int], rate: int) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"RIFF", b"not a sound" * 20, wav_bytes(tone(0.1))[:30]])
 def test_what_is_no_wav_is_refused(data: bytes) -> None:
-    with pytest.raises(Permanent, match="voice is no WAV file"):
+    with pytest.raises(Permanent, match="voice is not a WAV file"):
         parse_wav(data, "voice")
 
 

@@ -1,4 +1,4 @@
-"""Dubs a video into another language: an application of Stagepost, on its public API alone."""
+"""Dubs a video into another language: an application of Stagepost that uses only its public API."""
 
 from stagepost_dubbing.dubbing import Dubbing, DubbingError, TaskView
 from stagepost_dubbing.progress import StepProgress

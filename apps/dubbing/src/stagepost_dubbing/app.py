@@ -1,4 +1,4 @@
-"""The app of this process's environment, for `stagepost --app stagepost_dubbing.app:app`."""
+"""The app, configured by this process's environment, for `stagepost --app stagepost_dubbing.app:app`."""
 
 from __future__ import annotations
 

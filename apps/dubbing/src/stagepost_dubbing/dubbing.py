@@ -1,4 +1,4 @@
-"""What applications call: submit videos, look at them, wait for them, change and retry them."""
+"""The public API: submit videos, inspect them, wait for them, edit and retry them."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ __all__ = ["Dubbing", "DubbingError", "TaskView"]
 
 NAMESPACE = UUID("6f1f3a52-5d0c-4d0e-9a53-6a3a3b0f8a11")
 LONGEST_TEXT = 5_000
-"""In characters: what one segment may be made to say takes minutes by then."""
+"""Maximum characters in one segment; saying that many already takes minutes."""
 LOWEST_DB = -100.0
 LOOK_SECONDS = 0.2
-"""How often a task is looked at while somebody waits for it."""
+"""Interval between checks of a task while a caller waits for it."""
 
 
 class DubbingError(StagepostError):
-    """What was asked for cannot be done to this task; the message says what can."""
+    """A request cannot be carried out for this task; the message says what is possible."""
 
 
 class TaskView(msgspec.Struct, frozen=True):
-    """A task and how far each of its steps is."""
+    """A task and the progress of each of its steps."""
 
     task: Task
     steps: list[StepProgress]
 
 
 class Dubbing:
-    """Dubs videos. `app` is an ordinary Stagepost app: run workers for it, or look after its jobs."""
+    """Dubs videos. `app` is an ordinary Stagepost app: run workers for it, or inspect its jobs."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Dubbing:
             self.migrate()
 
     def migrate(self) -> None:
-        """Make the tables that are missing. A SQLite file gets them by itself; on a server, call it once."""
+        """Create missing tables. They are created automatically in a SQLite file; on a server, call this once."""
         self._database.migrate()
 
     def submit(
@@ -82,14 +82,16 @@ class Dubbing:
         id: str | None = None,  # noqa: A002 - it is
         options: DubOptions | None = None,
     ) -> Task:
-        """Store a video and ask for it to be dubbed. The same again, or the same id, gives the task that exists.
+        """Store a video and start dubbing it; a repeated request, or one with the same id, returns the existing task.
 
-        Without an `id` it is made of the video's content, the languages and the options.
+        Without an `id`, it is derived from the video's content, the languages and the options.
         """
         options = options or DubOptions()
         source, to = tidy_language(source), tidy_language(to)
         if source == to:
-            raise DubbingError(f"{_name(video)} is in {source!r}, and asked for in {to!r}: there is nothing to dub.")
+            raise DubbingError(
+                f"{_name(video)} is in {source!r} and should be dubbed into {to!r}: there is nothing to do."
+            )
         _check_options(options)
         digest = _digest(video)
         chosen = msgspec.json.encode(options, order="sorted").decode()
@@ -106,40 +108,40 @@ class Dubbing:
         return _same(known, task)
 
     def task(self, task_id: str) -> Task:
-        """Look a task up."""
+        """Find a task; raises DubbingError if it does not exist."""
         task = self._find(keys.checked_id(task_id))
         if task is None:
-            raise DubbingError(f"there is no task {task_id}. `stagepost-dubbing list` shows those that exist.")
+            raise DubbingError(f"there is no task {task_id}. Run `stagepost-dubbing list` to see existing tasks.")
         return task
 
     def tasks(self, *, status: str | None = None, most: int = 50) -> list[Task]:
-        """The newest tasks."""
+        """List the newest tasks."""
         with self._database.reading() as tx:
             return tasks.list_page(tx, status=status, most=most)
 
     def view(self, task_id: str) -> TaskView:
-        """Look at a task and how far its steps are."""
+        """Read a task and the progress of its steps."""
         task = self.task(task_id)
         with self._database.reading() as tx:
             rows, counts = steps.list_all(tx, task.id), segments.count(tx, task.id)
         return TaskView(task, progress_of(rows, counts))
 
     def segments(self, task_id: str) -> list[Segment]:
-        """What is said in a task's video, in both languages."""
+        """List what is said in a task's video, in both languages."""
         task = self.task(task_id)
         with self._database.reading() as tx:
             return segments.list_all(tx, task.id)
 
     def attempts(self, task_id: str) -> list[StepRow]:
-        """Every attempt of every step."""
+        """List every attempt of every step."""
         task = self.task(task_id)
         with self._database.reading() as tx:
             return steps.list_all(tx, task.id)
 
     def held(self, task_id: str) -> dict[str, float]:
-        """Steps that a process is at, each with the seconds that are left of its lease.
+        """Return the steps that a process is running, each with the remaining seconds of its lease.
 
-        Until then the step is its own; if it was killed, some worker takes the step over soon after.
+        No other process takes a step over during its lease. If the process was killed, a worker takes over soon after.
         """
         task = self.task(task_id)
         with self._database.reading() as tx:
@@ -151,14 +153,14 @@ class Dubbing:
     def wait(
         self, task_id: str, *, timeout: float | None = None, on_look: Callable[[TaskView], None] = lambda _view: None
     ) -> Task:
-        """Wait until a task has ended; somewhere a worker must run. `on_look` is called with every view."""
+        """Wait until a task has ended, which needs a running worker; `on_look` is called at every check."""
         begun = time.perf_counter()
         while True:
             view = self.view(task_id)
             on_look(view)
             if view.task.has_ended:
                 return view.task
-            if timeout is not None and not time.perf_counter() - begun <= timeout:  # nor if it is no number
+            if timeout is not None and not time.perf_counter() - begun <= timeout:  # also true for NaN
                 raise WaitTimeout(f"task {task_id} did not end within {timeout:g} s; it is {view.task.status}.")
             time.sleep(LOOK_SECONDS)
 
@@ -176,7 +178,7 @@ class Dubbing:
         return file
 
     def edit(self, task_id: str, idx: int, text: str) -> Task:
-        """Give a segment another translation; only that one is spoken anew, and the video is put together again."""
+        """Change a segment's translation; only that segment is spoken again, and the video is rebuilt."""
         task_id = keys.checked_id(task_id)
         _check_text("text", text, longest=LONGEST_TEXT)
         with self._changing(task_id) as (tx, task):
@@ -191,7 +193,7 @@ class Dubbing:
         return self.task(task_id)
 
     def retry(self, task_id: str) -> Task:
-        """Go on with a task that failed or was cancelled; what is done is not done again."""
+        """Continue a task that failed or was cancelled; completed work is not repeated."""
         task_id = keys.checked_id(task_id)
         with self._changing(task_id) as (tx, task):
             if task.status == "done":
@@ -200,7 +202,7 @@ class Dubbing:
         return self.task(task_id)
 
     def cancel(self, task_id: str) -> None:
-        """Stop a task: what waits is ended, what runs is asked to stop."""
+        """Cancel a task: waiting jobs end, and running ones are asked to stop."""
         task = self.task(task_id)
         with self._database.reading() as tx:
             run = self._pipeline.find(tx, task)
@@ -209,7 +211,7 @@ class Dubbing:
         run.cancel()
 
     def requeue_speech(self, *, limit: int = 100, most_requeues: int | None = None) -> list[str]:
-        """Send tasks again of which segments could not be spoken, up to so many segments; gives their ids."""
+        """Retry tasks that have unspoken segments, up to `limit` segments in total; returns the tasks' ids."""
         with self._database.reading() as tx:
             found = tasks.without_speech(tx, most=limit, most_requeues=most_requeues)
         sent: list[str] = []
@@ -236,12 +238,12 @@ class Dubbing:
 
     @contextlib.contextmanager
     def _changing(self, task_id: str) -> Iterator[tuple[Connection, Task]]:
-        """A transaction in which nobody else changes this task, which has ended."""
+        """Open a transaction that locks an ended task."""
         with self._database.transaction() as tx:
             task = tasks.lock(tx, task_id)
             if task is None:
-                raise DubbingError(f"there is no task {task_id}. `stagepost-dubbing list` shows those that exist.")
-            # One that is done became so with its last job: what is left of its run is to note that it has ended.
+                raise DubbingError(f"there is no task {task_id}. Run `stagepost-dubbing list` to see existing tasks.")
+            # A task is done with its last job, before its run has recorded its own end.
             run = None if task.status == "done" else self._pipeline.find(tx, task)
             if run is not None and run.graph(tx=tx.raw).state is RunState.RUNNING:
                 raise DubbingError(f"task {task_id} is {task.status}. Wait until it has ended, or cancel it first.")
@@ -268,7 +270,7 @@ class Dubbing:
             return tasks.get(tx, task_id)
 
     def _add(self, task: Task) -> Task:
-        """Store the task and start its run, both or none; if somebody else was first, that one counts."""
+        """Store the task and start its run in one transaction; if another process was faster, use its task."""
         try:
             with self._database.transaction() as tx:
                 run = self._pipeline.start(tx, task, revision=1)
@@ -282,7 +284,7 @@ class Dubbing:
 
 
 def _same(known: Task, wanted: Task) -> Task:
-    """Refuse an id that belongs to something else."""
+    """Refuse an id that belongs to a different task."""
     for field, what in (
         ("source_sha256", "another video"),
         ("source_language", "another source language"),
@@ -290,34 +292,34 @@ def _same(known: Task, wanted: Task) -> Task:
         ("options_json", "other options"),
     ):
         if getattr(known, field) != getattr(wanted, field):
-            raise DubbingError(f"task {known.id} exists, with {what}. Give this one another id.")
+            raise DubbingError(f"task {known.id} already exists with {what}. Use another id.")
     return known
 
 
 def _check_options(options: DubOptions) -> None:
     _check_text("speaker", options.speaker, longest=100)
     if options.duck_db is not None and not LOWEST_DB <= options.duck_db <= 0:
-        raise DubbingError(f"the original cannot be {options.duck_db:g} dB under the voice: give {LOWEST_DB:g} to 0.")
+        raise DubbingError(f"the original cannot be at {options.duck_db:g} dB: use {LOWEST_DB:g} to 0.")
 
 
 def _check_text(what: str, text: str, *, longest: int) -> None:
-    """Refuse what no database keeps or no voice says."""
+    """Refuse text that some database cannot store or no voice can speak."""
     if len(text) > longest:
-        raise DubbingError(f"the {what} has {len(text):,} characters: {longest:,} is the most. Shorten it.")
+        raise DubbingError(f"the {what} has {len(text):,} characters; the limit is {longest:,}. Shorten it.")
     for character in text:
         if unicodedata.category(character) in {"Cc", "Cs"} and character not in "\n\t":
-            raise DubbingError(f"the {what} holds {character!r}, which is no text. Take it out.")
+            raise DubbingError(f"the {what} contains {character!r}, which is not valid text. Remove it.")
 
 
 def _name(video: Path) -> str:
-    """What a video is called, as text: names of files can be any bytes."""
+    """Return a video's file name as text, because file names can contain any bytes."""
     return video.name.encode(errors="replace").decode()[:255]
 
 
 def _digest(video: Path) -> str:
     try:
         if video.exists() and not (video.is_file() or video.is_dir()):
-            raise DubbingError(f"{_name(video)} is not a file: it could be waited for without end. Name a video file.")
+            raise DubbingError(f"{_name(video)} is not a regular file: reading might never end. Name a video file.")
         with video.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError) as error:
@@ -326,12 +328,12 @@ def _digest(video: Path) -> str:
 
 
 def _platform_settings(settings: DubbingSettings, environment: Mapping[str, str]) -> Settings:
-    """Stagepost's own settings, with this app's database and queues."""
+    """Build Stagepost's own settings, with this app's database and queues."""
     platform = Settings.load(environment=environment, database_url=settings.database_url)
     changes: dict[str, Any] = {}
     if platform.rabbitmq.queues is None:
         changes["rabbitmq"] = msgspec.structs.replace(platform.rabbitmq, queues=list(CARRIED))
     if "STAGEPOST_CONCURRENCY" not in environment and "STAGEPOST_CONFIG" not in environment:
-        # Steps are heavy: more of them than cores only take memory.
+        # Steps are heavy: running more of them than there are cores only uses more memory.
         changes["concurrency"] = max(2, os.cpu_count() or 2)
     return msgspec.structs.replace(platform, **changes)

@@ -1,4 +1,4 @@
-"""Where a task's objects are: the keys, made of the task's id, and the checks that keep foreign ones out."""
+"""Keys of a task's objects, derived from the task's id, and checks that refuse keys of other tasks."""
 
 from __future__ import annotations
 
@@ -25,73 +25,73 @@ __all__ = [
 LONGEST_KEY = 900
 SHAPE = re.compile(r"(?:videos|audios|asr|tts|outputs)/[^/]+/[^/]+")
 FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\%?#*]|//|(?:^|/)\.{1,2}(?:/|$)")
-"""Control characters, what file systems and URLs read as something else, and ways out of a directory."""
+"""Control characters, characters with a meaning in file systems and URLs, and paths that leave a directory."""
 
 
 def video_key(task_id: str) -> str:
-    """The video as it was handed in."""
+    """Key of the submitted video."""
     return f"videos/{checked_id(task_id)}/source.mp4"
 
 
 def audio_key(task_id: str) -> str:
-    """Its sound, for the recogniser."""
+    """Key of the video's sound, for the recogniser."""
     return f"audios/{checked_id(task_id)}/source.wav"
 
 
 def asr_key(task_id: str) -> str:
-    """What was said in it, and when."""
+    """Key of the transcript with its times."""
     return f"asr/{checked_id(task_id)}/asr.json"
 
 
 def speech_key(task_id: str, idx: int, made_of: str) -> str:
-    """One segment as it is spoken; other words, voices or slots (`made_of`) have another key."""
+    """Key of one segment's speech; other words, voices or slots (`made_of`) have another key."""
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
     return f"tts/{checked_id(task_id)}/{idx:05}-{digest}.wav"
 
 
 def dub_key(task_id: str) -> str:
-    """The whole new sound track."""
+    """Key of the complete new sound track."""
     return f"tts/{checked_id(task_id)}/dub.wav"
 
 
 def output_key(task_id: str) -> str:
-    """The dubbed video."""
+    """Key of the dubbed video."""
     return f"outputs/{checked_id(task_id)}/final.mp4"
 
 
 def subtitles_key(task_id: str, which: str, kind: str) -> str:
-    """Subtitles: `which` is source or target, `kind` is srt or vtt."""
+    """Key of subtitles; `which` is source or target, `kind` is srt or vtt."""
     return f"outputs/{checked_id(task_id)}/{which}.{kind}"
 
 
 def checked_id(task_id: str) -> str:
-    """Write a task's id as databases do; anything but a UUID is refused."""
+    """Normalize a task's id to the form that databases use; refuses anything but a UUID."""
     try:
         return str(UUID(task_id))
     except (ValueError, AttributeError, TypeError):
-        raise Permanent(f"{task_id!r} is no task id: those are UUIDs.") from None
+        raise Permanent(f"{task_id!r} is not a task id: it must be a UUID.") from None
 
 
 def checked_key(key: str) -> str:
-    """Refuse keys that are not like ours, above all those that lead out of the store."""
+    """Refuse keys in another format, above all those that lead out of the store."""
     if len(key) > LONGEST_KEY or FORBIDDEN.search(key) or not SHAPE.fullmatch(key):
         raise Permanent(
-            f"object key {key[:100]!r} is refused: keys are like videos/<task id>/source.mp4, "
-            f"of at most {LONGEST_KEY} characters."
+            f"object key {key[:100]!r} is refused: keys look like videos/<task id>/source.mp4, "
+            f"with at most {LONGEST_KEY} characters."
         )
     checked_id(key.split("/")[1])
     return key
 
 
 def checked_own(key: str, folder: str, task_id: str) -> str:
-    """Refuse a key that is not in the folder of this task: a message for one task leaves all others alone."""
+    """Refuse a key outside this task's folder, so that a message for one task cannot affect another."""
     if checked_key(key).split("/")[:2] != [folder, checked_id(task_id)]:
         raise Permanent(
-            f"object key {key[:100]!r} is refused: in a message for this task it begins {folder}/{task_id}/."
+            f"object key {key[:100]!r} is refused: in a message for this task it must begin with {folder}/{task_id}/."
         )
     return key
 
 
 def task_of(key: str) -> str:
-    """Which task an object belongs to."""
+    """Return the id of the task that an object belongs to."""
     return checked_id(checked_key(key).split("/")[1])

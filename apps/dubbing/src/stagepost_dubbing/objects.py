@@ -1,4 +1,4 @@
-"""Videos, sounds and texts by key, in a directory, in memory or in S3."""
+"""Stores videos, sounds and texts by key: in a directory, in memory or in S3."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from stagepost_dubbing.keys import checked_key
 __all__ = ["ObjectDiffers", "Objects"]
 
 IN_PARTS = 64 * 1024 * 1024
-"""From which size an object is sent in parts, which no server can make conditional."""
+"""Objects from this size on are uploaded in parts, which no server can make conditional."""
 CHUNK = 8 * 1024 * 1024
 RETRY: Any = {"max_retries": 1000, "retry_timeout": timedelta(seconds=30)}
-"""Tries for half a minute. What takes longer is for the job's own retries, which a crash does not forget."""
+"""Retry for half a minute. Longer outages are left to the job's own retries, which survive a crash."""
 S3_OPTIONS = frozenset({"endpoint", "region", "allow_http", "virtual_hosted"})
 
 LONGEST_REASON = 300
 STATUS = re.compile(r"status code: (\d{3} [A-Za-z -]+)")
 SAID = re.compile(r"<(?:Code|Message)>([^<]+)<")
-"""In the body of an error, as S3 writes it."""
+"""Matches the code and message in the body of an S3 error."""
 NO_ANSWER = re.compile(r"Error performing \w+ (\S+) in .+? - (.+)")
 
 _memories: dict[str, MemoryStore] = {}
@@ -45,15 +45,15 @@ _memories_lock = threading.Lock()
 
 
 class ObjectDiffers(Permanent):
-    """There is an object of that key already, and it is another one."""
+    """A different object with that key already exists."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"object {key} exists and is another one; it is not overwritten. Give the new one another id.")
+        super().__init__(f"object {key} already exists with different content and is not overwritten. Use another id.")
         self.key = key
 
 
 class Objects:
-    """A store of objects; keys are checked, writes are whole or not at all."""
+    """A store of objects that checks keys and writes each object completely or not at all."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -62,7 +62,7 @@ class Objects:
         self._directory = Path(unquote(parts.path)) if parts.scheme == "file" else None
 
     def has(self, key: str) -> bool:
-        """Whether there is such an object."""
+        """Return whether the object exists."""
         with _explained("look for", key):
             try:
                 obstore.head(self._store, checked_key(key))
@@ -71,15 +71,15 @@ class Objects:
         return True
 
     def read(self, key: str) -> bytes:
-        """The whole of a small object."""
+        """Read a small object into memory."""
         with _explained("read", key):
             return bytes(obstore.get(self._store, checked_key(key)).bytes())
 
     def lend(self, key: str, copy: Path) -> Path:
-        """Give a file to read an object from, never to write to: its own in a directory, elsewhere a copy."""
+        """Return a read-only file with the object: its own file in a directory store, otherwise a copy."""
         if self._directory is not None:
             own = self._directory / checked_key(key)
-            if own.is_file() and str(own).isprintable():  # ffmpeg is given no other names
+            if own.is_file() and str(own).isprintable():  # ffmpeg gets only printable names
                 return own
         return self.fetch(key, copy)
 
@@ -87,14 +87,14 @@ class Objects:
         """Write an object of any size to a file."""
         with _explained("read", key):
             found = obstore.get(self._store, checked_key(key))
-        # Opened outside: what is wrong with the file is not wrong with the object.
+        # Opened outside, because a problem with the file is not one with the object.
         with file.open("wb") as target, _explained("read", key):
             for chunk in found.stream(min_chunk_size=CHUNK):
                 target.write(chunk)
         return file
 
     def create(self, key: str, content: bytes | Path) -> bool:
-        """Store an object that is not there yet; False if the very same is. Another one is never overwritten."""
+        """Store a new object; returns False if the same one exists, and never overwrites a different one."""
         with _explained("write", key):
             if _size(content) > IN_PARTS:
                 if not self.has(key):
@@ -112,12 +112,12 @@ class Objects:
         return False
 
     def replace(self, key: str, content: bytes | Path) -> None:
-        """Store an object in place of the one there may be; for who has the right to, such as a new revision."""
+        """Store an object and overwrite an existing one; for callers that may do so, such as a new revision."""
         with _explained("write", key):
             obstore.put(self._store, checked_key(key), content, use_multipart=_size(content) > IN_PARTS)
 
     def list(self, prefix: str = "") -> list[str]:
-        """The keys that begin with `prefix`, a whole number of their parts."""
+        """List the keys that begin with `prefix`, which must consist of whole path segments."""
         with _explained("list", prefix):
             return sorted(found["path"] for page in obstore.list(self._store, prefix or None) for found in page)
 
@@ -131,14 +131,14 @@ class Objects:
 
 @contextmanager
 def _explained(what: str, key: str) -> Iterator[None]:
-    """Say which object was in trouble, and whether another try may help."""
+    """Convert storage errors to ones that name the object and say whether a retry may help."""
     try:
         yield
     except FileNotFoundError as error:
-        raise Permanent(f"object {key} is missing: it was deleted, or never stored.") from error
+        raise Permanent(f"object {key} is missing: it was deleted or never stored.") from error
     except (PermissionDeniedError, UnauthenticatedError) as error:
         raise Retryable(
-            f"object store refuses to {what} {key}: {_short(error)}. Check its credentials, and what they allow."
+            f"object store refuses to {what} {key}: {_short(error)}. Check its credentials and permissions."
         ) from error
     except (AlreadyExistsError, PreconditionError):
         raise
@@ -147,7 +147,7 @@ def _explained(what: str, key: str) -> Iterator[None]:
 
 
 def _short(error: Exception) -> str:
-    """What a server said, or that it said nothing, without the key and the address in every sentence."""
+    """Extract the server's message from an error, or say that there was no answer, without the key and the address."""
     text = str(error).partition("Debug source:")[0].strip()
     lines = text.splitlines()
     if status := STATUS.search(text):
@@ -183,12 +183,12 @@ def _s3(url: str) -> S3Store:
     options = dict(parse_qsl(parts.query))
     if unknown := sorted(set(options) - S3_OPTIONS):
         raise ConfigurationError(
-            f"objects URL: s3 takes no option {unknown[0]!r}. Known are: {', '.join(sorted(S3_OPTIONS))}. "
-            f"Keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            f"objects URL: s3 takes no option {unknown[0]!r}. Valid options are: {', '.join(sorted(S3_OPTIONS))}. "
+            f"Put keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
     if not parts.hostname or parts.username:
         raise ConfigurationError(
-            "objects URL: write s3://bucket/prefix; keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            "objects URL: write s3://bucket/prefix, and put keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
     endpoint = options.get("endpoint")
     given: dict[str, Any] = {"region": options.get("region", "us-east-1")}

@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 COMPENSATION = "tts_compensation"
 CARRIED = [*STEPS, COMPENSATION]
-"""The queues that a broker carries, as task.extract_audio and so on; what the app does for itself needs none."""
+"""The queues that a broker carries, such as task.extract_audio; the app's internal jobs need no broker."""
 OWN_QUEUE = "dubbing"
 PATIENCE = RetryPolicy(max_attempts=3, first_delay=timedelta(seconds=1), longest_delay=timedelta(minutes=5), jitter=0.1)
 LONG_PATIENCE = replace(PATIENCE, max_attempts=100, longest_delay=timedelta(minutes=1))
 GRACE_SECONDS = 15
-"""How long a step may take to notice that its time is over, before the platform ends it."""
+"""How long a step may take to notice its timeout before the platform ends it."""
 
 
 class DubPipeline:
-    """The pipeline of an app: starts runs of it, finds them, and notes how they end."""
+    """The app's pipeline: starts and finds its runs, and records how they end."""
 
     def __init__(self, app: App, services: Services, *, requeue: Callable[[int], int]) -> None:
         self._app, self._services = app, services
@@ -45,7 +45,7 @@ class DubPipeline:
         self._pipeline = self._declare()
 
     def start(self, tx: Connection, task: Task, *, revision: int) -> RunHandle:
-        """Start a run for a task's revision, in the caller's transaction; each has its own trace id."""
+        """Start a run for a task's revision in the caller's transaction; each run has its own trace id."""
         settings = self._services.settings
         with traced(trace_id=uuid5(UUID(task.id), f"r{revision}").hex):
             return self._pipeline.start(
@@ -68,7 +68,7 @@ class DubPipeline:
             )
 
     def find(self, tx: Connection, task: Task) -> RunHandle | None:
-        """The run of a task's revision, as the transaction sees it."""
+        """Find the run of a task's revision, as the transaction sees it."""
         return self._pipeline.find(run_key(task.id, task.revision), tx=tx.raw)
 
     def _declare(self) -> Pipeline:
@@ -133,7 +133,7 @@ class DubPipeline:
         return task
 
     def _register_own(self, requeue: Callable[[int], int]) -> AppTask[..., Any]:
-        """Register what looks after segments that could not be spoken."""
+        """Register the tasks that handle segments that could not be spoken."""
 
         def tts_requeue(limit: int) -> int:
             return requeue(limit)
@@ -154,7 +154,7 @@ class DubPipeline:
         )
 
     def _ended(self, job: JobContext, run_id: str) -> None:
-        """Note on the task how its run ended, unless it has been retried or replaced meanwhile."""
+        """Record on the task how its run ended, unless it has been retried or replaced in the meantime."""
         with self._services.database.transaction() as tx:
             task = tasks.lock_by_run(tx, run_id)
             run = None if task is None else self.find(tx, task)
@@ -169,7 +169,7 @@ class DubPipeline:
 
 
 def tts_compensation(task_id: str, segment_idx: int, error: str, created_at: str, routing_key: str) -> None:
-    """Tell whoever watches the log; the segment waits in its table for `tts-requeue`."""
+    """Log a segment that could not be spoken; it stays in its table for `tts-requeue`."""
     log.warning(
         "segment %d of task %s could not be spoken (%s, %s); `stagepost-dubbing tts-requeue` sends %s again",
         segment_idx, task_id, error, created_at, routing_key,
@@ -177,5 +177,5 @@ def tts_compensation(task_id: str, segment_idx: int, error: str, created_at: str
 
 
 def run_key(task_id: str, revision: int) -> str:
-    """The key of the run that makes a revision."""
+    """Return the key of a revision's run."""
     return task_id if revision == 1 else f"{task_id}:r{revision}"

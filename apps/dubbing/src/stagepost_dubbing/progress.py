@@ -1,4 +1,4 @@
-"""How far a task is, step by step, worked out from its rows."""
+"""Computes a task's progress, step by step, from its rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ __all__ = ["StepProgress", "progress_of"]
 
 
 class StepProgress(msgspec.Struct, frozen=True):
-    """A step as people look at it."""
+    """The progress of one step, for display."""
 
     step: str
     status: str
     """waiting, running, succeeded, failed or stale."""
     done: float
-    """How far, 0 to 1."""
+    """The completed share, from 0 to 1."""
     segments: tuple[int, int] | None
-    """How many segments are done, and of how many; None for steps that do not count them."""
+    """The number of finished segments and of all segments; None for steps that do not count them."""
     attempts: int
     seconds: float
-    """How long its attempts took that have ended."""
+    """Total duration of its ended attempts."""
     error: str | None
 
 
 def progress_of(rows: Sequence[StepRow], counts: SegmentCounts) -> list[StepProgress]:
-    """Work out how far each step is; `rows` are all attempts, in order."""
+    """Compute the progress of each step; `rows` are all attempts, in order."""
     return [_progress(step, [row for row in rows if row.step == step], counts) for step in STEPS]
 
 

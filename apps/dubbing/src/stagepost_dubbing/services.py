@@ -1,4 +1,4 @@
-"""What steps work with: settings, tables, objects and engines, each made once for a process."""
+"""Resources of the steps: settings, tables, objects and engines, each created once per process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Services:
-    """Made at first use, so that a worker of one queue needs the engine of that queue alone."""
+    """Creates resources on first use, so that a worker needs only the engines of its own queues."""
 
     def __init__(self, app: App, settings: DubbingSettings, environment: Mapping[str, str]) -> None:
         self.app, self.settings = app, settings
@@ -32,31 +32,31 @@ class Services:
 
     @property
     def objects(self) -> Objects:
-        """Where videos and sounds are."""
+        """The store of videos and sounds."""
         return self._once("objects", lambda: Objects(self.settings.objects_url))
 
     @property
     def ffmpeg(self) -> Ffmpeg:
-        """What takes videos apart and puts them together."""
+        """The ffmpeg program."""
         return self._once("ffmpeg", find_ffmpeg)
 
     @property
     def recogniser(self) -> Recogniser:
-        """What writes down what is said."""
+        """The engine that transcribes speech."""
         return self._once("recogniser", lambda: choose_recogniser(self.settings.recogniser, self._environment))
 
     @property
     def translator(self) -> CarefulTranslator:
-        """What translates, with care around it."""
+        """The engine that translates, wrapped in checks and retries."""
         return self._once("translator", lambda: choose_translator(self.settings.translator, self._environment))
 
     @property
     def voice(self) -> Voice:
-        """What speaks."""
+        """The engine that speaks."""
         return self._once("voice", lambda: choose_voice(self.settings.voice, self._environment))
 
     def check(self, queues: Collection[str]) -> None:
-        """Raise ConfigurationError now, rather than fail jobs later, if something is missing that these queues need."""
+        """Raise ConfigurationError now, instead of failing jobs later, if a resource of these queues is missing."""
         needs: dict[str, Callable[[], object]] = {
             "extract_audio": lambda: self.ffmpeg,
             "asr": lambda: self.recogniser,
@@ -69,7 +69,7 @@ class Services:
                 needs[queue]()
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
-        """Make something at first use, in whatever thread that is."""
+        """Create something on first use, safely from any thread."""
         with self._making:
             if name not in self._made:
                 self._made[name] = make()

@@ -1,4 +1,4 @@
-"""How the dubbing runs: database, objects, engines, sizes and timeouts, read from the environment."""
+"""Settings of the application: database, objects, engines, sizes and timeouts, read from the environment."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ VARIABLES = {
     "requeue_rule": ("DUBBING_REQUEUE_RULE",),
     "most_requeues": ("DUBBING_MOST_REQUEUES",),
 }
-"""Under which variable a field is found, if not under its own name in capitals."""
+"""The environment variable of each field, unless it is the field's name in capitals."""
 
 
 class DubbingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an application dubs. Durations are seconds."""
+    """Settings of the dubbing application. Durations are in seconds."""
 
     home: str = ""
-    """The directory of database and objects, unless those are named; `~/.local/share/stagepost-dubbing` by default."""
+    """Directory for the database and objects, unless they are set; default `~/.local/share/stagepost-dubbing`."""
     database_url: str = ""
-    """`sqlite:///…`, `postgresql://…` or `mysql://…`; a SQLite file in `home` unless given."""
+    """`sqlite:///…`, `postgresql://…` or `mysql://…`; the default is a SQLite file in `home`."""
     objects_url: str = ""
-    """`file:///…`, `memory://` or `s3://bucket/prefix?endpoint=…`; a directory in `home` unless given."""
+    """`file:///…`, `memory://` or `s3://bucket/prefix?endpoint=…`; the default is a directory in `home`."""
     work_directory: str = ""
-    """Where attempts keep temporary files; the system's place for those unless given."""
+    """Directory for temporary files; the default is the system's."""
     recogniser: str = "moonshine"
     translator: str = "offline"
     voice: str = "espeak"
     translate_batch_size: int = 20
-    """How many segments go to the translator at once; what a crash can cost."""
+    """Segments per call of the translator, which is also the most that a crash can lose."""
     translate_message_size: int = 200
-    """How many segments one translate message names; several messages run side by side."""
+    """Segments per translate message; several messages run in parallel."""
     tts_batch_size: int = 20
-    """How many segments are read from the database at once."""
+    """Segments to read from the database at once."""
     tts_max_concurrency: int = 4
-    """How many segments of a task are spoken at once."""
+    """Segments of a task to speak at once."""
     tts_max_retries: int = 3
-    """How often one segment is tried again before it is left to compensation."""
+    """Retries of one segment before it is handed to compensation."""
     tts_retry_delay_seconds: float = 2.0
     timeout_extract_audio_seconds: float = 300.0
     timeout_asr_seconds: float = 600.0
@@ -64,9 +64,9 @@ class DubbingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     timeout_tts_seconds: float = 1200.0
     timeout_mux_seconds: float = 600.0
     requeue_rule: str = "every 15m"
-    """When segments without speech are tried again by themselves; empty for never."""
+    """When to retry segments without speech automatically; empty for never."""
     most_requeues: int = 10
-    """How often that happens to one task."""
+    """Maximum number of automatic retries per task."""
 
     def __post_init__(self) -> None:
         home = Path(self.home or _default_home()).expanduser().absolute()
@@ -90,7 +90,7 @@ class DubbingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @classmethod
     def load(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:
-        """Read the environment; what is given counts more, unless it is None."""
+        """Read the environment; arguments that are not None override it."""
         environment = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for name in cls.__struct_fields__:
@@ -106,13 +106,13 @@ class DubbingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ConfigurationError(_explained(error, values)) from error
 
     def timeout(self, step: str) -> float:
-        """How long one attempt of a step may take."""
+        """Return how long one attempt of a step may take."""
         seconds: float = getattr(self, TIMEOUTS[step])
         return seconds
 
     @staticmethod
     def timeout_variable(step: str) -> str:
-        """The variable that says so."""
+        """Return the environment variable of a step's timeout."""
         return TIMEOUTS[step].upper()
 
 
@@ -122,7 +122,7 @@ def _default_home() -> str:
 
 
 def _value(environment: Mapping[str, str], variable: str) -> str | None:
-    """Read a variable, or the file that `<variable>_FILE` names, so that a secret need not be in the environment."""
+    """Read a variable, or the file that `<variable>_FILE` names, which keeps a secret out of the environment."""
     file = environment.get(f"{variable}_FILE")
     if variable in environment or file is None:
         return environment.get(variable)

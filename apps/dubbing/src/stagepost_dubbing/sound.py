@@ -1,4 +1,4 @@
-"""Recorded sound as numbers: mono, 16 bit; WAV in and out, other rates, levels."""
+"""Recorded sound (mono, 16 bit): reading and writing WAV, resampling, and measuring levels."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ __all__ = [
 
 Samples: TypeAlias = npt.NDArray[np.int16]
 Wave: TypeAlias = npt.NDArray[np.float32]
-"""Samples as numbers from -1 to 1, for calculating."""
+"""Samples as floating-point numbers from -1 to 1, for calculations."""
 
 SILENCE = -60.0
-"""Decibels below full scale under which nobody speaks."""
+"""Sound below this level, in decibels relative to full scale, counts as silence."""
 
 _FRAME = 0.02
 _GATE = -10.0
-"""Decibels below the mean under which a frame is a pause."""
+"""A frame this many decibels below the mean counts as a pause."""
 
 
 class Sound(msgspec.Struct, frozen=True, eq=False):
@@ -55,46 +55,46 @@ class Sound(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def from_pcm(cls, samples: bytes, rate: int) -> Sound:
-        """Take 16-bit little-endian samples, as engines give them."""
+        """Create a sound from 16-bit little-endian samples, as engines return them."""
         return cls(np.frombuffer(samples, dtype="<i2").astype(np.int16), rate)
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Duration of the sound."""
         return len(self.samples) / self.rate
 
 
 @contextmanager
 def opened_wav(source: Path | bytes, name: str | None = None) -> Iterator[wave.Wave_read]:
-    """Open WAV, in a file or in memory; Permanent if it is none. All WAV is read through here."""
+    """Open WAV data from a file or memory; raises Permanent if it is not WAV. All WAV is read through this."""
     called = name or (source.name if isinstance(source, Path) else "the sound")
     try:
         file = wave.open(str(source) if isinstance(source, Path) else io.BytesIO(source), "rb")  # noqa: SIM115 - closed below
     except FileNotFoundError:
         raise Permanent(f"{called}: there is no such recording") from None
     except (wave.Error, EOFError) as error:
-        raise Permanent(f"{called} is no WAV file: {error}") from error
+        raise Permanent(f"{called} is not a WAV file: {error}") from error
     with file:
         yield file
 
 
 def read_wav(path: Path) -> Sound:
-    """Read a whole file; Permanent if it is not 16-bit WAV."""
+    """Read a whole file; raises Permanent if it is not 16-bit WAV."""
     return _read(path, path.name)
 
 
 def parse_wav(data: bytes, name: str = "the sound") -> Sound:
-    """Read WAV from memory; Permanent if it is not 16-bit WAV."""
+    """Read WAV data from memory; raises Permanent if it is not 16-bit WAV."""
     return _read(data, name)
 
 
 def write_wav(path: Path, sound: Sound) -> None:
-    """Write a whole file."""
+    """Write a sound as a WAV file."""
     path.write_bytes(wav_bytes(sound))
 
 
 def wav_bytes(sound: Sound) -> bytes:
-    """The same as WAV."""
+    """Encode a sound as WAV data."""
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
         file.setnchannels(1)
@@ -105,7 +105,7 @@ def wav_bytes(sound: Sound) -> bytes:
 
 
 def wav_seconds(path: Path) -> float:
-    """Read how long a file is, and nothing else of it."""
+    """Return the duration of a WAV file without reading its samples."""
     with opened_wav(path) as file:
         return file.getnframes() / file.getframerate()
 
@@ -122,28 +122,28 @@ def _read(source: Path | bytes, name: str) -> Sound:
 
 
 def to_wave(samples: Samples) -> Wave:
-    """Samples as numbers from -1 to 1."""
+    """Convert samples to numbers from -1 to 1."""
     return samples.astype(np.float32) / np.float32(32768)
 
 
 def to_samples(numbers: Wave) -> Samples:
-    """Back to 16 bits; what is too loud is clipped."""
+    """Convert numbers back to 16-bit samples; values that are too loud are clipped."""
     scaled: Wave = np.rint(numbers * np.float32(32768))
     return scaled.clip(-32768, 32767).astype(np.int16)
 
 
 def resample(sound: Sound, rate: int) -> Sound:
-    """The same sound with another number of samples per second."""
+    """Convert a sound to another sample rate."""
     return sound if sound.rate == rate else Sound(to_samples(resampled(to_wave(sound.samples), sound.rate, rate)), rate)
 
 
 def resampled(numbers: Wave, rate: int, wanted: int) -> Wave:
-    """Change the rate by cutting or widening the spectrum; band-limited, and as long as before to half a sample."""
+    """Change the sample rate in the frequency domain; band-limited, and accurate in length to half a sample."""
     if rate == wanted or not len(numbers):
         return numbers
     shared = math.gcd(rate, wanted)
     down, up = rate // shared, wanted // shared
-    # Silence behind keeps the end from leaking into the beginning; whole multiples keep the ratio exact.
+    # Trailing silence keeps the end from leaking into the beginning; whole multiples keep the ratio exact.
     blocks = -(-(len(numbers) + rate // 50) // down)
     spectrum = np.fft.rfft(numbers, _smooth(blocks) * down)
     wide = np.zeros(_smooth(blocks) * up // 2 + 1, dtype=spectrum.dtype)
@@ -154,18 +154,18 @@ def resampled(numbers: Wave, rate: int, wanted: int) -> Wave:
 
 
 def _smooth(number: int) -> int:
-    """The next number that is a small multiple of a power of two: transforms of such lengths are quick."""
+    """Return the next small multiple of a power of two, because transforms of such lengths are fast."""
     step = 1 << max(0, number.bit_length() - 4)
     return -(-number // step) * step
 
 
 def level(sound: Sound) -> float:
-    """Say how loud it is where it is no pause, in decibels below full scale; -inf if all is silent."""
+    """Measure the loudness outside pauses, in decibels relative to full scale; -inf if all is silent."""
     return _decibels(_power(sound.samples, sound.rate))
 
 
 def wav_level(path: Path) -> float:
-    """Say the same of a file, however long it is, without holding it in memory."""
+    """Measure a WAV file like `level`, without holding it in memory."""
     with opened_wav(path) as file:
         rate = file.getframerate()
         blocks = iter(lambda: file.readframes(rate * 60), b"")
@@ -174,7 +174,7 @@ def wav_level(path: Path) -> float:
 
 
 def _power(samples: Samples, rate: int) -> Wave:
-    """The power of every frame that is not silent."""
+    """Compute the power of every frame that is not silent."""
     size = min(max(1, int(rate * _FRAME)), max(1, len(samples)))
     numbers = to_wave(samples[: len(samples) // size * size]).reshape(-1, size)
     power: Wave = (numbers * numbers).mean(axis=1)
@@ -182,7 +182,7 @@ def _power(samples: Samples, rate: int) -> Wave:
 
 
 def _decibels(power: Wave) -> float:
-    """The mean of the frames that count: a quiet room between sentences does not, although it is not silent."""
+    """Average the frames that contain speech; quiet background noise between sentences does not count."""
     if not len(power):
         return -math.inf
     counted = power[power >= power.mean(dtype=np.float64) * 10 ** (_GATE / 10)]

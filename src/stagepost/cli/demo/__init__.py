@@ -1,1 +1,1 @@
-"""`stagepost demo`: thousands of jobs, a worker killed in the middle, and an audit of what came of it."""
+"""`stagepost demo`: thousands of jobs, a worker killed in the middle, and an audit of the result."""

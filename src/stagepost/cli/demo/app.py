@@ -1,4 +1,4 @@
-"""The demo's app; its settings come from the environment that `stagepost demo` gives its workers."""
+"""The demo's app, configured by the environment that `stagepost demo` gives its workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ hurried = RetryPolicy(max_attempts=3, first_delay=SOON, minimum_delay=SOON)
 
 @app.task(name=Kind.DELIVER)
 def deliver(job: JobContext, item: int) -> None:
-    """Write the ledger and complete the job in one transaction: both happen, or neither."""
+    """Write to the ledger and complete the job in one transaction, so that both happen or neither."""
     mark = "?" if app.store.dialect.name == "sqlite" else "%s"
     with app.transaction() as tx:
         write_line(tx, run=job.job.queue_name, item=item, job_id=job.id, attempt=job.attempt, mark=mark)
@@ -32,13 +32,13 @@ def deliver(job: JobContext, item: int) -> None:
 
 @app.task(name=Kind.GREET)
 async def greet(item: int) -> str:
-    """Do something that needs no transaction; the worker completes such jobs in groups."""
+    """Return a value without a transaction; the worker completes such jobs in groups."""
     return f"Good morning, number {item}!"
 
 
 @app.task(name=Kind.STORM, retry=hurried)
 def deliver_after_the_storm(job: JobContext, item: int) -> None:
-    """Fail the first time, as a service does that is down for a moment."""
+    """Fail the first time, like a service that is briefly down."""
     if job.job.failures == 0:
         raise Retryable("there is a storm outside")
     deliver.function(job, item)
@@ -46,14 +46,14 @@ def deliver_after_the_storm(job: JobContext, item: int) -> None:
 
 @app.task(name=Kind.LONG_WAY)
 async def deliver_the_long_way(job: JobContext, item: int) -> None:
-    """Be under way when the worker is killed."""
+    """Take long enough to be running when the worker is killed."""
     await asyncio.sleep(LONG_WAY_SECONDS)
     await asyncio.to_thread(deliver.function, job, item)
 
 
 @app.task(name=Kind.NO_ADDRESS)
 async def deliver_without_address(item: int) -> None:
-    """Fail in a way that no other attempt can mend."""
+    """Fail in a way that no other attempt can fix."""
     raise Permanent(f"letter {item} has no address")
 
 

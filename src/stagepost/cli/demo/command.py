@@ -1,4 +1,4 @@
-"""`stagepost demo`: says what will happen, plays it, and shows the audit."""
+"""`stagepost demo`: explains the demo, runs it and prints the audit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from stagepost.model.identity import new_id
 __all__ = ["demo"]
 
 
-@click.command(cls=Command, short_help="See it work: many jobs, a killed worker, an audit.")
+@click.command(cls=Command, short_help="Run a demo: many jobs, a killed worker, an audit.")
 @click.option(
-    "--items", type=click.IntRange(min=FEWEST_ITEMS), default=50_000, show_default=True, help="How many jobs."
+    "--items", type=click.IntRange(min=FEWEST_ITEMS), default=50_000, show_default=True, help="Number of jobs."
 )
 @click.option("--quiet", is_flag=True, help="Show only the audit.")
-@click.option("--audit", "run_to_audit", metavar="RUN", help="Only audit a run of before, in the database it used.")
-@click.option("--in-my-database", is_flag=True, help="Use the database of your settings, made for trying things.")
+@click.option("--audit", "run_to_audit", metavar="RUN", help="Only audit an earlier run, in the database it used.")
+@click.option(
+    "--in-my-database", is_flag=True, help="Use the database in your settings; use one that is meant for experiments."
+)
 @click.option("--lease", type=click.FloatRange(min=0.5), default=3.0, hidden=True)
 @click.pass_obj
 def demo(
@@ -40,10 +42,10 @@ def demo(
     in_my_database: bool,
     lease: float,
 ) -> None:
-    """See it work: many jobs, two workers, one of them killed, and an audit of the result.
+    """Run many jobs with two workers, kill one of them, and audit the result.
 
-    It uses a SQLite file of its own, or with --database or --in-my-database another one: there it adds two tables
-    and a queue of its own, and leaves them for you to look at.
+    The demo uses a temporary SQLite file. With --database or --in-my-database it uses that database instead: it adds
+    two tables and a queue, and leaves them for you to inspect.
     """
     invocation.is_quiet = quiet
     if run_to_audit is not None:
@@ -66,23 +68,23 @@ def demo(
 
 
 def introduction(plan: Plan, url: str, *, lease: float) -> str:
-    """Say what will happen, for someone who has never seen this."""
+    """Explain what the demo does to someone who is new to Stagepost."""
     return f"""\
 This demo shows that no work is lost and nothing is done twice, even if a worker dies.
 
   1. It puts {plan.items:,} jobs into a database: {masked(url)}
-  2. {WORKERS} worker processes run them. Most jobs write a line into a ledger, and complete in the same
+  2. {WORKERS} worker processes run them. Most jobs write a line into a ledger and complete in the same
      transaction. {plan.counts[Kind.STORM]:,} fail once and are tried again. {plan.dead} can never succeed.
-  3. When {KILL_AT:.0%} are done, one worker is killed with SIGKILL, as a crash would. Another takes its place.
-     The jobs it was running are free again after {lease:g} seconds without a sign of life.
-  4. At the end SQL counts the tables: every job must have ended, and every line must be there exactly once.
+  3. When {KILL_AT:.0%} are done, one worker is killed with SIGKILL, which looks like a crash. Another takes its place.
+     The jobs it was running become available again {lease:g} seconds after its last sign of life.
+  4. At the end, SQL queries count the rows: every job must have ended, and every line must exist exactly once.
 """
 
 
 def what_next(show: Show, audit: Audit) -> str:
-    """Say where things are and what to try."""
-    verdict = "Nothing was lost, and nothing was done twice." if audit.is_sound else "THE SUMS ARE WRONG; see above."
-    rate = f"{audit.items:,} jobs in {show.seconds:.1f} s, with one worker killed on the way."
+    """Point to the database and the logs, and suggest commands to try."""
+    verdict = "Nothing was lost, and nothing was done twice." if audit.is_sound else "THE TOTALS ARE WRONG; see above."
+    rate = f"{audit.items:,} jobs in {show.seconds:.1f} s, with one worker killed along the way."
     return f"""
 {verdict} {rate}
 
@@ -90,10 +92,10 @@ The database is {masked(show.url)}, the workers' logs are in {show.folder}.
 To look around:
 
   export STAGEPOST_DATABASE_URL={masked(show.url)}
-  stagepost dead list                         what could not be done, and why
-  stagepost jobs list --limit 5               some of the jobs; `stagepost jobs show` shows one
+  stagepost dead list                         jobs that failed permanently, and why
+  stagepost jobs list --limit 5               a few of the jobs; `stagepost jobs show` shows one
   stagepost demo --audit {show.run}        count again; try it after changing stagepost_demo_ledger
-  stagepost worker --help                     run your own\
+  stagepost worker --help                     run your own jobs\
 """
 
 
@@ -101,7 +103,7 @@ def _audit_again(invocation: Invocation, run: str) -> None:
     audit = Ledger(invocation.store, run).audit()
     _answer(invocation.output, audit, run=run, url=invocation.settings.database_url, seconds=None)
     if not audit.is_sound:
-        invocation.output.warn("stagepost: The sums are wrong.")
+        invocation.output.warn("stagepost: The totals are wrong.")
         sys.exit(ExitCode.FAILED)
 
 
@@ -139,10 +141,10 @@ def _audit_table(audit: Audit) -> Section:
             ("lines in the ledger", audit.effects, audit.effects_planned),
             ("lines written twice", audit.twice, 0),
             ("lines missing", audit.missing, 0),
-            ("lines of attempts that did not complete", audit.unearned, 0),
+            ("lines by attempts that did not complete", audit.unearned, 0),
             ("attempts", audit.attempts, None),
             ("attempts that failed", audit.failed_attempts, None),
-            ("attempts that died with their worker", audit.rescued, None),
+            ("attempts whose worker died", audit.rescued, None),
         ],
         numbers=frozenset({"number", "must be"}),
     )

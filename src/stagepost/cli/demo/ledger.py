@@ -1,4 +1,4 @@
-"""The demo's ledger, and its audit: plain SQL over the tables, whatever the workers say of themselves."""
+"""The demo's ledger, and an audit in plain SQL that does not rely on what workers report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Audit", "Ledger", "write_line"]
 
 CREATE = (
     "create table if not exists stagepost_demo_run (run varchar(64) primary key, items integer not null)",
-    # `line` differs with every write: a key of the job alone would hide an effect that was applied twice.
+    # `line` differs with every write: a primary key of the job alone would hide an effect that was applied twice.
     (
         "create table if not exists stagepost_demo_ledger ("
         "job_id varchar(36) not null, line varchar(36) not null, run varchar(64) not null, item integer not null, "
@@ -76,7 +76,7 @@ CRASHES = (
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tables say of a run."""
+    """Totals of one demo run, counted in the tables."""
 
     items: int
     done: int
@@ -87,26 +87,26 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     twice: int
     """Jobs whose effect was applied more than once."""
     missing: int
-    """Completed jobs without their effect."""
+    """Completed jobs whose effect was never applied."""
     earned: int
-    """Effects of the attempt that completed its job."""
+    """Effects that were applied by the attempt that completed the job."""
     attempts: int
     failed_attempts: int
     rescued: int
 
     @property
     def lost(self) -> int:
-        """Jobs that were enqueued and neither completed nor became dead letters."""
+        """Jobs that neither completed nor became dead letters."""
         return self.items - self.done - self.dead
 
     @property
     def unearned(self) -> int:
-        """Effects of attempts that did not complete their job."""
+        """Effects that were applied by attempts that did not complete their job."""
         return self.effects - self.earned
 
     @property
     def is_sound(self) -> bool:
-        """Whether every sum is as it must be."""
+        """Whether every total matches the plan."""
         return (
             self.lost == self.twice == self.missing == self.unearned == 0
             and self.dead == self.dead_planned
@@ -116,38 +116,40 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Ledger:
-    """The ledger of one run."""
+    """The ledger of one demo run."""
 
     store: Store
     run: str
 
     def open(self, items: int) -> None:
-        """Make the tables, and note how many items the run has."""
+        """Create the tables, and record how many items the run has."""
         with self.store.transaction() as connection:
             for statement in CREATE:
                 connection.execute(statement, {})
             self._execute(connection, "insert into stagepost_demo_run (run, items) values (:run, :items)", items=items)
 
     def audit(self) -> Audit:
-        """Count everything, in one transaction."""
+        """Count everything in one transaction."""
         with self.store.transaction() as connection:
             rows = self._execute(connection, "select items from stagepost_demo_run where run = :run")
             if not rows:
-                raise StagepostError(f"this database has no demo run {self.run!r}.")
+                raise StagepostError(
+                    f"this database has no demo run {self.run!r}. Use the database and run name that the demo printed."
+                )
             plan = Plan(rows[0][0])
             counted = {name: int(self._execute(connection, sql)[0][0]) for name, sql in QUERIES.items()}
         return Audit(items=plan.items, dead_planned=plan.dead, effects_planned=plan.effects, **counted)
 
     def crashes(self) -> int:
-        """Count the attempts so far that ended with their worker, whether or not their job has ended."""
+        """Count attempts so far whose worker died, whether or not their job has ended."""
         return int(self._read(CRASHES)[0][0])
 
     def leased(self) -> dict[str, int]:
-        """Count the jobs that workers have leased, by worker."""
+        """Count the jobs that each worker has leased."""
         return {owner: number for owner, number in self._read(LEASED)}  # noqa: C416 - rows are tuples of anything
 
     def _read(self, sql: str) -> list[tuple[Any, ...]]:
-        with self.store.pool.connection() as loan:  # no transaction: it would keep SQLite's writers waiting
+        with self.store.pool.connection() as loan:  # no transaction: it would block writers on SQLite
             rows = self._execute(loan.connection, sql)
             loan.is_sound = True
             return rows
@@ -160,7 +162,7 @@ class Ledger:
 
 
 def write_line(tx: Any, *, run: str, item: int, job_id: str, attempt: int, mark: str) -> None:
-    """Write a line in the caller's transaction; `mark` is how the driver writes a parameter."""
+    """Insert a line in the caller's transaction; `mark` is the driver's parameter placeholder."""
     marks = ", ".join([mark] * 5)
     sql = f"insert into stagepost_demo_ledger (job_id, line, run, item, attempt) values ({marks})"  # noqa: S608
     cursor = tx.cursor()

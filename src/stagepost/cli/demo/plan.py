@@ -1,4 +1,4 @@
-"""Which of the demo's items is of which kind, and what must come of each."""
+"""The plan of the demo: the kind of each item and its expected outcome."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["EFFECTIVE", "FEWEST_ITEMS", "HOPELESS", "KILL_AT", "Kind", "Plan"]
 
 FEWEST_ITEMS = 100
 KILL_AT = 0.4
-"""How much of the work is done when a worker is killed."""
+"""The share of the work that is done when a worker is killed."""
 
 
 class Kind(StrEnum):
-    """What happens to an item; the value is the name of its task."""
+    """What happens to an item; the value is its task's name."""
 
     DELIVER = "demo.deliver"
-    """Writes a line into the ledger and completes the job, both in one transaction."""
+    """Writes a line into the ledger and completes the job in one transaction."""
     GREET = "demo.greet"
     """Returns a value; the worker completes such jobs in groups."""
     STORM = "demo.deliver_after_the_storm"
     """Fails once, then does what `deliver` does."""
     LONG_WAY = "demo.deliver_the_long_way"
-    """Takes a while, so that a worker killed in the middle surely holds some."""
+    """Takes long enough that the worker is certain to hold some when it is killed."""
     NO_ADDRESS = "demo.deliver_without_address"
-    """Fails for good at once."""
+    """Fails permanently at the first attempt."""
     BRIDGE_IS_DOWN = "demo.deliver_over_the_broken_bridge"
     """Fails until its attempts are used up."""
 
@@ -41,27 +41,27 @@ LONG_WAYS = 16
 
 @dataclass(frozen=True)
 class Plan:
-    """How many items there are; the rest follows."""
+    """The number of items, from which everything else follows."""
 
     items: int
 
     def kind_of(self, item: int) -> Kind:
-        """Say what happens to an item, counted from 1."""
+        """Return the kind of an item, counted from 1."""
         return self._rare.get(item) or (Kind.GREET if item % 5 == 0 else Kind.DELIVER)
 
     @cached_property
     def counts(self) -> Counter[Kind]:
-        """How many items there are of each kind."""
+        """The number of items of each kind."""
         return Counter(self.kind_of(item) for item in range(1, self.items + 1))
 
     @property
     def effects(self) -> int:
-        """How many lines the ledger must have."""
+        """The number of lines that the ledger must have."""
         return sum(self.counts[kind] for kind in EFFECTIVE)
 
     @property
     def dead(self) -> int:
-        """How many dead letters there must be."""
+        """The number of dead letters that there must be."""
         return sum(self.counts[kind] for kind in HOPELESS)
 
     @cached_property
@@ -73,5 +73,5 @@ class Plan:
         return rare | dict.fromkeys(self._spread(3, offset=13), Kind.BRIDGE_IS_DOWN)
 
     def _spread(self, number: int, *, offset: int) -> list[int]:
-        """Choose items evenly over all of them."""
+        """Choose items that are spread evenly over the whole run."""
         return [self.items * index // number + offset for index in range(number)]

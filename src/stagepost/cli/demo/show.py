@@ -1,4 +1,4 @@
-"""The run of the demo: enqueue, two workers, a kill, a replacement, the end."""
+"""Runs the demo: enqueues jobs, starts two workers, kills one, replaces it and waits for the end."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = ["DemoFailed", "DemoWorker", "Show"]
 WORKERS = 2
 CHUNK = 2000
 QUIET_SECONDS = 60.0
-"""How long nothing may happen before the demo gives up."""
+"""The demo fails if no job ends for this long."""
 
 
 class DemoFailed(StagepostError):
-    """The demo could not be played to its end."""
+    """The demo could not run to its end."""
 
 
 @dataclass
 class DemoWorker:
-    """A real worker in a process of its own; it ends with the demo, however that ends."""
+    """A real worker in a separate process, which ends with the demo even if the demo is killed."""
 
     number: int
     log: Path
@@ -49,8 +49,8 @@ class DemoWorker:
     lifeline: Lifeline = field(default_factory=Lifeline)
 
     def start(self) -> None:
-        """Start it; what it says goes to its log."""
-        # -P: modules in the folder the demo is started from are none of its business.
+        """Start the process, with its output going to a log file."""
+        # -P: keep modules in the current folder from shadowing the demo's imports.
         command = [sys.executable, "-P", "-m", "stagepost", "worker", "--app", "stagepost.cli.demo.app:app"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -64,21 +64,21 @@ class DemoWorker:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Id of the process."""
         return self._process.pid
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """End the process abruptly, as a power failure would."""
         self._process.kill()
         self._process.wait()
         self.lifeline.close()
 
     def stop(self) -> None:
-        """Let it end in order."""
+        """Shut the process down cleanly."""
         if self.is_alive():
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -102,7 +102,7 @@ class Show:
         self._started = 0
 
     def play(self) -> Audit:
-        """Play it to its end, then audit it."""
+        """Run the demo to its end, then audit it."""
         started = monotonic()
         migrate(self._store)
         self.ledger.open(self.plan.items)
@@ -119,7 +119,7 @@ class Show:
         return self.ledger.audit()
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database connections."""
         self._store.close()
 
     def _enqueue(self) -> None:
@@ -140,7 +140,7 @@ class Show:
         return worker
 
     def _watch(self, bar: Bar) -> None:
-        """Follow the run to its end, and kill a worker on the way."""
+        """Follow the run to its end, and kill a worker along the way."""
         pause = 0.05 if self.plan.items < 5000 else 0.25
         rescue: Rescue | None = None
         last_ended, last_change = -1, monotonic()
@@ -163,22 +163,22 @@ class Show:
         return sum(queues[self.run].counts.values()) if self.run in queues else 0
 
     def _kill_one(self, bar: Bar) -> Rescue:
-        """Kill the worker that has most jobs under way, and start another."""
+        """Kill the worker that holds the most jobs, and start a replacement."""
         held = self._held_jobs()
         victim = max(self._workers, key=lambda worker: held[worker.pid])
         victim.kill()
         left = self._held_jobs()[victim.pid]
         self._workers.remove(victim)
         bar.say(
-            f"Killed worker {victim.number} (process {victim.pid}, SIGKILL) with {left} jobs in "
-            f"its hands. Their leases end within {self.lease:g} s; then others run them."
+            f"Killed worker {victim.number} (process {victim.pid}, SIGKILL) while it held {left} jobs. "
+            f"Their leases end within {self.lease:g} s; then other workers run them."
         )
         replacement = self._start_worker()
         bar.say(f"Started worker {replacement.number} (process {replacement.pid}) in its place.")
         return Rescue(self.ledger.crashes)
 
     def _held_jobs(self) -> dict[int, int]:
-        """Count the jobs that each worker has leased, by process."""
+        """Count the jobs that each worker has leased, by process id."""
         leased = self.ledger.leased()
         held = {worker.pid: leased.get(worker.id, 0) for worker in self._store.run(list_workers())}
         return dict.fromkeys((worker.pid for worker in self._workers), 0) | held
@@ -187,15 +187,14 @@ class Show:
         for worker in self._workers:
             if not worker.is_alive():
                 raise DemoFailed(
-                    f"worker {worker.number} died, and not by the demo's hand. The end of {worker.log}:\n"
-                    f"{_tail(worker.log)}"
+                    f"worker {worker.number} died unexpectedly. The end of {worker.log}:\n{_tail(worker.log)}"
                 )
         if quiet_seconds > QUIET_SECONDS:
             raise DemoFailed(f"no job has ended for {QUIET_SECONDS:g} s. The workers' logs are in {self.folder}.")
 
 
 class Rescue:
-    """Waits for the killed worker's jobs to be taken back, and says so once."""
+    """Waits until the killed worker's jobs are rescued, and reports that once."""
 
     def __init__(self, crashes: Callable[[], int]) -> None:
         self._crashes = crashes
@@ -204,19 +203,19 @@ class Rescue:
         self._is_told = False
 
     def report(self, bar: Bar, *, is_last: bool = False) -> None:
-        """Say it when their number has come to rest, as it has at the end."""
+        """Report the number of rescued jobs when it stops growing, or at the end."""
         if self._is_told:
             return
         now = self._crashes()
         if now and (now == self._seen or is_last):
             self._is_told = True
-            bar.say(f"{now} jobs of the dead worker were taken back {monotonic() - self._since:.1f} s after the kill.")
+            bar.say(f"{now} jobs of the dead worker were rescued {monotonic() - self._since:.1f} s after the kill.")
         self._seen = now
 
 
 @contextmanager
 def _demo_tasks(url: str) -> Iterator[App]:
-    """Lend the demo's tasks with the demo's database."""
+    """Provide the demo's app, connected to the demo's database."""
     from stagepost.cli.demo.app import app  # noqa: PLC0415 - reads the settings, as apps do
 
     app.settings = Settings(database_url=url)
@@ -227,7 +226,7 @@ def _demo_tasks(url: str) -> Iterator[App]:
 
 
 def _environment(url: str, lease: float) -> dict[str, str]:
-    """Give a worker its settings, the URL included: arguments could be read by everyone on the machine."""
+    """Build a worker's environment, with the URL in it: every user of the machine can read arguments."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("STAGEPOST_")}
     return mine | {
         "STAGEPOST_DATABASE_URL": url,

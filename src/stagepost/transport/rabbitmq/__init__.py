@@ -1,1 +1,1 @@
-"""RabbitMQ: brings the ids of jobs to workers, requests to foreign programs and their answers back."""
+"""RabbitMQ: delivers job ids to workers, requests to external programs, and their answers."""

@@ -1,4 +1,4 @@
-"""A broker's URL, as the driver takes it."""
+"""Converts a broker's URL to the driver's connection parameters."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["driver", "parameters_of"]
 
 CONNECT_SECONDS = 10.0
 HEARTBEAT_SECONDS = 10
-"""A peer that is silent for about two of these is gone."""
+"""A peer that is silent for about two heartbeats counts as lost."""
 PORTS = {"amqp": 5672, "amqps": 5671}
 KNOWN = ("cafile", "certfile", "keyfile", "heartbeat")
 
 
 @cache
 def driver() -> Any:
-    """Import the driver, which is an extra."""
+    """Import the driver, which is an optional dependency."""
     try:
         import pika  # noqa: PLC0415 - only those who use a broker need it
     except ImportError:
@@ -34,20 +34,20 @@ def driver() -> Any:
         ) from None
     chatter = logging.getLogger("pika")
     if chatter.level == logging.NOTSET:
-        chatter.setLevel(logging.CRITICAL)  # it tells every step of every connection; what matters we tell ourselves
+        chatter.setLevel(logging.CRITICAL)  # it logs every step of every connection; we log what matters ourselves
     return pika
 
 
 def parameters_of(url: str) -> pika.ConnectionParameters:
-    """Turn amqp[s]://user:password@host:port/vhost into parameters with deadlines; TLS checks the server's name.
+    """Convert amqp[s]://user:password@host:port/vhost to parameters with timeouts; TLS checks the server's name.
 
-    `?cafile=`, `?certfile=` and `?keyfile=` name files for TLS, `?heartbeat=` seconds.
+    `?cafile=`, `?certfile=` and `?keyfile=` name files for TLS; `?heartbeat=` is in seconds.
     """
     pika = driver()
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if unknown := sorted(options.keys() - set(KNOWN)):
-        raise ConfigurationError(f"transport {masked(url)}: unknown option {unknown[0]!r}. Known: {', '.join(KNOWN)}.")
+        raise ConfigurationError(f"transport {masked(url)}: unknown option {unknown[0]!r}. Valid: {', '.join(KNOWN)}.")
     host = parts.hostname or "localhost"
     user = unquote(parts.username or "guest")
     return pika.ConnectionParameters(

@@ -1,4 +1,4 @@
-"""Looks at a broker and prepares it, on a connection that is opened for that: slow, rare and simple."""
+"""Inspects and prepares a broker on a short-lived connection: slow, rare and simple."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ SETTINGS = {
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """How a queue stands at the broker."""
+    """The state of a queue at the broker."""
 
     ready: int
-    """Messages that nobody has taken."""
+    """Messages that wait in the queue."""
     consumers: int
 
 
 def apply(url: str, topology: Topology) -> None:
-    """Make what is missing; what is there already and made otherwise is a `TopologyConflict` that says how."""
+    """Create the exchange and queues; raises `TopologyConflict` if one exists with different settings."""
     with _channel(url) as channel:
         version = _version(channel)
         for plan in topology.queues:
@@ -56,7 +56,7 @@ def apply(url: str, topology: Topology) -> None:
 
 
 def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
-    """Ask how many messages wait in queues: none in one that is not there; None where the broker does not tell."""
+    """Read the state of queues: a missing queue is empty, and None means that the broker refuses to tell."""
     found: dict[str, Depth | None] = {}
     left = list(plans)
     while left:
@@ -67,7 +67,7 @@ def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
                     answer = channel.queue_declare(name, passive=True).method
                 except driver().exceptions.ChannelClosedByBroker as error:
                     found[name] = Depth(0, 0) if error.reply_code == NOT_FOUND else None
-                    break  # the channel went with it
+                    break  # the broker has closed the channel
                 found[name] = Depth(answer.message_count, answer.consumer_count)
     return found
 
@@ -88,12 +88,12 @@ def lacks_priorities(plan: QueuePlan, version: str) -> str | None:
 
 
 def unavailable(url: str, error: BaseException) -> BrokerUnavailable:
-    """Say that, and why, the broker cannot be used."""
+    """Build the error for a broker that cannot be used, with the reason."""
     return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
-    """Find the words in an error that may hold others, and may have none of its own."""
+    """Extract a message from an error that may wrap others and may itself have none."""
     if text := getattr(error, "reply_text", None):
         return str(text)
     held = (*getattr(error, "exceptions", ()), *error.args, getattr(error, "exception", None))
@@ -108,7 +108,7 @@ def _channel(url: str) -> Iterator[Any]:
     """Open a connection and a channel for the body."""
     pika = driver()
     try:
-        connection = pika.BlockingConnection(parameters_of(url))  # heartbeats end it if nobody answers any more
+        connection = pika.BlockingConnection(parameters_of(url))  # heartbeats close it if the broker stops answering
     except (pika.exceptions.AMQPError, OSError) as error:
         raise unavailable(url, error) from error
     try:
@@ -118,7 +118,7 @@ def _channel(url: str) -> Iterator[Any]:
     except (pika.exceptions.AMQPError, OSError) as error:
         raise unavailable(url, error) from error
     finally:
-        with contextlib.suppress(Exception):  # it may be gone already
+        with contextlib.suppress(Exception):  # it may already be closed
             connection.close()
 
 
@@ -128,13 +128,13 @@ def _refused(error: Any, url: str) -> TransportError:
         case 406:
             return TopologyConflict(
                 f"RabbitMQ at {masked(url)}: {_difference(text)} RabbitMQ cannot change that. Change the settings "
-                f"back, give it another name or prefix, or drain and delete it and then run `stagepost rabbitmq "
+                f"back, use another name or prefix, or drain and delete it and then run `stagepost rabbitmq "
                 f"apply`. The broker's words: {text}"
             )
         case 403:
             return TransportError(
-                f"RabbitMQ at {masked(url)}: {text}. Let somebody who may run `stagepost rabbitmq apply`, and set "
-                f"`declare = false` in [rabbitmq]."
+                f"RabbitMQ at {masked(url)}: {text}. Run `stagepost rabbitmq apply` as a user with that permission, "
+                f"and set `declare = false` in [rabbitmq]."
             )
         case _:
             return TransportError(f"RabbitMQ at {masked(url)}: {text}")
@@ -163,7 +163,7 @@ def _version(channel: Any) -> str:
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What the broker has of one thing that it needs."""
+    """How one required exchange or queue at the broker compares with the plan."""
 
     what: Literal["exchange", "queue"]
     name: str
@@ -172,12 +172,12 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def is_well(self) -> bool:
-        """Whether it can be worked with; how it is made may not be known."""
+        """Whether it can be used, even if its settings are not known."""
         return self.status in {"ok", "unknown"}
 
 
 def compare(url: str, topology: Topology, *, may_declare: bool = True) -> list[Comparison]:
-    """Compare what is there with the plan; makes nothing. With `may_declare` workers will try to make it themselves."""
+    """Compare the broker with the plan without creating anything; `may_declare` means that workers declare it."""
     exchange = _compare(
         url,
         "exchange",
@@ -209,7 +209,7 @@ def _compare(
     *,
     may_declare: bool,
 ) -> Comparison:
-    """Look whether something is there first: only then does declaring it compare instead of making it."""
+    """Check first that the thing exists, because declaring it then compares it instead of creating it."""
     for is_passive in (True, False):
         try:
             with _channel(url) as channel:
@@ -217,12 +217,12 @@ def _compare(
         except driver().exceptions.ChannelClosedByBroker as error:
             match error.reply_code:
                 case 404:
-                    return Comparison(what, name, "missing", "It is not there. Run `stagepost rabbitmq apply`.")
+                    return Comparison(what, name, "missing", "It does not exist. Run `stagepost rabbitmq apply`.")
                 case 406:
                     return Comparison(what, name, "conflict", str(_refused(error, url)))
                 case 403 if not is_passive and not may_declare:
-                    seen = "It is there. This user may not declare it, so how it was made cannot be compared."
+                    seen = "It exists. This user may not declare it, so its settings cannot be compared."
                     return Comparison(what, name, "unknown", seen)
                 case _:
                     return Comparison(what, name, "refused", str(_refused(error, url)))
-    return Comparison(what, name, "ok", "It is there, as planned.")
+    return Comparison(what, name, "ok", "It exists, as planned.")

@@ -1,4 +1,4 @@
-"""Takes messages from queues and acknowledges them when told to."""
+"""Receives messages from queues and acknowledges them on request."""
 
 from __future__ import annotations
 
@@ -18,77 +18,77 @@ from stagepost.transport.rabbitmq.link import Link
 __all__ = ["Consumer", "Delivery", "Position"]
 
 CHECK_SECONDS = 5.0
-"""How long nothing comes from a queue before the broker is asked whether it would bring anything."""
+"""A queue that is silent for this long is checked at the broker."""
 LONGEST_CHECK_SECONDS = 300.0
 IDLE_CHECKS = 60
-"""After how many of these in a row a queue is consumed anew through another channel, whatever the broker says."""
+"""After this many silent checks in a row, the queue is consumed through a new channel, whatever the broker reports."""
 
 Position = tuple[int, int]
-"""How far a queue was consumed: changes with every message that comes from it, and when it is consumed anew."""
+"""A consumer's position in a queue; changes with every message and with every new channel."""
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """A message that this process has, until it is acknowledged or the connection ends."""
+    """A message that this process holds until it is acknowledged or the connection ends."""
 
     queue: str
-    """Its name at the broker."""
+    """The queue's name at the broker."""
     line: int
-    """Which channel it came through: tags of an earlier one mean nothing."""
+    """The channel through which it came; tags of earlier channels are invalid."""
     tag: int
     body: bytes
     redelivered: bool
     routing_key: str
     properties: Any
-    """As the driver has them; reading one takes longer than all the rest, so nobody does without need."""
+    """The driver's undecoded properties; decoding is slow, so read them only if needed."""
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """What its sender told beside the body."""
+        """The headers that its sender set."""
         return self.properties.headers or {}
 
     @property
     def message_id(self) -> str | None:
-        """Its sender's name for it."""
+        """The message id that its sender set."""
         found: str | None = self.properties.message_id
         return found
 
     @property
     def correlation_id(self) -> str | None:
-        """What it belongs to."""
+        """The correlation id that its sender set."""
         found: str | None = self.properties.correlation_id
         return found
 
 
 @dataclass
 class Line:
-    """A queue's channel, and what is acknowledged on it so far."""
+    """A queue's channel, and the messages acknowledged on it so far."""
 
     number: int
     queue: str
     prefetch: int
-    """How many may be here unacknowledged; 0 if any number may."""
+    """Maximum number of unacknowledged messages; 0 means no limit."""
     channel: Any
     last_tag: int = 0
-    """Of the last message that came."""
+    """Tag of the last message received."""
     next_tag: int = 1
-    """The smallest that is not acknowledged."""
+    """The smallest tag that is not acknowledged."""
     ahead: set[int] = field(default_factory=set)
-    """Larger ones that are."""
+    """Larger tags that are already acknowledged."""
     checked_tag: int = 0
-    """The last when the broker was last asked about the queue."""
+    """The last tag received before the latest check at the broker."""
     is_passed_over: bool = False
-    """Whether messages waited there that could have come here, when the broker was last asked."""
+    """Whether, at the latest check, messages were waiting that this consumer had room for."""
     is_asked: bool = False
-    """Whether an answer to that is due."""
+    """Whether a check is still unanswered."""
     idle_checks: int = 0
-    """How often in a row it was asked without a reason to doubt."""
+    """Number of checks in a row that found nothing wrong."""
     is_given_up: bool = False
-    """Whether another line has taken its place."""
+    """Whether another line has replaced this one."""
 
     def acknowledge(self, tags: set[int]) -> tuple[int | None, list[int]]:
-        """Note tags that were not acknowledged before; returns up to which all can be at once, and those after a gap.
+        """Record new tags; returns the tag up to which all can be acknowledged at once, and those after a gap.
 
-        The one that stands for all up to it must itself be new: the broker does not know old ones any more.
+        The tag for a multiple acknowledgement must itself be new, because the broker has forgotten old ones.
         """
         tags = {tag for tag in tags if tag >= self.next_tag} - self.ahead
         self.ahead |= tags
@@ -100,31 +100,31 @@ class Line:
 
     @property
     def held(self) -> int:
-        """How many messages are here unacknowledged."""
+        """Number of unacknowledged messages in this process."""
         return self.last_tag - (self.next_tag - 1) - len(self.ahead)
 
     @property
     def has_room(self) -> bool:
-        """Whether another message could come."""
+        """Whether the prefetch limit allows another message."""
         return self.prefetch == 0 or self.held < self.prefetch
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing came since the last question, and something could have."""
+        """Whether no message came since the last check, although there was room."""
         return self.last_tag == self.checked_tag and self.has_room
 
     def is_dropped(self, *, ready: int, consumers: int) -> bool:
-        """Decide from how the queue stands whether the broker has forgotten that we consume it, seen twice in a row.
+        """Decide whether the broker has forgotten this consumer; needs the same sign in two checks in a row.
 
-        It does not always tell consumers of a queue that is deleted and made anew at once. Such a queue has none; or
-        it has others, and messages wait there although we hold fewer than we may.
+        The broker does not always notify consumers of a queue that is deleted and immediately recreated. Such a queue
+        has no consumers, or it has others and messages wait there although we have room for more.
         """
         was_passed_over, self.is_passed_over = self.is_passed_over, self.is_quiet and (ready > 0 or consumers == 0)
         return was_passed_over and self.is_passed_over
 
 
 class Consumer(Link):
-    """Takes messages of several queues, each on a channel with its own prefetch."""
+    """Receives messages of several queues, each on a channel with its own prefetch."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Consumer(Link):
         on_deliveries: Callable[[], None],
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """`queues` are names at the broker with their prefetch; `on_deliveries` is called in the link's thread."""
+        """`queues` maps names at the broker to their prefetch; `on_deliveries` is called in the link's thread."""
         super().__init__(url, name=name, prepare=prepare)
         self._queues = dict(queues)
         self._on_deliveries = on_deliveries
@@ -146,14 +146,14 @@ class Consumer(Link):
         self._lines: dict[int, Line] = {}
         self._lines_made = 0
         self._unchecked: set[str] = set()
-        """Queues of which the broker does not tell how they stand."""
+        """Queues whose state the broker does not report."""
         self._alarms = 0
-        """How often connecting again was tried since something came."""
+        """Number of reconnects since the last message."""
         self._consuming = 0
         self._is_paused = False
 
     def take(self, most: int) -> list[Delivery]:
-        """Take what has arrived."""
+        """Return up to `most` messages that have arrived."""
         taken: list[Delivery] = []
         while self._inbox and len(taken) < most:
             taken.append(self._inbox.popleft())
@@ -161,11 +161,11 @@ class Consumer(Link):
 
     @property
     def has_more(self) -> bool:
-        """Whether something has arrived and was not taken."""
+        """Whether messages have arrived that were not taken yet."""
         return bool(self._inbox)
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """Let the broker forget messages; from any thread. Those of a connection that is gone will come again."""
+        """Acknowledge messages, from any thread; those of a lost connection will be delivered again."""
         self._acks.extend(deliveries)
         with self._ack_lock:
             if self._acks_are_asked:
@@ -175,21 +175,21 @@ class Consumer(Link):
             self._forget_acks()
 
     def give_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Let the broker bring messages again, to anybody; from any thread."""
+        """Return messages to their queues, from any thread; any consumer may get them again."""
         returned = list(deliveries)
         self._later(lambda: self._send_back(returned))
 
     def position(self, queue: str) -> Position | None:
-        """Say how far a queue was consumed, from any thread; None while nothing can come from it."""
+        """Return the position in a queue, from any thread; None while no message can arrive."""
         lines = [line for line in tuple(self._lines.values()) if line.queue == queue and line.has_room]
         return (lines[-1].number, lines[-1].last_tag) if lines else None
 
     def connect_again(self, reason: str) -> None:
-        """Give up the connection for another one, from any thread."""
+        """Replace the connection by a new one, from any thread."""
         self._later(lambda: self._break_off(reason))
 
     def pause(self) -> None:
-        """Ask for no more messages; what was taken can still be acknowledged, what was not goes back at once."""
+        """Stop consuming; taken messages can still be acknowledged, the others return to their queues at once."""
         self._is_paused = True
         self._later(self._cancel)
 
@@ -217,7 +217,7 @@ class Consumer(Link):
         line.channel.connection.ioloop.call_later(pause, partial(self._check, line))
 
     def _check(self, line: Line) -> None:
-        """Ask how a queue stands from which nothing comes; on the line's own channel, which ends if it is gone."""
+        """Check a silent queue, on the line's own channel; the broker closes the channel if the queue is gone."""
         if not line.channel.is_open or self._is_paused or line.queue in self._unchecked:
             return
         if line.is_quiet:
@@ -234,8 +234,8 @@ class Consumer(Link):
         if self._is_paused:
             return
         if line.is_dropped(ready=frame.method.message_count, consumers=frame.method.consumer_count):
-            self._alarms += 1  # where it does not help, as with a queue for one consumer at a time, it is tried less
-            self._break_off(f"queue {line.queue} brings nothing, though messages wait there or it has no consumer")
+            self._alarms += 1  # reconnect less often if it does not help, as with a single-active-consumer queue
+            self._break_off(f"queue {line.queue} delivers nothing, although messages wait there or it has no consumer")
             return
         line.idle_checks += 1
         if line.idle_checks >= IDLE_CHECKS and not line.held:
@@ -244,7 +244,7 @@ class Consumer(Link):
             self._check_later(line)
 
     def _consume_anew(self, line: Line) -> None:
-        """Take a fresh channel; a queue that counts us and gives us nothing gets back what it gave to the old one."""
+        """Consume through a new channel; the messages of the old channel return to the queue."""
         line.is_given_up = True
         self._lines.pop(line.number, None)
         line.channel.close()
@@ -294,7 +294,7 @@ class Consumer(Link):
         for delivery in deliveries:
             line = self._lines.get(delivery.line)
             if line is not None and line.channel.is_open:
-                line.acknowledge({delivery.tag})  # the broker does not know it any more
+                line.acknowledge({delivery.tag})  # the broker no longer knows this tag
                 line.channel.basic_nack(delivery.tag, requeue=True)
 
     def _lost(self) -> None:

@@ -1,4 +1,4 @@
-"""Takes messages out of what a broker sent, whole ones at once instead of frame by frame."""
+"""Parses whole messages from a broker's data at once, instead of frame by frame."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from stagepost.transport.rabbitmq.address import driver
 __all__ = ["Found", "Properties", "delivery_at", "first_header", "take_deliveries"]
 
 METHOD_HEAD = Struct(">BHLHH")
-"""Of a frame with a method: its type, channel and size, then class and method."""
+"""Layout of a method frame: its type, channel and size, then class and method."""
 HEAD = Struct(">BHLHHQ")
-"""Of a frame with a message's properties: its type, channel and size, then class, weight and the size of the body."""
+"""Layout of a header frame: its type, channel and size, then class, weight and the size of the body."""
 BODY_HEAD = Struct(">BHL")
 TAG_AND_FLAGS = Struct(">QB")
 FRAME_HEAD_BYTES, FRAME_END = 7, 0xCE
@@ -23,7 +23,7 @@ BASIC, DELIVER = 60, 60
 
 
 def take_deliveries(connection: Any) -> None:
-    """Hand messages that are here from end to end to their consumers; the driver sees to whatever follows."""
+    """Pass completely received messages to their consumers; the driver handles whatever follows."""
     data, end = connection._frame_buffer, 0  # noqa: SLF001
     while (found := delivery_at(data, end)) is not None:
         channel = connection._channels.get(found.channel)  # noqa: SLF001
@@ -38,7 +38,7 @@ def take_deliveries(connection: Any) -> None:
 
 
 class Found(NamedTuple):
-    """A message as it came, and where it ends."""
+    """A received message, and where it ends in the data."""
 
     end: int
     channel: int
@@ -51,7 +51,7 @@ class Found(NamedTuple):
 
 
 def delivery_at(data: bytes, start: int) -> Found | None:
-    """Read the message that begins here; None if something else does, or it is not whole or not in one piece."""
+    """Parse the message that begins here; None if something else begins, or the message is incomplete or split."""
     try:
         kind, channel, size, group, method = METHOD_HEAD.unpack_from(data, start)
         header = start + FRAME_HEAD_BYTES + size + 1
@@ -81,7 +81,7 @@ def _short_text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def consumer_of(channel: Any, tag: str) -> Callable[..., None] | None:
-    """Whom a channel's messages are for; None if the driver has something to say about that."""
+    """Return the consumer of a channel's messages; None if the driver must handle them itself."""
     if tag in channel._cancelled:  # noqa: SLF001
         return None
     found: Callable[..., None] | None = channel._consumers.get(tag)  # noqa: SLF001
@@ -89,7 +89,7 @@ def consumer_of(channel: Any, tag: str) -> Callable[..., None] | None:
 
 
 def first_header(data: bytes) -> tuple[int, Any] | None:
-    """Read a frame with properties that comes first, and its length; None if another does, or it is not whole."""
+    """Parse a leading header frame and its length; None if another frame comes first, or it is incomplete."""
     if len(data) < HEAD.size or data[0] != CONTENT_HEADER:
         return None
     _, channel, size, group, _, body_size = HEAD.unpack_from(data)
@@ -100,7 +100,7 @@ def first_header(data: bytes) -> tuple[int, Any] | None:
 
 
 class Properties:
-    """A message's properties, read when somebody asks for one; what cannot be read has none."""
+    """A message's properties, decoded on first access; undecodable data has none."""
 
     __slots__ = ("_encoded", "_read")
 

@@ -1,4 +1,4 @@
-"""The one shape of every thread that talks to a broker: prepare it, connect, work, and again when that breaks off."""
+"""Base class of threads that keep a connection to a broker and reconnect when it breaks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 STOP_SECONDS = 5.0
 CLOSE_SECONDS = 2.0
-"""How long the broker may take to say goodbye; a connection that is half-open never does."""
+"""How long to wait for the broker to confirm closing; a half-open connection never does."""
 
 
 class Link(ABC):
-    """A connection kept open by a daemon thread, whose loop does all that happens on it."""
+    """A connection that a daemon thread keeps open; everything on it happens in that thread's event loop."""
 
     def __init__(self, url: str, *, name: str, prepare: Callable[[], None] = lambda: None) -> None:
         self._url = url
@@ -39,14 +39,14 @@ class Link(ABC):
         self._told: str | None = None
         self._why: str | None = None
         self.trouble: str | None = "not connected yet"
-        """Why nothing goes through at the moment; None while it does."""
+        """Why the connection does not work at the moment; None while it does."""
 
     def start(self) -> None:
-        """Connect in a thread; returns at once, whatever the broker does."""
+        """Connect in a thread; returns at once, even if the broker is down."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Close the connection and wait a moment for the thread to end."""
+        """Close the connection and wait briefly for the thread to end."""
         self._stopping.set()
         self._later(self._close)
         if self._thread.is_alive():
@@ -54,14 +54,14 @@ class Link(ABC):
 
     @abstractmethod
     def _opened(self, connection: Any) -> None:
-        """Begin to work, in the link's thread."""
+        """Start to use a new connection, in the link's thread."""
 
     @abstractmethod
     def _lost(self) -> None:
-        """Give up what was under way, in the link's thread: the connection is gone."""
+        """Abandon unfinished work, in the link's thread, because the connection is lost."""
 
     def _later(self, function: Callable[[], None]) -> bool:
-        """Call something in the link's thread, from any thread; says whether there is one to do it."""
+        """Schedule a call in the link's thread, from any thread; returns whether the thread can run it."""
         connection = self._connection
         if connection is None:
             return False
@@ -72,7 +72,7 @@ class Link(ABC):
         return True
 
     def _works(self) -> None:
-        """Note that the link does what it is for."""
+        """Record that the link works."""
         if self._told is not None:
             log.info("%s: RabbitMQ at %s is back", self._thread.name, masked(self._url))
         self.trouble, self._failures, self._told = None, 0, None
@@ -94,13 +94,13 @@ class Link(ABC):
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
 
     def _tell(self, reason: str) -> None:
-        """Log what is wrong, once until it changes or is over."""
+        """Log a problem once, until it changes or is resolved."""
         if reason != self._told and not self._stopping.is_set():
             self._told = reason
             log.warning("%s: %s. Connecting again; jobs wait in the database meanwhile.", self._thread.name, reason)
 
     def _live(self) -> None:
-        """Live with one connection until it ends."""
+        """Run one connection until it ends."""
         self._why = None
         connection = connection_type()(
             parameters_of(self._url),
@@ -137,18 +137,18 @@ class Link(ABC):
             connection.close()
 
     def _break_off(self, reason: str) -> None:
-        """Close the connection because it is of no use any more; another one is tried."""
+        """Close a connection that no longer works, so that the thread reconnects."""
         if self._why is None:
             self._why = self.trouble = reason
             self._close()
 
 
 def _drop(connection: Any) -> None:
-    """Close the socket, if it is not, and the loop; the driver has no public way to end without the broker's word."""
+    """Close the socket and the event loop; the driver has no public way to close without the broker's reply."""
     with contextlib.suppress(Exception):
         if connection._transport is not None:  # noqa: SLF001
             connection._transport.abort()  # noqa: SLF001
             connection.ioloop.call_later(0, connection.ioloop.stop)
-            connection.ioloop.start()  # the transport closes in the loop's next round
+            connection.ioloop.start()  # the transport closes in the next iteration of the loop
     with contextlib.suppress(Exception):
         connection.ioloop.close()

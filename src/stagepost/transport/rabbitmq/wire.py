@@ -1,7 +1,7 @@
-"""The driver's connection with fewer and larger reads and writes, and without reading what nobody asks for.
+"""The driver's connection with fewer, larger reads and writes, and without decoding unused data.
 
-A system call per frame, the properties of messages, and what it does for each of a message's three frames are what it
-spends most on. A few of its private names are used against that; `tests/unit/test_wire.py` demands that they are there.
+The driver spends most of its time on a system call per frame, on decoding properties, and on the three frames of each
+message. Avoiding that needs some of its private names; `tests/unit/test_wire.py` checks that they exist.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from stagepost.transport.rabbitmq.deliveries import first_header, take_deliverie
 __all__ = ["connection_type", "read_more"]
 
 READ_BYTES = 64 * 1024
-"""At once."""
+"""Size of one read."""
 WRITE_BYTES = 64 * 1024
 
 
 @cache
 def connection_type() -> Any:
-    """The type of all connections that a link keeps open."""
+    """Create the connection class that links use."""
 
     class Wire(driver().SelectConnection):  # type: ignore[misc]
-        """A connection that can write many messages at once, and takes those apart quickly that are whole."""
+        """A connection that writes many messages at once, and parses complete messages quickly."""
 
         _joined: list[bytes] | None = None
 
         @contextmanager
         def joined(self) -> Iterator[None]:
-            """Keep back what the body writes, and write it in large pieces at its end."""
+            """Buffer what the body writes, and write it in large pieces at the end."""
             self._joined = []
             try:
                 yield
@@ -64,14 +64,14 @@ def connection_type() -> Any:
 
 
 def read_more(connection: Any) -> None:
-    """Let an open connection read larger pieces."""
+    """Make an open connection read larger pieces."""
     transport: Any = getattr(connection, "_transport", None)
     if hasattr(transport, "_MAX_RECV_BYTES"):
         transport._MAX_RECV_BYTES = READ_BYTES  # noqa: SLF001
 
 
 def pieces(frames: Sequence[bytes], *, size: int = WRITE_BYTES) -> Iterator[bytes]:
-    """Join frames to pieces of about this size, in their order."""
+    """Join frames, in order, to pieces of about this size."""
     held: list[bytes] = []
     length = 0
     for frame in frames:

@@ -1,4 +1,4 @@
-"""`stagepost-dubbing dub`: a video in, a dubbed video out, with a worker in this process."""
+"""`stagepost-dubbing dub`: dubs one video with a worker in this process."""
 
 from __future__ import annotations
 
@@ -22,21 +22,25 @@ __all__ = ["dub", "work_until_ended"]
 
 LOOK_SECONDS = 0.2
 RESCUE_SECONDS = 15
-"""In which a worker takes over what another held whose lease has ended."""
+"""How long a worker may take to rescue a step after its lease has ended."""
 
 
 @click.command(short_help="Dub a video.")
 @click.argument("video", type=click.Path(path_type=Path))
 @click.option("--to", required=True, metavar="LANGUAGE", help="The language to dub into, such as pt.")
-@click.option("--from", "source", default="en", show_default=True, metavar="LANGUAGE", help="The language spoken.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the video.")
-@click.option("--id", "task_id", metavar="UUID", help="The task's id; made of video and options unless given.")
-@click.option("--speaker", default="default", show_default=True, help="Who speaks, if the voice has several.")
+@click.option(
+    "--from", "source", default="en", show_default=True, metavar="LANGUAGE", help="The language of the video."
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write the video to.")
+@click.option("--id", "task_id", metavar="UUID", help="The task's id. [default: derived from the video and options]")
+@click.option("--speaker", default="default", show_default=True, help="The speaker, if the voice has several.")
 @click.option("--keep-original", is_flag=True, help="Keep the original sound as a second track.")
-@click.option("--duck", "duck_db", type=float, metavar="DB", help="Keep it under the voice, so much quieter: -18.")
-@click.option("--detach", is_flag=True, help="Only ask for it: workers elsewhere do it.")
+@click.option(
+    "--duck", "duck_db", type=float, metavar="DB", help="Keep the original under the voice, this much lower: -18."
+)
+@click.option("--detach", is_flag=True, help="Only submit the task; workers elsewhere run it.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-@click.option("--verbose", "-v", is_flag=True, help="Log what happens.")
+@click.option("--verbose", "-v", is_flag=True, help="Show log messages.")
 def dub(
     *,
     video: Path,
@@ -53,7 +57,7 @@ def dub(
 ) -> None:
     """Dub VIDEO into another language.
 
-    The same command again goes on where it stopped; if the task is done, it only says so.
+    Run the same command again to continue where it stopped.
     """
     configure_logging("info" if verbose else "critical")
     options = DubOptions(speaker=speaker, keep_original=keep_original, duck_db=duck_db)
@@ -62,7 +66,7 @@ def dub(
         if task.status in {"failed", "cancelled"}:
             task = dubbing.retry(task.id)
         if detach:
-            hint = f"Look at it: stagepost-dubbing watch {task.id}"
+            hint = f"To watch it: stagepost-dubbing watch {task.id}"
             show(dubbing.view(task.id), [*view_lines(dubbing.view(task.id)), hint], is_json=is_json)
             return
         if not task.has_ended:
@@ -94,16 +98,16 @@ async def work_until_ended(
     finally:
         worker.stop()
         await running
-    # What is said to be done has been noted; the note that its run has ended may still wait.
+    # The task's result is stored, but the end of its run may not be recorded yet.
     await Worker(dubbing.app, queues=[OWN_QUEUE]).run(until_idle=True)
     return view.task
 
 
 def _tell_of_others(held: Mapping[str, float]) -> None:
-    """Say what may have to be waited for, after a process was killed: nobody can tell that from one that is slow."""
+    """Print which steps another process holds, because a killed process cannot be told from a slow one."""
     for step, seconds in held.items():
         click.echo(
-            f"{step:14} is held by another process. If that was killed, this one goes on with the step within "
+            f"{step:14} is held by another process. If that was killed, this one takes over the step within "
             f"{seconds + RESCUE_SECONDS:.0f} s.",
             err=True,
         )
@@ -111,11 +115,11 @@ def _tell_of_others(held: Mapping[str, float]) -> None:
 
 @contextlib.contextmanager
 def _resumable(task: Task) -> Iterator[None]:
-    """Say how to go on, if somebody interrupts."""
+    """Explain how to continue after an interruption."""
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"\nStopped. Task {task.id} goes on where it is when you give the same command again.", err=True)
+        click.echo(f"\nStopped. Run the same command again to continue task {task.id}.", err=True)
         sys.exit(130)
 
 

@@ -1,4 +1,4 @@
-"""The root of the `stagepost-dubbing` command, and what an error means for it."""
+"""The root of the `stagepost-dubbing` command, and its exit codes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["cli", "main"]
 
 HELP = """Dub videos into other languages.
 
-Everything is kept in DUBBING_HOME (a database and a directory of objects) unless DUBBING_DATABASE_URL,
-STAGEPOST_TRANSPORT and DUBBING_OBJECTS_URL name servers; passwords belong there, or into the files that the same
-names with _FILE give, never on the command line.
+Everything is stored in DUBBING_HOME (a database and a directory of objects) unless DUBBING_DATABASE_URL,
+STAGEPOST_TRANSPORT and DUBBING_OBJECTS_URL name servers. Put passwords in these variables, or in files named by the
+same variables with the suffix _FILE, never on the command line.
 
 \b
-Exit codes: 0 done; 1 it failed; 2 wrong usage or settings;
+Exit codes: 0 success; 1 the command failed; 2 invalid usage or settings;
             3 the database or the broker cannot be reached; 4 the tables are out of date.
 """
 
 
 class Group(click.Group):
-    """Shows errors as one message, with the exit code that fits."""
+    """Shows an expected error as one message, and sets the exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except StagepostError as error:
@@ -49,7 +49,7 @@ class Group(click.Group):
 )
 @click.version_option(version("stagepost-dubbing"), message="stagepost-dubbing %(version)s")
 def cli() -> None:
-    """Leave everything to the command that follows."""
+    """Group all commands."""
 
 
 for command in (dub, demo, worker, status, watch, list_, segments, edit, retry, cancel, tts_requeue, save, migrate):
@@ -57,7 +57,7 @@ for command in (dub, demo, worker, status, watch, list_, segments, edit, retry, 
 
 
 def main() -> None:
-    """Run the command line of this process."""
+    """Run the command with this process's arguments."""
     cli(prog_name="stagepost-dubbing")
 
 

@@ -1,4 +1,4 @@
-"""What commands print: tasks, steps and segments, for people or as JSON."""
+"""Formats tasks, steps and segments, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = [
 ]
 
 MOST = 1_000_000
-"""Of whatever a command may be asked for at once; any database can count so far."""
+"""Upper limit of every number option, which every database can handle."""
 
 
 def json_option(function: Any) -> Any:
-    """Add `--json`."""
+    """Add the `--json` option to a command."""
     return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(function)
 
 
 def as_json(value: Any) -> str:
-    """Write anything the API gives as JSON."""
+    """Format any value of the API as JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
@@ -53,25 +53,25 @@ def show(value: Any, lines: Sequence[str], *, is_json: bool) -> None:
 
 
 def task_line(task: Task) -> str:
-    """One task on one line."""
+    """Format a task on one line."""
     revision = "" if task.revision == 1 else f" (revision {task.revision})"
     languages = f"{task.source_language} → {task.target_language}"
     return f"{task.id}  {task.status:9}  {languages}  {printable(task.title)}{revision}"
 
 
 def view_lines(view: TaskView) -> list[str]:
-    """A task with its steps."""
+    """Format a task and its steps."""
     lines = [task_line(view.task)]
     lines += [f"  {step.step:14} {step.status:10} {described(step)}" for step in view.steps]
     if view.task.error is not None:
         lines.append(f"  {printable(view.task.error)}")
     if view.task.status == "failed":
-        lines.append(f"  To go on: stagepost-dubbing retry {view.task.id}")
+        lines.append(f"  To continue: stagepost-dubbing retry {view.task.id}")
     return lines
 
 
 def described(step: StepProgress) -> str:
-    """How far a step is, in words."""
+    """Describe a step's progress in words."""
     parts = []
     if step.segments is not None:
         parts.append(f"{step.segments[0]} of {step.segments[1]} segments")
@@ -87,7 +87,7 @@ def described(step: StepProgress) -> str:
 
 
 def segment_table(found: Sequence[Segment]) -> list[str]:
-    """Segments with both texts, as wide as the terminal."""
+    """Format segments with both texts, to the width of the terminal."""
     width = max(20, (shutil.get_terminal_size((120, 24)).columns - 26) // 2)
     lines = [f"{'idx':>4}  {'from':>7}  {'to':>7}  {'source':{width}}  translation"]
     for segment in found:
@@ -98,7 +98,7 @@ def segment_table(found: Sequence[Segment]) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Leave out what would move a terminal's cursor."""
+    """Replace characters that could control the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
@@ -109,7 +109,7 @@ def _cut(text: str, width: int) -> str:
 
 @contextlib.contextmanager
 def progress_bars(*, is_quiet: bool = False) -> Iterator[Callable[[TaskView], None]]:
-    """Draw a bar for each step, if this is a terminal and rich is installed; otherwise say what changes."""
+    """Draw a bar for each step on a terminal with rich; otherwise print a line for each change."""
     if is_quiet:
         yield lambda _view: None
         return
@@ -137,7 +137,7 @@ def progress_bars(*, is_quiet: bool = False) -> Iterator[Callable[[TaskView], No
 
 
 class _Told:
-    """Writes a line when a step's status changes."""
+    """Prints a line when a step's status changes."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}

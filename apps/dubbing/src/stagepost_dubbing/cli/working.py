@@ -16,18 +16,19 @@ __all__ = ["migrate", "worker"]
 MUST_RESTART = 75
 
 
-@click.command(short_help="Do the work of tasks, until stopped.")
-@click.option("--queues", "-q", default="", metavar="NAMES", help="Steps to do, separated by commas; all unless given.")
-@click.option("--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="How many steps at once.")
-@click.option("--until-idle", is_flag=True, help="Stop when nothing is due any more.")
+@click.command(short_help="Run the steps of tasks until stopped.")
+@click.option("--queues", "-q", default="", metavar="NAMES", help="Steps to run, separated by commas. [default: all]")
+@click.option("--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Number of steps to run at once.")
+@click.option("--until-idle", is_flag=True, help="Exit when no more steps are due.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 def worker(*, queues: str, concurrency: int | None, until_idle: bool, log_level: str) -> None:
     """Run the steps of tasks.
 
-    SIGTERM or Ctrl-C lets running steps finish and then stops; a second one gives them back and stops at once.
-    For several processes: stagepost worker --app stagepost_dubbing.app:app --processes N
+    SIGTERM or Ctrl-C stops the worker after its running steps have finished. A second one returns those steps to
+    their queue and stops the worker at once. For several processes, run:
+    stagepost worker --app stagepost_dubbing.app:app --processes N
     """
     configure_logging(log_level)
     names = [name.strip() for name in queues.split(",") if name.strip()]
@@ -44,9 +45,9 @@ def worker(*, queues: str, concurrency: int | None, until_idle: bool, log_level:
             sys.exit(MUST_RESTART)
 
 
-@click.command(short_help="Make the tables in the database.")
+@click.command(short_help="Create the tables in the database.")
 def migrate() -> None:
-    """Make the tables that are missing, Stagepost's and this application's; safe to repeat."""
+    """Create missing tables, Stagepost's and this application's; safe to repeat."""
     with Dubbing() as dubbing:
         dubbing.migrate()
     click.echo("The tables are up to date.")

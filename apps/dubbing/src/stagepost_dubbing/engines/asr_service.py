@@ -22,7 +22,7 @@ LONGEST_TRANSCRIPT = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class AsrServiceSettings:
-    """Where the service is."""
+    """Address, token and timeout of the service."""
 
     url: str
     token: str = field(default="", repr=False)
@@ -39,7 +39,7 @@ class AsrServiceSettings:
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Something that was said; its names are those of the service."""
+    """One spoken segment, with the service's field names."""
 
     start_ms: float
     end_ms: float
@@ -47,13 +47,13 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Transcript(msgspec.Struct, frozen=True):
-    """What the service answers; whatever else it says is of no interest here."""
+    """The fields of the service's answer that are used here."""
 
     segments: list[Segment]
 
 
 class AsrService:
-    """Asks a service what is said."""
+    """Recognises speech through a service."""
 
     def __init__(self, settings: AsrServiceSettings) -> None:
         self.service = Service(
@@ -65,7 +65,7 @@ class AsrService:
         )
 
     def recognise(self, audio: Path, *, language: str, while_running: Callable[[float], None]) -> Sequence[Utterance]:
-        """Send the recording and wait; how far the service is cannot be known."""
+        """Send the recording and wait for the result; the service reports no progress."""
         path = f"/transcribe?language={tidy_language(language)}"
         try:
             file = audio.open("rb")
@@ -81,7 +81,7 @@ class AsrService:
             )
         utterances = self._utterances(reply)
         if not utterances:
-            raise Permanent("no speech was found, says the recognition service; is it the right recording?")
+            raise Permanent("the recognition service found no speech; is it the right recording?")
         while_running(1.0)
         return utterances
 
@@ -89,7 +89,7 @@ class AsrService:
         try:
             segments = msgspec.json.decode(reply.body, type=Transcript).segments
         except msgspec.MsgspecError as error:
-            raise self.service.bad_reply(f"there should be a transcript in JSON: {error}") from None
+            raise self.service.bad_reply(f"expected a transcript in JSON: {error}") from None
         utterances = []
         for segment in sorted(segments, key=lambda segment: segment.start_ms):
             if not 0 <= segment.start_ms <= segment.end_ms:

@@ -1,4 +1,4 @@
-"""What is done around every translator: long texts divided, failed batches taken singly, numbers and names checked."""
+"""Wraps every translator: splits long texts, retries failed batches text by text, and checks fixed parts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Outcome = str | StagepostError
 
 @dataclass(frozen=True)
 class CarefulSettings:
-    """How often a text is tried, and how long it may be."""
+    """Number of retries and maximum length of a text."""
 
     item_max_retries: int = 3
-    """How often a text is tried by itself after its batch failed."""
+    """Retries of a single text after its batch failed."""
     max_text_length: int = 2000
-    """A text with more characters is divided."""
+    """A longer text, in characters, is split."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -39,14 +39,14 @@ class CarefulSettings:
 
 
 class CarefulTranslator:
-    """A translator around another."""
+    """A translator that adds splitting, retries and checks to another one."""
 
     def __init__(self, translator: Translator, settings: CarefulSettings | None = None) -> None:
         self.translator = translator
         self.settings = settings or CarefulSettings()
 
     def translate(self, texts: Sequence[str], *, source: str, target: str) -> Sequence[str]:
-        """Translate all texts or raise what went wrong with the first that failed."""
+        """Translate all texts, or raise the error of the first one that failed."""
         translations = []
         for outcome in self.translate_each(texts, source=source, target=target):
             if isinstance(outcome, StagepostError):
@@ -55,9 +55,9 @@ class CarefulTranslator:
         return translations
 
     def translate_each(self, texts: Sequence[str], *, source: str, target: str) -> list[Outcome]:
-        """Translate one batch; a text that failed has its error in the place of its translation.
+        """Translate one batch; the result has an error in place of each translation that failed.
 
-        A service that is away or wants fewer calls is not called again: the rest have that error, too.
+        A service that is unavailable or rate limited is not called again: the remaining texts get the same error.
         """
         if tidy_language(source) == tidy_language(target):
             return list(texts)
@@ -77,17 +77,17 @@ def _joined(pieces: list[str], outcomes: list[Outcome], target: str) -> Outcome:
 
 
 class _Work:
-    """One batch of pieces on its way through the translator."""
+    """Translates one batch of pieces."""
 
     def __init__(self, translator: Translator, *, source: str, target: str, tries: int) -> None:
         self.translator = translator
         self.source, self.target = source, target
         self.tries = tries
         self.end: StagepostError | None = None
-        """Why no further call makes sense."""
+        """The error after which no further call makes sense."""
 
     def translate_batch(self, pieces: Sequence[str]) -> list[Outcome]:
-        """Translate pieces together, and those that this leaves open one by one."""
+        """Translate pieces together, and then the remaining ones one by one."""
         wanted = [at for at, piece in enumerate(pieces) if piece]
         outcomes: list[Outcome] = ["" for _ in pieces]
         together = self._try_together([pieces[at] for at in wanted])
@@ -103,7 +103,7 @@ class _Work:
             except (Unavailable, Refused) as error:
                 self.end = error
             except (Permanent, Retryable):
-                pass  # One of them may be the cause: each is tried by itself.
+                pass  # One of the texts may be the cause, so each is then tried alone.
         return [None] * len(texts)
 
     def _translate_one(self, text: str) -> Outcome:
@@ -118,7 +118,7 @@ class _Work:
             return error
 
     def _insist_on_whole(self, text: str) -> str:
-        """Make sure of what must be kept, by ways that cost ever more of the sentence's grace."""
+        """Keep the fixed parts, by methods that increasingly affect the quality of the sentence."""
         translation = self._insist(text)
         if self._is_good(text, translation):
             return translation
@@ -130,7 +130,7 @@ class _Work:
         return restored if restored is not None and self._is_good(text, restored) else None
 
     def _translate_between(self, text: str) -> str:
-        """Translate only what is between the fixed parts, so that these cannot change."""
+        """Translate only the text between the fixed parts, so that these cannot change."""
         result, at = "", 0
         for part in fixed_parts(text):
             kept = localised(part.text, source=self.source, target=self.target) if part.is_number else part.text
@@ -145,7 +145,7 @@ class _Work:
         return join_pieces([text], [self._insist(body)], target=self.target)
 
     def _insist(self, text: str) -> str:
-        """Try again after trouble that may pass."""
+        """Translate a text, and retry after temporary errors."""
         for _ in range(self.tries - 1):
             try:
                 return self._call_one(text)
@@ -158,7 +158,7 @@ class _Work:
     def _call_one(self, text: str) -> str:
         [translation] = self._call([text])
         if not translation.strip():
-            raise Retryable(f"the translator gave nothing for {text[:60]!r}")
+            raise Retryable(f"the translator returned nothing for {text[:60]!r}")
         return translation
 
     def _call(self, texts: Sequence[str]) -> Sequence[str]:
@@ -166,10 +166,10 @@ class _Work:
             translations = list(self.translator.translate(texts, source=self.source, target=self.target))
         except StagepostError:
             raise
-        except Exception as error:  # an engine of the user's own may raise anything
+        except Exception as error:  # a user's engine may raise anything
             raise Retryable(f"the translator raised {type(error).__name__}: {error}") from error
         if len(translations) != len(texts) or not all(isinstance(text, str) for text in translations):
-            raise Retryable(f"the translator gave {len(translations)} translations for {len(texts)} texts")
+            raise Retryable(f"the translator returned {len(translations)} translations for {len(texts)} texts")
         return translations
 
     def _is_good(self, text: str, translation: str) -> bool:

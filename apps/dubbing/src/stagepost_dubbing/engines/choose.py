@@ -1,4 +1,4 @@
-"""Makes the engines that settings name."""
+"""Creates the engines that the settings name."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ VOICES: Mapping[str, Callable[[Environment], Voice]] = {
 
 
 def choose_recogniser(name: str, environment: Environment) -> Recogniser:
-    """Make the recogniser of this name, or the one at `module:Class`."""
+    """Create the recogniser with this name, or the one at `module:Class`."""
     return _choose("recogniser", name, RECOGNISERS, environment, verb="recognise")
 
 
 def choose_translator(name: str, environment: Environment) -> CarefulTranslator:
-    """Make the translator of this name, or the one at `module:Class`, with every care taken around it."""
+    """Create the translator with this name, or the one at `module:Class`, wrapped in checks and retries."""
     translator = _choose("translator", name, TRANSLATORS, environment, verb="translate")
     return CarefulTranslator(translator, CarefulSettings.from_environment(environment))
 
 
 def choose_voice(name: str, environment: Environment) -> Voice:
-    """Make the voice of this name, or the one at `module:Class`."""
+    """Create the voice with this name, or the one at `module:Class`."""
     return _choose("voice", name, VOICES, environment, verb="speak")
 
 

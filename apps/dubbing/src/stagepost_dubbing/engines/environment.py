@@ -1,4 +1,4 @@
-"""Reads the settings of engines from environment variables, and says which one is wrong."""
+"""Reads engine settings from environment variables; errors name the invalid variable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["number", "secret", "service_url", "text", "whole_number"]
 
 
 def text(environment: Mapping[str, str], name: str, default: str) -> str:
-    """Return the variable, or the default where it is missing or empty."""
+    """Return the variable, or the default if it is missing or empty."""
     return environment.get(name, "").strip() or default
 
 
@@ -38,24 +38,26 @@ def whole_number(environment: Mapping[str, str], name: str, default: int, *, lea
 
 
 def service_url(environment: Mapping[str, str], name: str, default: str = "") -> str:
-    """Return the address of a service without a slash at its end."""
+    """Return the address of a service, without a trailing slash."""
     written = text(environment, name, default)
     if not written:
-        raise ConfigurationError(f"{name} is not set; give it the address of the service, as http://127.0.0.1:8000")
+        raise ConfigurationError(
+            f"{name} is not set; set it to the address of the service, such as http://127.0.0.1:8000"
+        )
     parts = urlsplit(written)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f"{name} must be an address that begins with http:// or https://")
     if parts.username or parts.password:
-        raise ConfigurationError(f"{name} must not hold a password; there is a variable of its own for that")
+        raise ConfigurationError(f"{name} must not contain a password; use the separate variable for that")
     return written.rstrip("/")
 
 
 def secret(environment: Mapping[str, str], name: str) -> str:
-    """Return a key from the variable, or from the file that `NAME_FILE` names; empty if there is neither."""
+    """Return a secret from the variable, or from the file that `NAME_FILE` names; empty if neither is set."""
     given = environment.get(name, "").strip()
     path = environment.get(f"{name}_FILE", "").strip()
     if given and path:
-        raise ConfigurationError(f"{name} and {name}_FILE are both set; keep one of them")
+        raise ConfigurationError(f"{name} and {name}_FILE are both set; remove one of them")
     if not path:
         return given
     try:

@@ -1,4 +1,4 @@
-"""What an engine may say beyond `Permanent` and `Retryable`, for those who call it many times in a row."""
+"""Errors of engines beyond `Permanent` and `Retryable`, for callers that make many calls in a row."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["Refused", "TimedOut", "Unavailable"]
 
 
 class Unavailable(Retryable):
-    """A service cannot be reached or wants fewer calls: another call now would meet the same."""
+    """A service cannot be reached or limits the rate, so another call now would fail too."""
 
 
 class TimedOut(Retryable):
-    """A service did not answer in time; a smaller call may pass."""
+    """A service did not answer in time; a smaller call may succeed."""
 
 
 class Refused(Permanent):
-    """A service does not know us or what we call: no other call can succeed until a setting is changed."""
+    """A service rejects our key or address, so no call can succeed until a setting is changed."""

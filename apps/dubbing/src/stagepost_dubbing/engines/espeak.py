@@ -1,4 +1,4 @@
-"""A voice for every language of espeak-ng, as fast as the time for a text demands.
+"""A voice for every language of espeak-ng, which adapts its pace to the available time.
 
 Licence of espeak-ng: GPL 3 or later; see docs/dubbing/engines.md.
 """
@@ -21,7 +21,7 @@ from stagepost_dubbing.engines.packages import require_package
 __all__ = ["EspeakSettings", "EspeakVoice", "pace_that_fits"]
 
 VOICES = {"en": "en-us", "fr": "fr-fr", "no": "nb", "pt": "pt-br", "pt-pt": "pt", "zh": "cmn", "zh-hk": "yue"}
-"""Where espeak-ng has another code; a region that is not here falls back to its language."""
+"""Languages for which espeak-ng uses another code; an unknown region falls back to its language."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class EspeakSettings:
     """How fast the voice may speak, in words per minute."""
 
     pace: int = 175
-    """Where no time is given."""
+    """Pace if no time is given."""
     slowest: int = 150
     fastest: int = 260
 
@@ -48,7 +48,7 @@ class EspeakSettings:
         if not settings.slowest <= settings.pace <= settings.fastest:
             raise ConfigurationError(
                 f"ESPEAK_SLOWEST_WORDS_PER_MINUTE ({settings.slowest}), ESPEAK_WORDS_PER_MINUTE ({settings.pace}) "
-                f"and ESPEAK_FASTEST_WORDS_PER_MINUTE ({settings.fastest}) must rise"
+                f"and ESPEAK_FASTEST_WORDS_PER_MINUTE ({settings.fastest}) must be in ascending order"
             )
         return settings
 
@@ -61,7 +61,7 @@ class EspeakVoice:
         self.settings = settings or EspeakSettings()
 
     def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:
-        """Speak at the usual pace, and a second time at the pace that fills `seconds` if that is another."""
+        """Speak at the usual pace, and if needed a second time at the pace that fills `seconds`."""
         library = espeak()
         voice = _voice_of(language, speaker, library)
         pace = self.settings.pace
@@ -76,9 +76,9 @@ class EspeakVoice:
 
 
 def pace_that_fits(taken: float, seconds: float, settings: EspeakSettings) -> int:
-    """Say at which pace a text takes `seconds` that took `taken` at the usual one, within the limits.
+    """Compute the pace at which a text takes `seconds`, if it took `taken` at the usual pace, within the limits.
 
-    The time is nearly a constant divided by the pace; the languages differ from that by a few hundredths.
+    The time is nearly inversely proportional to the pace; languages deviate by a few percent.
     """
     wished = settings.pace * taken / (seconds * 0.96)
     return round(min(max(wished, settings.slowest), settings.fastest))
@@ -100,7 +100,7 @@ def _voice_of(language: str, speaker: str, library: Espeak) -> str:
 
 
 def _speak_close(library: Espeak, text: str, voice: str, pace: int) -> bytes:
-    """Speak without the silence that espeak-ng adds before and after; never quite without sound."""
+    """Speak without the silence that espeak-ng adds before and after; the result is never empty."""
     sound = np.frombuffer(library.say(text, voice=voice, words_per_minute=pace), dtype="<i2")
     around = library.rate // 50
     loud = np.flatnonzero(np.abs(sound.astype(np.int32)) > 100)

@@ -1,7 +1,7 @@
-"""The C library espeak-ng, as much of it as a voice needs.
+"""Bindings to the parts of the C library espeak-ng that a voice needs.
 
-It is one global state: one thread at a time may use it. A sentence takes it about 10 ms, so that a lock costs less
-than processes would. Licence: GPL 3 or later, which is why it is asked for by name and loaded when first used.
+The library has one global state, so only one thread at a time may use it. A sentence takes about 10 ms, so a lock is
+cheaper than processes. Licence: GPL 3 or later, which is why it must be selected by name and is loaded on first use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Receive = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes
 
 
 def espeak() -> Espeak:
-    """Load the library, once in a process, whichever threads ask for it at once."""
+    """Load the library once per process, safely from any thread."""
     with _loading:
         return _loaded()
 
@@ -59,7 +59,7 @@ def _loaded() -> Espeak:
 
 
 class Espeak:
-    """The loaded library; made by `espeak()` only."""
+    """The loaded library; created only by `espeak()`."""
 
     def __init__(self) -> None:
         loader = import_engine("espeakng_loader", extra="espeak")
@@ -67,13 +67,13 @@ class Espeak:
         data = Path(loader.get_data_path())
         self._lock = threading.Lock()
         self._heard: list[bytes] = []
-        self._receive = _Receive(self._keep)  # The library keeps no reference to it: this one must live.
+        self._receive = _Receive(self._keep)  # The library keeps no reference, so this one must stay alive.
         self.rate = int(self._library.espeak_Initialize(SYNCHRONOUS, 0, str(data).encode(), DO_NOT_EXIT))
         if self.rate <= 0:
             raise ConfigurationError("espeak-ng found no voices; install espeakng-loader again")
         self._library.espeak_SetSynthCallback(self._receive)
         self.voices = dict(_voices(self._library))
-        """Languages, and the name of the voice of each."""
+        """The name of the voice for each language."""
         self.variants = frozenset(path.name for path in (data / "voices" / "!v").iterdir())
 
     def say(self, text: str, *, voice: str, words_per_minute: int) -> bytes:
@@ -112,5 +112,5 @@ def _voices(library: ctypes.CDLL) -> Iterator[tuple[str, str]]:
         if not voices[at]:
             return
         voice = voices[at].contents
-        if b"-Latn-" not in voice.identifier:  # a second voice of a language, for text in Latin letters
+        if b"-Latn-" not in voice.identifier:  # skip second voices for text in Latin letters
             yield voice.languages[1:].decode().lower(), voice.identifier.decode().rpartition("/")[2]

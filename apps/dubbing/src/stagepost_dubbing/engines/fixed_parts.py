@@ -23,7 +23,7 @@ _GROUPED_BY_SPACES = re.compile(r"(?<![\w.,])\d{1,3}(?: \d{3})+(?:,\d+)?(?!\w)")
 
 
 class FixedPart(NamedTuple):
-    """Something that means the same in every language."""
+    """A part of a text that means the same in every language."""
 
     start: int
     end: int
@@ -32,7 +32,7 @@ class FixedPart(NamedTuple):
 
 
 def fixed_parts(text: str) -> list[FixedPart]:
-    """Find them in order; digits within an address are no numbers."""
+    """Find fixed parts in order; digits within an address are not numbers."""
     verbatim = [FixedPart(match.start(), match.end(), match[0], is_number=False) for match in _VERBATIM.finditer(text)]
     taken = [range(part.start, part.end) for part in verbatim]
     numbers = [
@@ -44,9 +44,9 @@ def fixed_parts(text: str) -> list[FixedPart]:
 
 
 def is_kept(original: str, translation: str, *, source: str, target: str) -> bool:
-    """Say whether the translation has the same placeholders and addresses, and every number.
+    """Return whether the translation has the same placeholders and addresses, and every number.
 
-    It may have more numbers: two may have become 2.
+    It may have additional numbers, because "two" may have become 2.
     """
     before, after = fixed_parts(original), fixed_parts(translation)
     if Counter(part.text for part in before if not part.is_number) != Counter(
@@ -59,7 +59,7 @@ def is_kept(original: str, translation: str, *, source: str, target: str) -> boo
 
 
 def _meanings(number: str, language: str) -> frozenset[Decimal | str]:
-    """Say what a number can mean; what is no number, such as 3.11.2, means itself."""
+    """Return the possible values of a number; text such as 3.11.2, which is not a number, means itself."""
     return frozenset(readings(number, language)) or frozenset({number})
 
 
@@ -72,14 +72,14 @@ def _take(wanted: frozenset[Decimal | str], there: list[frozenset[Decimal | str]
 
 
 class Protected(NamedTuple):
-    """A text in which stand-ins take the place of what must be kept."""
+    """A text in which stand-ins replace the fixed parts."""
 
     text: str
     stand_ins: Mapping[str, str]
-    """What stands for what; a number already as the target language writes it."""
+    """Maps each stand-in to its fixed part, with numbers already in the target language's format."""
 
     def restore(self, translation: str) -> str | None:
-        """Put the fixed parts back; None if a stand-in is missing or doubled."""
+        """Put the fixed parts back; None if a stand-in is missing or duplicated."""
         found = [match[0] for match in _STAND_IN.finditer(translation) if match[0] in self.stand_ins]
         if sorted(found) != sorted(self.stand_ins):
             return None
@@ -90,7 +90,7 @@ _STAND_IN = re.compile(r"(?<![\w.,])(?:XQ)?\d{2,}(?![.,]?\w)")
 
 
 def protect(text: str, *, source: str, target: str) -> Protected:
-    """Let a plain number stand for each number, and a name for each placeholder: translators keep those best."""
+    """Replace each number by a plain number and each placeholder by a name, which translators keep best."""
     free = _free_numbers(text)
     stand_ins: dict[str, str] = {}
     pieces, at = [], 0
@@ -103,5 +103,5 @@ def protect(text: str, *, source: str, target: str) -> Protected:
 
 
 def _free_numbers(text: str) -> Iterator[str]:
-    """Offer numbers that do not occur in the text; small ones are translated best."""
+    """Yield numbers that do not occur in the text, small ones first, because they are translated best."""
     return (str(number) for number in itertools.chain(range(71, 100), itertools.count(711)) if str(number) not in text)

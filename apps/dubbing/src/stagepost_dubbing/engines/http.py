@@ -1,4 +1,4 @@
-"""Calls a service over HTTP: with a deadline for all of it, a limit for the reply, and errors that say what to do."""
+"""Calls a service over HTTP, with a deadline for the whole call, a size limit, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from stagepost_dubbing.engines.errors import Refused, TimedOut, Unavailable
 __all__ = ["Reply", "Service"]
 
 LONGEST_WAIT = 3600.0
-"""Seconds; a service that asks for more is asked again after this."""
+"""Longest time in seconds to wait for a service, even if it asks for more."""
 _CONNECTING = 10.0
 
 
 class Reply(NamedTuple):
-    """What a service answered, if it was content with the question."""
+    """A successful answer of a service."""
 
     content_type: str
     body: bytes
@@ -39,14 +39,14 @@ class Service:
     """A service at an address."""
 
     name: str
-    """What it is called in errors."""
+    """Its name in error messages."""
     url: str
     timeout: float
     """Seconds from the first byte sent to the last received."""
     longest_reply: int
     """Bytes."""
     token: str = field(default="", repr=False)
-    """Sent as a bearer token; it appears in no error."""
+    """Sent as a bearer token; never appears in error messages."""
 
     def post(
         self,
@@ -57,9 +57,9 @@ class Service:
         length: int | None = None,
         while_waiting: Callable[[], None] | None = None,
     ) -> Reply:
-        """Send a question and return the answer; `while_waiting` is called twice a second and may raise to stop.
+        """Send a request and return the answer; `while_waiting` is called twice a second and may raise to stop.
 
-        `length` is that of a file.
+        `length` is the size of a file to send.
         """
         headers = {"Content-Type": content_type, "Accept": "*/*", "User-Agent": "stagepost-dubbing"}
         if length is not None:
@@ -67,15 +67,15 @@ class Service:
         return self._ask("POST", path, body, headers, while_waiting)
 
     def post_json(self, path: str, question: object) -> Reply:
-        """Send a question as JSON."""
+        """Send a request with a JSON body."""
         return self.post(path, msgspec.json.encode(question), content_type="application/json")
 
     def get(self, path: str) -> Reply:
-        """Fetch something that the service keeps."""
+        """Fetch something that the service stores."""
         return self._ask("GET", path, None, {"Accept": "*/*", "User-Agent": "stagepost-dubbing"}, None)
 
     def bad_reply(self, complaint: str) -> Retryable:
-        """Make the error for an answer that cannot be used; another try may bring a better one."""
+        """Build the error for an unusable answer, which is retryable."""
         return Retryable(f"{self.name} sent an answer that cannot be used: {self._hide(complaint)}")
 
     def _ask(
@@ -117,7 +117,9 @@ class Service:
             connection.close()
             raise Unavailable(f"{self.name} at {self.url} cannot be reached: {error}; is it running?") from None
         with contextlib.closing(connection):
-            connection.sock.settimeout(None)  # From here on one deadline counts, not one for each packet.
+            connection.sock.settimeout(
+                None
+            )  # From here on, one deadline applies to the whole call, not to each packet.
             yield connection, connection.sock
 
     @contextlib.contextmanager
@@ -135,7 +137,7 @@ class Service:
         content = response.read(self.longest_reply + 1)
         if len(content) > self.longest_reply:
             raise self._too_long()
-        if response.length:  # `read` with a size is content with less than was announced
+        if response.length:  # `read` with a size accepts less than was announced
             raise http.client.IncompleteRead(content, response.length)
         return content
 
@@ -166,7 +168,7 @@ class Service:
 
 
 class _Deadline:
-    """Ends a connection when its time is over, whatever it is waiting for."""
+    """Closes a connection at its deadline, whatever it is waiting for."""
 
     def __init__(self, sock: socket.socket, seconds: float) -> None:
         self.passed = False
@@ -198,7 +200,7 @@ def _wait(sock: socket.socket, deadline: _Deadline, while_waiting: Callable[[], 
 
 
 def _retry_after(headers: Message) -> float | None:
-    """Read how many seconds a service wants to be left alone; a date counts from the service's own."""
+    """Return the seconds in `Retry-After`; a date is compared with the service's own clock."""
     written = headers.get("Retry-After", "").strip()
     if written.isascii() and written.isdigit():
         return min(float(written), LONGEST_WAIT)

@@ -1,7 +1,7 @@
-"""What a recogniser, a translator and a voice must do; everything else about them is theirs.
+"""The interfaces of recognisers, translators and voices.
 
-An engine raises `stagepost.Permanent` for input that no other try can mend, and `stagepost.Retryable` (with
-`after`, if it was told) for trouble that may pass. Anything else it raises is tried again.
+An engine raises `stagepost.Permanent` for input that no retry can fix, and `stagepost.Retryable` (with `after`,
+if known) for temporary problems. After any other exception, it is called again.
 Engines are called from several threads at once.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["Recogniser", "Speech", "Translator", "Utterance", "Voice"]
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """Something that was said, and when; times are seconds from the beginning."""
+    """Something that was said, with its time in seconds from the beginning."""
 
     start: float
     end: float
@@ -32,30 +32,30 @@ class Speech(msgspec.Struct, frozen=True):
     rate: int
     """Samples per second."""
     parameters: Mapping[str, str | int | float]
-    """With what it was made: engine, voice, speed. Kept with the segment."""
+    """How it was made: engine, voice, speed. Stored with the segment."""
 
     @property
     def seconds(self) -> float:
-        """How long it takes to say."""
+        """Duration of the speech."""
         return len(self.samples) / 2 / self.rate
 
 
 class Recogniser(Protocol):
-    """Writes down what is said in a recording."""
+    """Transcribes a recording."""
 
     def recognise(self, audio: Path, *, language: str, while_running: Callable[[float], None]) -> Sequence[Utterance]:
-        """Say what is said in a WAV file (16 kHz, mono, 16 bit), in order of time.
+        """Transcribe a WAV file (16 kHz, mono, 16 bit), in order of time.
 
-        `while_running` is called now and then with the part that is done, 0 to 1; it raises if the work should stop.
+        Call `while_running` regularly with the completed share, from 0 to 1; it raises if the work should stop.
         """
         ...
 
 
 class Translator(Protocol):
-    """Turns texts into another language."""
+    """Translates texts into another language."""
 
     def translate(self, texts: Sequence[str], *, source: str, target: str) -> Sequence[str]:
-        """Translate each text; as many come back, in the same order."""
+        """Translate each text; returns the same number of texts, in the same order."""
         ...
 
 
@@ -63,8 +63,8 @@ class Voice(Protocol):
     """Speaks a text."""
 
     def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:
-        """Speak it, if possible within `seconds`: faster where needed, but never so fast that nobody understands it.
+        """Speak a text, if possible within `seconds`: faster if needed, but not so fast that it is unintelligible.
 
-        A speech that is still too long is returned as it is: the timeline decides what to do with it.
+        Return a speech that is still too long as it is: the timeline decides what to do with it.
         """
         ...

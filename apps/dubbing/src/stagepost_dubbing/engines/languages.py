@@ -12,13 +12,13 @@ _CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]{2,8})*")
 
 
 def tidy_language(code: str) -> str:
-    """Write a code in small letters with hyphens; refuse what cannot be one."""
+    """Normalize a code to lower case with hyphens; raises Permanent if it is invalid."""
     tidy = code.strip().replace("_", "-").lower()
     if not _CODE.fullmatch(tidy):
-        raise Permanent(f"{code!r} is no language code; write it like `en`, `pt` or `pt-BR`")
+        raise Permanent(f"{code!r} is not a language code; write it like `en`, `pt` or `pt-BR`")
     return tidy
 
 
 def base_language(code: str) -> str:
-    """Leave out the region: `pt-BR` is `pt`."""
+    """Return the code without its region: `pt-BR` becomes `pt`."""
     return tidy_language(code).partition("-")[0]

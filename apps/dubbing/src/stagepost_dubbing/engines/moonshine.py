@@ -28,17 +28,17 @@ __all__ = ["Moonshine", "MoonshineSettings"]
 
 ARCHITECTURES = ("tiny", "base")
 AROUND = int(0.2 * RATE)
-"""A part is heard with this much of its surroundings: cut close, its first and last consonants are misheard."""
+"""Context around each part; without it, the first and last consonants are often misheard."""
 
 
 @dataclass(frozen=True)
 class MoonshineSettings:
-    """Where the weights are."""
+    """Location and kind of the weights."""
 
     model_path: str = ""
-    """A directory with weights of English; empty for those in the package."""
+    """A directory with English weights; empty for those in the package."""
     architecture: str = "tiny"
-    """What kind of weights they are: tiny or base."""
+    """The kind of weights: tiny or base."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -48,12 +48,12 @@ class MoonshineSettings:
             raise ConfigurationError(f"MOONSHINE_MODEL_ARCHITECTURE={architecture!r}: choose tiny or base")
         path = read.text(environment, "MOONSHINE_MODEL_PATH", "")
         if path and not Path(path).is_dir():
-            raise ConfigurationError(f"MOONSHINE_MODEL_PATH={path!r} is no directory")
+            raise ConfigurationError(f"MOONSHINE_MODEL_PATH={path!r} is not a directory")
         return cls(model_path=path, architecture=architecture)
 
 
 class Moonshine:
-    """Recognises English."""
+    """Recognises English speech."""
 
     def __init__(self, settings: MoonshineSettings | None = None) -> None:
         require_package("moonshine_voice", extra="moonshine")
@@ -63,10 +63,10 @@ class Moonshine:
         self._loading = threading.Lock()
 
     def recognise(self, audio: Path, *, language: str, while_running: Callable[[float], None]) -> Sequence[Utterance]:
-        """Find where someone speaks, and write down what; nothing found is a permanent error."""
+        """Find and transcribe the parts with speech; raises Permanent if there is none."""
         if base_language(language) != "en":
             raise Permanent(
-                f"Moonshine's weights here know English only, not {language!r}; "
+                f"Moonshine's weights support only English, not {language!r}; "
                 f"set DUBBING_RECOGNISER to whisper or to asr-service for other languages"
             )
         samples = read_recording(audio)
@@ -83,7 +83,7 @@ class Moonshine:
 
     @contextmanager
     def _transcriber(self) -> Iterator[Any]:
-        """Lend a transcriber to one thread at a time: its library is not safe for two."""
+        """Provide the transcriber to one thread at a time, because its library is not thread-safe."""
         try:
             transcriber = self._idle.get_nowait()
         except queue.Empty:
@@ -104,12 +104,12 @@ class Moonshine:
                 "or download weights and name their directory in MOONSHINE_MODEL_PATH"
             )
         with self._loading:
-            # Its own detector is switched off by the threshold: what it is given is speech already.
+            # The threshold turns off its own detector, because its input is already known to be speech.
             return module.Transcriber(path, kinds[self.settings.architecture.upper()], options={"vad_threshold": "0.0"})
 
 
 def _with_surroundings(samples: NDArray[np.int16], parts: Sequence[Part]) -> Iterator[tuple[Part, list[float]]]:
-    """Give each part with a little of what is around it, but nothing of its neighbours."""
+    """Yield each part with a little context, but without overlapping its neighbours."""
     for at, part in enumerate(parts):
         before = parts[at - 1].end if at else 0
         after = parts[at + 1].start if at + 1 < len(parts) else len(samples)

@@ -12,10 +12,10 @@ __all__ = ["NUMBER", "localised", "readings"]
 
 _SEPARATORS = ".,'\u2019\u00a0\u2009\u202f"
 NUMBER = re.compile(rf"(?:(?<![^\W_])|(?<=\dh))\d+(?:[{_SEPARATORS}]\d+)*")
-"""A number that is not part of a name such as H2O; 10h30 holds two."""
+"""A number that is not part of a name such as H2O; 10h30 contains two."""
 
 DOT = frozenset({"bn", "en", "he", "hi", "ja", "ko", "ms", "ta", "te", "th", "tl", "ur", "yue", "zh"})
-"""Languages that write a point before the decimals."""
+"""Languages that use a decimal point."""
 COMMA = frozenset(
     {
         "bg",
@@ -49,22 +49,22 @@ COMMA = frozenset(
         "vi",
     }
 )
-"""Languages that write a comma there. Spanish is in neither: its countries differ."""
+"""Languages that use a decimal comma. Spanish is in neither set, because its countries differ."""
 
 
 def readings(number: str, language: str) -> frozenset[Decimal]:
-    """Say what a number can mean; several values where its language allows several."""
+    """Return the possible values of a number; several if its language allows several."""
     plain = _plain(number)
     base = base_language(language)
     marks = ["."] if base in DOT else [","] if base in COMMA else [".", ","]
     found = {value for mark in marks if (value := _value(plain, decimal_mark=mark)) is not None}
-    if not found:  # written as another language does, and not to be misunderstood
+    if not found:  # written in another language's format, and unambiguous
         found = {value for mark in ".," if (value := _value(plain, decimal_mark=mark)) is not None}
     return frozenset(found)
 
 
 def localised(number: str, *, source: str, target: str) -> str:
-    """Write a number of one language as another does; what has one form only stays as it is."""
+    """Convert a number from one language's format to another's; unambiguous ones stay unchanged."""
     bases = base_language(source), base_language(target)
     differ = (bases[0] in DOT and bases[1] in COMMA) or (bases[0] in COMMA and bases[1] in DOT)
     plain = _plain(number)
@@ -74,13 +74,13 @@ def localised(number: str, *, source: str, target: str) -> str:
 
 
 def _plain(number: str) -> str:
-    """Write the digits of any script as 0 to 9, and leave out the separators that only group."""
+    """Convert digits of any script to 0 to 9, and remove pure grouping separators."""
     digits = (str(unicodedata.decimal(sign)) if sign.isdecimal() else sign for sign in number)
     return "".join(sign for sign in digits if sign.isdecimal() or sign in ".,")
 
 
 def _value(plain: str, *, decimal_mark: str) -> Decimal | None:
-    """Read a number whose decimals follow `decimal_mark`; None if it is not well written so."""
+    """Parse a number with this decimal mark; None if it is malformed."""
     group = "," if decimal_mark == "." else "."
     whole, mark, decimals = plain.partition(decimal_mark)
     if mark and not decimals.isdecimal():

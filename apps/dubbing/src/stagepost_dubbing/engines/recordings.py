@@ -1,4 +1,4 @@
-"""Checks the sound that recognisers get, WAV of 16 kHz, mono and 16 bit, and the sound that services send."""
+"""Checks the input of recognisers (WAV, 16 kHz, mono, 16 bit) and the sound that services send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["read_recording", "read_speech"]
 
 
 def read_recording(path: Path, *, rate: int = 16_000) -> NDArray[np.int16]:
-    """Return the samples; refuse a file of another kind, for the step before it makes this one."""
+    """Return the samples; refuses another format, because the previous step always writes this one."""
     with opened_wav(path) as file:
         kind = (file.getframerate(), file.getnchannels(), file.getsampwidth())
         sound = file.readframes(file.getnframes())
@@ -28,19 +28,19 @@ def read_recording(path: Path, *, rate: int = 16_000) -> NDArray[np.int16]:
 
 
 def read_speech(sound: bytes, parameters: dict[str, str | int | float]) -> Speech:
-    """Make a speech of the WAV that a service sent; ValueError says what is wrong with it."""
+    """Convert a service's WAV data to a speech; raises ValueError if it is invalid."""
     try:
         with opened_wav(sound, "it") as file:
             kind = (file.getnchannels(), file.getsampwidth())
             announced, rate = file.getnframes(), file.getframerate()
             samples = file.readframes(announced)
-    except Permanent as error:  # of this answer, not of the text
+    except Permanent as error:  # the answer is at fault, not the text
         raise ValueError(str(error)) from None
     if kind != (1, 2):
         raise ValueError(f"it has {kind[0]} channels and {kind[1] * 8} bits")
     if not 8_000 <= rate <= 192_000:
         raise ValueError(f"it has {rate} samples per second")
-    # A service that streams does not know the length when it begins, and writes the largest number.
+    # A streaming service does not know the length in advance, and writes the largest number.
     if announced * 2 > len(samples) and announced < 0x7FFF_0000:
         raise ValueError(f"it ends after {len(samples) // 2} of {announced} samples")
     if len(samples) < 2:

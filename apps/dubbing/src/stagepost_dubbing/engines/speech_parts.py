@@ -1,7 +1,7 @@
-"""Finds the parts of a recording in which someone speaks; the same sound always gives the same parts.
+"""Finds the parts of a recording that contain speech; the same sound always gives the same parts.
 
-A recogniser is given one part at a time. Its own division of a recording may differ from call to call, and a
-repeated attempt must meet the segments of the first.
+A recogniser gets one part at a time. Its own division of a recording may differ from call to call, but a repeated
+attempt must produce the same segments as the first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from stagepost_dubbing.engines.packages import import_engine
 __all__ = ["RATE", "Part", "Pauses", "find_parts", "join_parts", "split_part", "trim_part"]
 
 RATE = 16_000
-"""Samples per second of everything here."""
+"""Samples per second of all sound in this module."""
 FRAME = 480
-"""The detector decides about 30 ms at a time."""
+"""Samples per decision of the detector, 30 ms."""
 STEP = 160
-"""Loudness is measured for every 10 ms."""
+"""Samples per measurement of loudness, 10 ms."""
 
 Samples = NDArray[np.int16]
 
@@ -35,19 +35,19 @@ class Part(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many samples it has."""
+        """Number of samples."""
         return self.end - self.start
 
 
 class Pauses(NamedTuple):
-    """How speech is divided; all in seconds."""
+    """Parameters for dividing speech, in seconds."""
 
     pause: float = 0.4
     """A silence at least this long ends a part."""
     shortest: float = 1.0
-    """A shorter part is joined to its neighbour, if that is near."""
+    """A shorter part is joined to a nearby neighbour."""
     longest: float = 15.0
-    """A longer part is divided where it is quietest."""
+    """A longer part is split at its quietest place."""
     near: float = 1.2
     """Neighbours further apart than this are never joined."""
     blip: float = 0.1
@@ -55,7 +55,7 @@ class Pauses(NamedTuple):
 
 
 def find_parts(samples: Samples, pauses: Pauses = Pauses()) -> list[Part]:  # noqa: B008 (it cannot change)
-    """Divide a recording into parts that are spoken, in order and without overlap."""
+    """Divide a recording into parts with speech, in order and without overlap."""
     levels = loudness(samples)
     parts = join_runs(_runs(voiced_frames(samples)), gap=int(pauses.pause * RATE))
     heard = above_noise(levels)
@@ -65,7 +65,7 @@ def find_parts(samples: Samples, pauses: Pauses = Pauses()) -> list[Part]:  # no
 
 
 def voiced_frames(samples: Samples) -> list[bool]:
-    """Ask the detector about every frame; it starts afresh, for it remembers what it heard before."""
+    """Run the detector on every frame; uses a new detector, because it keeps state."""
     detector = import_engine("webrtcvad", extra="moonshine").Vad(2)
     whole = len(samples) // FRAME
     return [
@@ -95,10 +95,10 @@ def join_runs(runs: Iterator[Part], *, gap: int) -> list[Part]:
 
 
 def loudness(samples: Samples) -> NDArray[np.float64]:
-    """Measure the mean square of every 10 ms; a rest at the end counts as one."""
+    """Measure the mean square of every 10 ms, including a shorter rest at the end."""
     steps = -(-len(samples) // STEP)
     levels = np.zeros(steps)
-    for first in range(0, steps, 6000):  # a minute at a time: hours of sound are not turned into floats at once
+    for first in range(0, steps, 6000):  # a minute at a time, so that hours of sound are never floats all at once
         piece = samples[first * STEP : (first + 6000) * STEP].astype(np.float64)
         piece = np.pad(piece, (0, -len(piece) % STEP))
         levels[first : first + 6000] = (piece.reshape(-1, STEP) ** 2).mean(axis=1)
@@ -106,7 +106,7 @@ def loudness(samples: Samples) -> NDArray[np.float64]:
 
 
 def above_noise(levels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Leave out what is hardly louder than the quietest tenth of the recording, and 30 dB below its loudest place."""
+    """Set to zero levels that are hardly above the quietest tenth, and 30 dB below the loudest place."""
     sounding = levels[levels > 0]
     if not len(sounding):
         return levels
@@ -115,9 +115,9 @@ def above_noise(levels: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def trim_part(part: Part, levels: NDArray[np.float64]) -> Part:
-    """Move both ends to where the sound is: the detector is slow to let go, and may begin early.
+    """Move both ends to where the sound is, because the detector starts early and stops late.
 
-    Sound is what is not 40 dB weaker than the loudest of the part.
+    Anything less than 40 dB below the part's loudest place counts as sound.
     """
     first, last = part.start // STEP, -(-part.end // STEP)
     inside = levels[first:last]
@@ -129,7 +129,7 @@ def trim_part(part: Part, levels: NDArray[np.float64]) -> Part:
 
 
 def join_parts(parts: Sequence[Part], pauses: Pauses) -> list[Part]:
-    """Join each part that is too short to the nearer neighbour, where one is near and the whole is not too long."""
+    """Join each part that is too short to its nearest neighbour, unless that is far or the result is too long."""
     joined = list(parts)
     at = 0
     while at < len(joined):
@@ -158,7 +158,7 @@ def _nearest_neighbour(parts: Sequence[Part], at: int, pauses: Pauses) -> int | 
 
 
 def split_part(part: Part, levels: NDArray[np.float64], pauses: Pauses) -> list[Part]:
-    """Divide a part that is too long at its quietest place, again and again."""
+    """Split a part that is too long at its quietest place, recursively."""
     if part.length <= pauses.longest * RATE:
         return [part]
     cut = _quietest_place(part, levels, pauses)

@@ -1,4 +1,4 @@
-"""Divides a long text where a reader would pause; nothing is lost and no number or placeholder is cut."""
+"""Splits a long text where a reader would pause, without losing text or cutting numbers and placeholders."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PLACES = (
 
 
 def split_text(text: str, limit: int) -> list[str]:
-    """Cut into pieces of at most `limit` characters that are the text again when put together.
+    """Split a text into pieces of at most `limit` characters, which together are the original text.
 
-    A piece is longer only where a single address or placeholder is.
+    A piece is longer only if a single address or placeholder is.
     """
     pieces = []
     while len(text) > limit:
@@ -36,7 +36,7 @@ def split_text(text: str, limit: int) -> list[str]:
 
 
 def _best_cut(text: str, limit: int) -> int:
-    """Prefer the end of a sentence, then of a clause, then of a word; cut anywhere only if there is none."""
+    """Prefer the end of a sentence, then of a clause, then of a word; otherwise cut anywhere."""
     within = [(part.start, part.end) for part in fixed_parts(text)]
     for place in _PLACES:
         cuts = [end for end in _ends(place, text, limit) if not any(first < end < last for first, last in within)]
@@ -55,7 +55,7 @@ def _ends(place: re.Pattern[str], text: str, limit: int) -> Iterator[int]:
 
 
 def join_pieces(pieces: list[str], translations: list[str], *, target: str) -> str:
-    """Put translations of pieces together with the white space that was between the pieces, or that must be there."""
+    """Join translations of pieces with the original white space between them, or with the space that is required."""
     joined = ""
     for piece, translation in zip(pieces, translations, strict=True):
         body = piece.strip()

@@ -23,7 +23,7 @@ SOUND = frozenset({"audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave", "
 
 @dataclass(frozen=True)
 class TtsServiceSettings:
-    """Where the service is."""
+    """Address, token and timeout of the service."""
 
     url: str
     token: str = field(default="", repr=False)
@@ -40,7 +40,7 @@ class TtsServiceSettings:
 
 
 class SpeechQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is sent; its names are those of the service."""
+    """The body of a request, with the service's field names."""
 
     text: str
     language: str
@@ -50,13 +50,13 @@ class SpeechQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Kept(msgspec.Struct):
-    """The answer of a service that keeps the sound instead of sending it."""
+    """The answer of a service that stores the sound instead of sending it."""
 
     audio_url: str
 
 
 class TtsService:
-    """Asks a service to speak."""
+    """Speaks through a service."""
 
     def __init__(self, settings: TtsServiceSettings) -> None:
         self.service = Service(
@@ -64,7 +64,7 @@ class TtsService:
         )
 
     def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:
-        """Ask for a speech that takes `seconds`; how fast it may be is the service's business."""
+        """Request a speech of `seconds`; the service decides how fast it may be."""
         tidy_language(language)
         question = SpeechQuestion(
             text=text,
@@ -77,13 +77,13 @@ class TtsService:
         try:
             return read_speech(sound, {"engine": "tts-service", "speaker_id": question.speaker_id})
         except ValueError as error:
-            raise self.service.bad_reply(f"there should be 16-bit mono WAV, but {error}") from None
+            raise self.service.bad_reply(f"expected 16-bit mono WAV, but {error}") from None
 
     def _sound_of(self, reply: Reply) -> bytes:
         if reply.content_type in SOUND:
             return reply.body
         if reply.content_type != "application/json":
-            raise self.service.bad_reply(f"there should be audio/wav, but it is {reply.content_type}")
+            raise self.service.bad_reply(f"expected audio/wav, but it is {reply.content_type}")
         try:
             address = urljoin(f"{self.service.url}/", msgspec.json.decode(reply.body, type=_Kept).audio_url)
         except msgspec.MsgspecError as error:

@@ -27,10 +27,10 @@ RATE = 16_000
 
 @dataclass(frozen=True)
 class WhisperSettings:
-    """Which weights, and where they are computed."""
+    """The weights and the device to run them on."""
 
     model: str = "small"
-    """A size that faster-whisper knows, or a directory with converted weights."""
+    """A model size of faster-whisper, or a directory with converted weights."""
     device: str = "auto"
     compute_type: str = "default"
 
@@ -48,7 +48,7 @@ class WhisperSettings:
 
 
 class Whisper:
-    """Recognises with faster-whisper; one recording at a time, for it uses all cores by itself."""
+    """Recognises with faster-whisper, one recording at a time, because it uses all cores itself."""
 
     def __init__(self, settings: WhisperSettings | None = None) -> None:
         require_package("faster_whisper", extra="whisper")
@@ -57,22 +57,22 @@ class Whisper:
         self._one_at_a_time = threading.Lock()
 
     def recognise(self, audio: Path, *, language: str, while_running: Callable[[float], None]) -> Sequence[Utterance]:
-        """Write down what is said; nothing found is a permanent error."""
+        """Transcribe a recording; raises Permanent if it contains no speech."""
         samples = read_recording(audio)
         utterances = []
         with self._one_at_a_time:
             model = self._loaded()
             code = base_language(language)
             if code not in model.supported_languages:
-                raise Permanent(f"Whisper's weights {self.settings.model!r} do not know the language {language!r}")
-            # Temperature 0 and no memory of what was said before: the same sound gives the same segments.
+                raise Permanent(f"Whisper's weights {self.settings.model!r} do not support the language {language!r}")
+            # Temperature 0 and no context from earlier text, so that the same sound gives the same segments.
             segments, _ = model.transcribe(
                 samples.astype(np.float32) / 32768,
                 language=code,
                 temperature=0.0,
                 condition_on_previous_text=False,
                 vad_filter=True,
-                word_timestamps=True,  # without them a segment lasts until the next begins
+                word_timestamps=True,  # without them, a segment lasts until the next one begins
             )
             for segment in segments:
                 if text := " ".join(segment.text.split()):
@@ -91,6 +91,6 @@ class Whisper:
             except (OSError, RuntimeError, ValueError) as error:
                 raise ConfigurationError(
                     f"Whisper's weights {settings.model!r} cannot be loaded: {error}. Set WHISPER_MODEL to a directory "
-                    f"with converted weights, or to a size such as `small`, which is downloaded where that is allowed"
+                    f"with converted weights, or to a size such as `small`, which is downloaded if that is allowed"
                 ) from error
         return self._model

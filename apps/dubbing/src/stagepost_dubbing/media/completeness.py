@@ -1,4 +1,4 @@
-"""Whether a file is whole, by the sizes that its container states; ffmpeg reads a part of a file without complaint."""
+"""Detects truncated files by the sizes in their containers, because ffmpeg reads them without an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_BOXES = 100_000
 
 
 def missing_bytes(path: Path) -> int:
-    """Say how many bytes the container promises beyond the file's end; 0 if it is whole or makes no promise."""
+    """Return how many bytes are missing at the file's end; 0 if it is complete or its size is not stated."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(12)
@@ -32,24 +32,24 @@ def missing_bytes(path: Path) -> int:
 
 
 def starts_like_mp4(path: Path) -> bool:
-    """Whether the first bytes are those of MP4 or MOV."""
+    """Return whether the file begins like MP4 or MOV."""
     with path.open("rb") as file:
         return file.read(8)[4:] in _BOXES
 
 
 def _end_of_boxes(file: IO[bytes], size: int) -> int:
-    """MP4 and MOV: boxes, each with its size, one after the other."""
+    """Find the end of the boxes in MP4 and MOV; each box states its size."""
     end = 0
     for _ in range(_MOST_BOXES):
         file.seek(end)
         header = file.read(16)
         if len(header) < 8 or not header[4:8].isalnum():
-            break  # The end, or bytes behind it that belong to nobody.
+            break  # The end, or unrelated bytes after it.
         (length,) = struct.unpack(">I", header[:4])
         if length == 1 and len(header) == 16:
             (length,) = struct.unpack(">Q", header[8:])
         if length == 0 or length < 8:
-            break  # 0: up to the end of the file.
+            break  # 0 means up to the end of the file.
         end += length
         if end >= size:
             break
@@ -57,7 +57,7 @@ def _end_of_boxes(file: IO[bytes], size: int) -> int:
 
 
 def _end_of_segment(file: IO[bytes]) -> int:
-    """Matroska and WebM: a header, then one segment with nearly everything; a live recording leaves its size open."""
+    """Find the end of the segment in Matroska and WebM, after the header; a live recording does not state its size."""
     header = file.read(4096)
     at = 4
     length, width = _number(header, at)
@@ -69,7 +69,7 @@ def _end_of_segment(file: IO[bytes]) -> int:
 
 
 def _number(data: bytes, at: int) -> tuple[int | None, int]:
-    """Read a number of variable width, and say how wide it is; None if it is left open."""
+    """Read a variable-width number; returns its value, or None if unknown, and its width."""
     if at >= len(data) or data[at] == 0:
         return None, 1
     width = 9 - data[at].bit_length()
@@ -78,7 +78,7 @@ def _number(data: bytes, at: int) -> tuple[int | None, int]:
 
 
 def _end_of_riff(file: IO[bytes], size: int) -> int:
-    """AVI: RIFF chunks, one after the other."""
+    """Find the end of the RIFF chunks in AVI."""
     end = 0
     for _ in range(_MOST_BOXES):
         file.seek(end)

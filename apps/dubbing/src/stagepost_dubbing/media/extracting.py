@@ -1,4 +1,4 @@
-"""Takes the sound out of a video."""
+"""Extracts the sound of a video."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def extract_audio(
     limits: Limits | None = None,
     rate: int = 16_000,
 ) -> MediaFacts:
-    """Write the first sound track as WAV, mono, 16 bit, so that a moment in it is the same moment in the video.
+    """Write the first sound track as WAV (mono, 16 bit), synchronous with the video.
 
-    Permanent if the file cannot be dubbed; then nothing is written.
+    Raises Permanent, and writes nothing, if the file cannot be dubbed.
     """
     limits = limits or Limits()
     facts = probe(ffmpeg, video, seconds=seconds, while_running=while_running)
@@ -48,22 +48,22 @@ def extract_audio(
 
 
 _VIDEO_BESIDE = ["-map", "0:V:0", "-c", "copy", "-f", "null", "-"]
-"""Reads the video, too, because ffmpeg counts time from the first packet of what it reads."""
+"""Reads the video too, because ffmpeg counts time from the first packet that it reads."""
 
 
 def _sound_to(path: Path, rate: int, longest: float) -> list[str]:
-    # Sound that starts later, or has holes, is filled up with silence.
+    # Fill gaps and a late start with silence.
     steady = ["-af", "aresample=async=1:first_pts=0", "-ac", "1", "-ar", str(rate), "-c:a", "pcm_s16le"]
     return ["-map", "0:a:0", *steady, "-t", f"{longest:g}", "-bitexact", "-f", "wav", f"file:{path}"]
 
 
 def _nearly(facts: MediaFacts) -> float:
-    """Before this, the end of a stream is before the end of the file."""
+    """Return the time before which a stream counts as ending early."""
     return facts.duration - max(1.0, 0.02 * facts.duration)
 
 
 def _check_sound(video: Path, audio: Path, facts: MediaFacts, log: str) -> None:
-    """Refuse sound that breaks off with errors; sound that simply ends before the picture is no fault."""
+    """Refuse sound that breaks off with errors; sound that merely ends before the picture is accepted."""
     end = wav_seconds(audio)
     if end == 0:
         raise Permanent(f"{video.name} cannot be dubbed: its sound track is empty.{tail(log)}")
@@ -72,11 +72,11 @@ def _check_sound(video: Path, audio: Path, facts: MediaFacts, log: str) -> None:
 
 
 def _check_picture(video: Path, end: float, facts: MediaFacts) -> None:
-    """Refuse a file that says it is longer than it is: a track of that length would be made for it."""
+    """Refuse a file that states a wrong length, because the dubbed track would get that length."""
     if end < _nearly(facts):
         raise Permanent(
-            f"{video.name} says that it lasts {facts.duration:,.0f} s, but its picture ends after {end:,.1f} s, "
-            f"and its sound, too. Upload it again, or repair it."
+            f"{video.name} states a length of {facts.duration:,.0f} s, but its picture ends after {end:,.1f} s, "
+            f"and so does its sound. Upload it again, or repair it."
         )
 
 
@@ -86,4 +86,4 @@ def _check_audible(video: Path, audio: Path) -> None:
         while block := file.readframes(_BLOCK):
             if np.abs(np.frombuffer(block, dtype="<i2").astype(np.int32)).max() > quiet:
                 return
-    raise Permanent(f"{video.name} cannot be dubbed: its sound is silent from beginning to end, so nobody speaks.")
+    raise Permanent(f"{video.name} cannot be dubbed: its sound is silent from beginning to end.")

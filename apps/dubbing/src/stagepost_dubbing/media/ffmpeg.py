@@ -1,4 +1,4 @@
-"""Runs ffmpeg: found on the system or in `imageio-ffmpeg`, with a deadline, and killed when its job should stop."""
+"""Runs ffmpeg, from the system or from `imageio-ffmpeg`, with a deadline; kills it when its job should stop."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from stagepost import ConfigurationError, Permanent, Retryable
 __all__ = ["Ffmpeg", "Finished", "Watch", "find_ffmpeg", "nothing", "reading", "tail", "whole_file"]
 
 Watch = Callable[[], None]
-"""Called about ten times a second while ffmpeg runs; it raises if the work should stop."""
+"""Called about ten times a second while ffmpeg runs; raises if the work should stop."""
 
 CONTAINERS = "mov", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "asf", "ogg", "wav", "mp3", "flac", "aac"
-"""All that ffmpeg may open. Playlists are not among them: they make it read other files, or from the network."""
+"""Formats that ffmpeg may open. Playlists are excluded, because they make it read other files or the network."""
 
 HINTS = "gif", "png_pipe", "jpeg_pipe", "webp_pipe", "bmp_pipe", "srt", "webvtt", "ass", "h264", "hevc", "m4v"
-"""Opened only to say what the file is instead of a video."""
+"""Formats that are opened only to explain what the file is instead of a video."""
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 _NOT_STARTED = {126, 127}
-"""How a guard ends that finds no program."""
+"""Exit codes of a guard that cannot start the program."""
 _ORIGIN = re.compile(r"\[[^\]]* @ 0x[0-9a-f]+\] ?")
 _KEPT = 256 * 1024
 _INTERVAL = 0.1
 
 
 def nothing() -> None:
-    """Let the work go on."""
+    """Do nothing, so that the work continues."""
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """How a run of ffmpeg ended."""
+    """The result of running ffmpeg."""
 
     code: int
     log: str
-    """The end of what it wrote to standard error."""
+    """The end of its standard error."""
 
 
 class Ffmpeg(msgspec.Struct, frozen=True):
@@ -55,11 +55,11 @@ class Ffmpeg(msgspec.Struct, frozen=True):
 
     program: str
     guard: tuple[str, ...] = ()
-    """What it is started through, so that it ends with this process, even if that is killed."""
+    """Command that starts it, so that it ends with this process even if this process is killed."""
 
     def run(self, arguments: Sequence[str], *, seconds: float, while_running: Watch = nothing) -> Finished:
-        """Run it to its end; Retryable if it takes longer than `seconds`, is killed, or finds the disk full."""
-        # Without a guard a worker that is killed leaves ffmpeg behind; the limit of processor time ends it even then.
+        """Run ffmpeg to its end; raises Retryable if it exceeds `seconds`, is killed, or the disk is full."""
+        # Without a guard, a killed worker leaves ffmpeg running; the limit of processor time ends it even then.
         limit = ["-timelimit", str(int(seconds) * (os.cpu_count() or 1) + 1)]
         with self._started(["-nostdin", "-hide_banner", "-nostats", "-y", *limit, *arguments]) as process:
             log = _read(cast("IO[bytes]", process.stderr), seconds=seconds, while_running=while_running)
@@ -71,9 +71,9 @@ class Ffmpeg(msgspec.Struct, frozen=True):
                 f"ffmpeg crashed on {_input(arguments)}. Convert it first, or try another version of ffmpeg."
             )
         if code < 0 or (code == 255 and "received signal" in log):
-            raise Retryable(f"ffmpeg was killed (exit code {code}): is memory short?{tail(log)}")
+            raise Retryable(f"ffmpeg was killed (exit code {code}). Is memory short?{tail(log)}")
         if code and "No space left on device" in log:
-            raise Retryable("ffmpeg found the disk full. Make room in the directory for temporary files.")
+            raise Retryable("ffmpeg failed because the disk is full. Free space in the directory for temporary files.")
         return Finished(code, log)
 
     @contextmanager
@@ -102,7 +102,7 @@ _REMEDY = (
 
 
 def find_ffmpeg(program: str | None = None) -> Ffmpeg:
-    """Take the program that is named, else the system's, else the one in `imageio-ffmpeg`."""
+    """Find the named program, or else the system's, or else the one in `imageio-ffmpeg`."""
     found = shutil.which(program or "ffmpeg")
     if found is None and program is None:
         found = _bundled()
@@ -113,7 +113,7 @@ def find_ffmpeg(program: str | None = None) -> Ffmpeg:
 
 @cache
 def _guard() -> tuple[str, ...]:
-    """Linux kills a process with the thread that started it, if `setpriv` asks for that; some cannot ask."""
+    """Return a command that makes Linux kill ffmpeg with its parent, if `setpriv` supports that."""
     program = shutil.which("setpriv")
     if program is None:
         return ()
@@ -134,16 +134,16 @@ def _bundled() -> str | None:
 
 
 def reading(path: Path) -> list[str]:
-    """Options that open one file, and through it nothing else: no other file, no network."""
+    """Return options that open only this file, and no other file or network address through it."""
     name = str(path)
     if not name.isprintable():
-        raise Permanent(f"The name {name!r} holds characters that cannot be printed. Rename the file.")
+        raise Permanent(f"The name {name!r} contains characters that cannot be printed. Rename the file.")
     return ["-protocol_whitelist", "file", "-format_whitelist", ",".join((*CONTAINERS, *HINTS)), "-i", f"file:{name}"]
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give a path to write to; what was written appears at `path` if all went well, else it is removed."""
+    """Provide a temporary path to write to, which is moved to `path` on success and removed on failure."""
     part = path.with_name(path.name + ".part")
     try:
         yield part
@@ -153,7 +153,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def tail(log: str, lines: int = 3) -> str:
-    """Quote the end of a log after a sentence, without the addresses that ffmpeg puts before each line."""
+    """Quote the end of a log, without the addresses at the start of ffmpeg's lines."""
     said = [line.strip() for line in _ORIGIN.sub("", log).splitlines() if line.strip()]
     return f" ffmpeg said: {' / '.join(said[-lines:])}" if said else ""
 
@@ -163,7 +163,7 @@ def _input(arguments: Sequence[str]) -> str:
 
 
 def _read(stream: IO[bytes], *, seconds: float, while_running: Watch) -> str:
-    """Read until the program closes its end."""
+    """Read a stream until the program closes it; returns its end."""
     deadline = perf_counter() + seconds
     kept = b""
     with selectors.DefaultSelector() as selector:
@@ -177,5 +177,5 @@ def _read(stream: IO[bytes], *, seconds: float, while_running: Watch) -> str:
             while_running()
             if perf_counter() > deadline:
                 raise Retryable(
-                    f"ffmpeg took longer than {seconds:g} s, and was stopped.{tail(kept.decode(errors='replace'))}"
+                    f"ffmpeg took longer than {seconds:g} s and was stopped.{tail(kept.decode(errors='replace'))}"
                 )

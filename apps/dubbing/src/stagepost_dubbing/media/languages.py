@@ -1,4 +1,4 @@
-"""Names of languages as containers want them: three letters (ISO 639-2)."""
+"""Language codes with three letters (ISO 639-2), as containers use them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ _THREE = dict(zip(_TABLE.split()[::2], _TABLE.split()[1::2], strict=True))
 
 
 def three_letters(language: str) -> str:
-    """Turn "pt" or "pt-BR" into "por"; what is unknown becomes "und", for undetermined."""
+    """Convert "pt" or "pt-BR" to "por"; an unknown code becomes "und", for undetermined."""
     first = language.replace("_", "-").partition("-")[0].lower()
     return first if len(first) == 3 and first.isascii() and first.isalpha() else _THREE.get(first, "und")

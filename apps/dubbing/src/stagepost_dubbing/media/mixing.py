@@ -1,4 +1,4 @@
-"""Lays spoken sentences on one track, at one level, with the original quietly below them if that is wanted."""
+"""Mixes spoken sentences into one track at one level, optionally with the lowered original below them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["mix", "voice_level"]
 USUAL_DB = -20.0
 QUIETEST_DB = -32.0
 LOUDEST_DB = -16.0
-"""How loud a voice is, in decibels below full scale; above the loudest, its peaks could not be recorded."""
+"""Range of a voice's level, in decibels relative to full scale; louder peaks would be clipped."""
 
 _BLOCK = 10.0
 _FADE = 0.1
 _BREATH = 0.6
-"""A pause that is shorter does not bring the original up again."""
+"""In shorter pauses, the original stays lowered."""
 _MOST_GAIN = 20.0
 _LOUDEST = 0.891
-"""-1 dB: encoders overshoot a little."""
+"""-1 dB, because encoders overshoot a little."""
 
 
 def mix(
@@ -42,11 +42,11 @@ def mix(
     duck_db: float = -18.0,
     while_running: Watch = nothing,
 ) -> float:
-    """Write the track as WAV, and say how long it is: `duration`, or more if the last sentence ends later.
+    """Write the track as WAV; returns its length, which is `duration` or more if the last sentence ends later.
 
-    `load` gives the speech of a sentence; it is called once for each, in order, so that few are in memory at a time.
-    Every speech is brought to `level_db`; None leaves them as they are. `under` is the original sound as WAV of the
-    same rate; it is lowered by `duck_db` wherever somebody speaks, in the original or instead of it.
+    `load` returns the speech of a sentence. It is called once for each, in order, so that few are in memory at a
+    time. Every speech is adjusted to `level_db`; None leaves it unchanged. `under` is the original sound as WAV of
+    the same rate, which is lowered by `duck_db` during speech in the original or in the dub.
     """
     length = round(max([duration, *(one.end for one in placed)]) * rate)
     speeches = _Speeches(placed, load, rate, level_db)
@@ -66,12 +66,12 @@ def mix(
 
 
 def voice_level(original_db: float | None) -> float:
-    """How loud the voice is to be: as loud as the original, unless that can hardly be heard or is too loud."""
+    """Return the level for the voice: that of the original, within limits."""
     return USUAL_DB if original_db is None else min(max(original_db, QUIETEST_DB), LOUDEST_DB)
 
 
 class _Speeches:
-    """The speeches as one long track, of which one block after the other is asked for."""
+    """The speeches as one long track, read block by block."""
 
     def __init__(
         self, placed: Sequence[Placed], load: Callable[[int], Sound], rate: int, level_db: float | None
@@ -81,7 +81,7 @@ class _Speeches:
         self.sounding: list[tuple[int, Wave]] = []
 
     def between(self, first: int, size: int) -> Wave:
-        """The samples from `first` on."""
+        """Return `size` samples from `first` on."""
         while self.waiting and self._start(self.waiting[-1][1]) < first + size:
             index, one = self.waiting.pop()
             self.sounding.append((self._start(one), self._speech(self.load(index), one.speed)))
@@ -103,7 +103,7 @@ class _Speeches:
 
 
 def _gain(sound: Sound, level_db: float | None) -> np.float32:
-    """What brings a speech to the level, but never beyond what can be recorded."""
+    """Compute the gain that brings a speech to the level without clipping."""
     loudest = float(np.abs(sound.samples.astype(np.int32)).max(initial=0)) / 32768
     if level_db is None or loudest == 0:
         return np.float32(1)
@@ -123,7 +123,7 @@ def _original(path: Path | None, rate: int) -> Iterator[wave.Wave_read | None]:
 
 
 def _read(original: wave.Wave_read, size: int) -> Wave:
-    """The next samples, and silence after the end."""
+    """Read the next samples, with silence after the end."""
     block = np.zeros(size, dtype=np.float32)
     numbers = to_wave(np.frombuffer(original.readframes(size), dtype="<i2").astype(np.int16))
     block[: len(numbers)] = numbers
@@ -131,7 +131,7 @@ def _read(original: wave.Wave_read, size: int) -> Wave:
 
 
 def _ducked(placed: Sequence[Placed], first: int, size: int, rate: int, duck_db: float) -> Wave:
-    """How loud the original is at each sample: low while somebody speaks, with a fade before and after."""
+    """Compute the original's gain at each sample: lowered during speech, with a fade before and after."""
     times, gains = [-1.0], [1.0]
     low = 10 ** (duck_db / 20)
     for start, end in _spoken(placed):
@@ -141,7 +141,7 @@ def _ducked(placed: Sequence[Placed], first: int, size: int, rate: int, duck_db:
 
 
 def _spoken(placed: Sequence[Placed]) -> Iterator[tuple[float, float]]:
-    """When somebody speaks, in the original or instead of it."""
+    """Yield the times of speech in the original or in the dub."""
     spans = sorted((min(one.slot.start, one.start), max(one.slot.end, one.end)) for one in placed)
     while spans:
         start, end = spans.pop(0)

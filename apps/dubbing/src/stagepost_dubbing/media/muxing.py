@@ -1,4 +1,4 @@
-"""Puts a dubbed track into a video; the picture is copied bit by bit."""
+"""Puts a dubbed track into a video; the picture is copied unchanged."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def mux(
     while_running: Watch = nothing,
     original: str | None = None,
 ) -> MediaFacts:
-    """Write `video` as MP4 with `track` as its sound, and say what came out.
+    """Write `video` as MP4 with `track` as its sound; returns facts about the result.
 
-    `original` is the language of the original sound, which is then kept as a second track.
+    If `original` is given, it is the language of the original sound, which is kept as a second track.
     """
     facts = probe(ffmpeg, video, seconds=seconds, while_running=while_running)
     tracks = ["-map", "0:V:0", "-map", "1:a:0", *_AAC, *_tagged(0, language, "default")]
@@ -45,7 +45,7 @@ def mux(
 
 
 def video_checksum(ffmpeg: Ffmpeg, path: Path, *, seconds: float = 60) -> str:
-    """A checksum of every packet of the video stream, in order; equal if the picture is untouched."""
+    """Compute a checksum of the video stream's packets, which is equal if the picture is unchanged."""
     with tempfile.TemporaryDirectory(prefix="stagepost-") as folder:
         written = Path(folder, "checksum")
         arguments = ["-map", "0:V:0", "-c", "copy", "-f", "streamhash", "-hash", "sha256", str(written)]

@@ -1,4 +1,4 @@
-"""Says what is in a video file, without ffprobe, and whether it can be dubbed."""
+"""Reads facts about a video file, without ffprobe, and checks that it can be dubbed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Limits", "MediaFacts", "check_dubbable", "measure", "probe"]
 FITS_MP4 = frozenset(
     {"h264", "hevc", "av1", "vp9", "mpeg4", "mpeg2video", "mpeg1video", "mjpeg", "vvc", "dirac", "vc1"}
 )
-"""Video that is copied as it is into the output, which is MP4."""
+"""Video codecs that can be copied unchanged into the output, which is MP4."""
 
 _AT_ONCE = 0.05
 _CONTAINER = re.compile(r"^Input #0, (.+?), from '", re.MULTILINE)
@@ -28,26 +28,26 @@ _REFUSED = re.compile(r"^\[([\w,]+) @ \S+\] Format not on whitelist", re.MULTILI
 
 
 class MediaFacts(msgspec.Struct, frozen=True):
-    """What is in a file."""
+    """Facts about a media file."""
 
     container: str
     bytes: int
     duration: float
-    """Seconds, of the longest stream."""
+    """Duration of the longest stream, in seconds."""
     start: float
-    """The earliest timestamp; everything else here counts from it."""
+    """The earliest timestamp; all other times count from it."""
     has_video: bool
     has_audio: bool
     video_codec: str | None
     audio_codec: str | None
-    """Of the first track."""
+    """Codec of the first sound track."""
     audio_tracks: int
     width: int
     height: int
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What is too much."""
+    """Maximum length, size and picture size of a video."""
 
     longest: float = 4 * 3600.0
     """Seconds."""
@@ -57,7 +57,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 def probe(ffmpeg: Ffmpeg, path: Path, *, seconds: float = 60, while_running: Watch = nothing) -> MediaFacts:
-    """Open the file and read its headers; Permanent if it is no media file, or a part of one."""
+    """Read the file's headers; raises Permanent if it is not a media file, or is truncated."""
     arguments = reading(path)
     size = _size(path)
     log = ffmpeg.run(arguments, seconds=seconds, while_running=while_running).log
@@ -70,8 +70,8 @@ def probe(ffmpeg: Ffmpeg, path: Path, *, seconds: float = 60, while_running: Wat
         raise Permanent(_why_not(path, log))
     dump = log[found.start() :]
     facts = _facts(found[1], size, dump)
-    # Recordings made by browsers do not know their own length, and of those that do not start at 0 nobody knows
-    # whether the time before it is counted.
+    # Recordings made by browsers do not state their length; for those that do not start at 0, it is unclear
+    # whether the time before the start is included.
     if facts.duration == 0 or abs(facts.start) > _AT_ONCE:
         ends = [
             measure(ffmpeg, path, stream, seconds=seconds, while_running=while_running) for stream in ("V:0", "a:0")
@@ -81,7 +81,7 @@ def probe(ffmpeg: Ffmpeg, path: Path, *, seconds: float = 60, while_running: Wat
 
 
 def measure(ffmpeg: Ffmpeg, path: Path, stream: str, *, seconds: float, while_running: Watch = nothing) -> float:
-    """Read the whole file to see how long a stream is, whatever the header says; 0 if there is no such stream."""
+    """Measure a stream's length by reading the whole file, whatever the header says; 0 if there is no such stream."""
     with tempfile.TemporaryDirectory(prefix="stagepost-") as folder:
         progress = Path(folder, "progress")
         counted = ["-map", f"0:{stream}", "-c", "copy", "-f", "null", "-progress", f"file:{progress}", "-"]
@@ -91,7 +91,7 @@ def measure(ffmpeg: Ffmpeg, path: Path, stream: str, *, seconds: float, while_ru
 
 
 def check_dubbable(path: Path, facts: MediaFacts, limits: Limits | None = None) -> None:
-    """Permanent if there is nothing to dub, or too much of it."""
+    """Raise Permanent if the video cannot be dubbed, or exceeds a limit."""
     limits = limits or Limits()
     if reason := _objection(facts, limits):
         raise Permanent(f"{path.name} cannot be dubbed: {reason}")
@@ -99,7 +99,7 @@ def check_dubbable(path: Path, facts: MediaFacts, limits: Limits | None = None) 
 
 def _objection(facts: MediaFacts, limits: Limits) -> str | None:
     if facts.bytes > limits.largest:
-        return f"it has {facts.bytes:,} bytes, more than the {limits.largest:,} that are allowed."
+        return f"it has {facts.bytes:,} bytes; the limit is {limits.largest:,}."
     if not facts.has_video:
         return f"there is no video in it ({facts.container})."
     if not facts.has_audio:
@@ -107,11 +107,9 @@ def _objection(facts: MediaFacts, limits: Limits) -> str | None:
     if facts.duration <= 0:
         return "it lasts 0 s."
     if facts.duration > limits.longest:
-        return (
-            f"it says that it lasts {facts.duration:,.0f} s, longer than the {limits.longest:,.0f} s that are allowed."
-        )
+        return f"it states a length of {facts.duration:,.0f} s; the limit is {limits.longest:,.0f} s."
     if facts.width * facts.height > limits.most_pixels:
-        return f"its picture is {facts.width}x{facts.height}, more than {limits.most_pixels:,} pixels."
+        return f"its picture is {facts.width}x{facts.height}; the limit is {limits.most_pixels:,} pixels."
     if facts.video_codec not in FITS_MP4:
         return f"its video is {facts.video_codec}, which does not fit in MP4. Convert it to H.264 first."
     return None

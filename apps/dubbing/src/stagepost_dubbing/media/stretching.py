@@ -1,4 +1,4 @@
-"""Makes speech faster without making it higher."""
+"""Speeds up speech without changing its pitch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SEARCH = 0.008
 
 
 def speed_up(sound: Sound, speed: float) -> Sound:
-    """Speak it `speed` times as fast; exactly `len / speed` samples come out, and all words are in them.
+    """Make a sound `speed` times as fast; the result has exactly `len / speed` samples and contains all words.
 
-    Waveform similarity overlap-add: frames are taken from the sound at wider steps than they are laid down, each
-    from where it continues the one before it best.
+    This is waveform similarity overlap-add: frames are taken at wider steps than they are written, each from the
+    place where it best continues the previous one.
     """
     wanted = round(len(sound.samples) / speed)
     if wanted >= len(sound.samples):
@@ -36,7 +36,7 @@ def _overlap_add(source: Wave, wanted: int, speed: float, rate: int) -> Wave:
     taken = search
     for number in range(count):
         if number:
-            # What followed the last frame in the source: of the frames near by, the one most like it comes next.
+            # The next frame is the nearby one that is most similar to what followed the last frame in the source.
             continuation = padded[taken + half : taken + half + size]
             ideal = round(number * half * speed)
             likeness = np.correlate(padded[ideal : ideal + size + 2 * search], continuation, mode="valid")
@@ -46,6 +46,6 @@ def _overlap_add(source: Wave, wanted: int, speed: float, rate: int) -> Wave:
 
 
 def _one_over_loudness(numbers: Wave, size: int) -> Wave:
-    """For every place where a frame can begin; it keeps a loud frame from winning by its loudness."""
+    """Compute a weight for every possible start of a frame, so that loud frames do not win by loudness alone."""
     power = np.cumsum(numbers * numbers, dtype=np.float64)
     return (1 / np.sqrt(np.maximum(power[size - 1 :] - np.pad(power, (1, 0))[:-size], 1e-6))).astype(np.float32)

@@ -12,11 +12,11 @@ from stagepost_dubbing.engines.interfaces import Utterance
 __all__ = ["to_srt", "to_vtt", "wrapped"]
 
 WIDTH = 42
-"""Columns of a line, as broadcasters have it; a Chinese or Japanese character takes two."""
+"""Columns per line, as broadcasters use; a Chinese or Japanese character takes two."""
 
 
 def to_srt(captions: Sequence[Utterance]) -> str:
-    """Write them as SubRip, numbered from 1; those without words are left out."""
+    """Format captions as SubRip, numbered from 1; empty ones are left out."""
     return "".join(
         f"{number}\n{_time(start, ',')} --> {_time(end, ',')}\n{text.replace('-->', '->')}\n\n"
         for number, (start, end, text) in enumerate(_shown(captions), 1)
@@ -24,7 +24,7 @@ def to_srt(captions: Sequence[Utterance]) -> str:
 
 
 def to_vtt(captions: Sequence[Utterance], *, language: str | None = None) -> str:
-    """Write them as WebVTT; `language` is named in its header."""
+    """Format captions as WebVTT, with `language` in the header."""
     header = "WEBVTT\n" + (f"Language: {language}\n" if language else "") + "\n"
     return header + "".join(
         f"{_time(start, '.')} --> {_time(end, '.')}\n{_escaped(text)}\n\n" for start, end, text in _shown(captions)
@@ -32,7 +32,7 @@ def to_vtt(captions: Sequence[Utterance], *, language: str | None = None) -> str
 
 
 def _shown(captions: Sequence[Utterance]) -> Iterator[tuple[int, int, str]]:
-    """Milliseconds and lines; one caption ends where the next begins, because players stack what overlaps."""
+    """Yield times in milliseconds and wrapped text; captions do not overlap, because players would stack them."""
     lines = sorted((caption.start, caption.end, text) for caption in captions if (text := wrapped(caption.text)))
     for (begin, end, text), following in zip_longest(lines, lines[1:]):
         start = max(0, round(begin * 1000))
@@ -41,7 +41,7 @@ def _shown(captions: Sequence[Utterance]) -> Iterator[tuple[int, int, str]]:
 
 
 def wrapped(text: str) -> str:
-    """Break a text into as few lines as fit the screen, about equally long."""
+    """Break a text into as few lines as fit the screen, of about equal length."""
     words = "".join(character for character in " ".join(text.split()) if character.isprintable())
     columns = sum(map(_columns, words))
     if columns > len(words):
@@ -53,7 +53,7 @@ def wrapped(text: str) -> str:
 
 
 def _by_columns(text: str) -> Iterator[str]:
-    """Break between any two characters: where words are not separated, that is how lines end."""
+    """Break lines between any two characters, for languages that do not separate words."""
     line, used = "", 0
     for character in text:
         if line and used + _columns(character) > WIDTH:

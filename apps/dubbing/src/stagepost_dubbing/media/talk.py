@@ -1,4 +1,4 @@
-"""Makes a short English talk with a known script, for the demo and for tests."""
+"""Creates a short English talk with a known script, for the demo and for tests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Talk(msgspec.Struct, frozen=True):
 
 
 def make_talk(ffmpeg: Ffmpeg, path: Path, *, seconds: int = 27, speak: Speak | None = None) -> Talk:
-    """Write a talk of `seconds` as MP4; the same talk every time."""
+    """Write a talk of `seconds` as MP4; the result is always the same."""
     track, sentences = _record(speak or speaker(), seconds)
     with tempfile.TemporaryDirectory(prefix="stagepost-") as folder, whole_file(path) as part:
         sound = Path(folder, "talk.wav")
@@ -67,7 +67,7 @@ def make_talk(ffmpeg: Ffmpeg, path: Path, *, seconds: int = 27, speak: Speak | N
 
 
 def speaker() -> Speak:
-    """The best English voice that is installed."""
+    """Return the best installed English voice."""
     try:
         from hibari import Hibari  # noqa: PLC0415 - an extra
     except ImportError:
@@ -81,7 +81,7 @@ def _espeak() -> Speak:
         voice = EspeakVoice()
     except ConfigurationError as error:
         raise ConfigurationError(
-            "No voice is installed that could give a talk. `pip install 'stagepost-dubbing[talks]'`, or bring a video."
+            "No voice for a talk is installed. Run `pip install 'stagepost-dubbing[talks]'`, or use your own video."
         ) from error
 
     def speak(text: str) -> Sound:
@@ -107,7 +107,7 @@ def _record(speak: Speak, seconds: int) -> tuple[Sound, tuple[Utterance, ...]]:
 
 
 def _spoken(sound: Sound) -> Wave:
-    """Without the silence around it, so that it starts when the script says so."""
+    """Remove the silence around a speech, so that it starts at the script's time."""
     numbers = resampled(to_wave(sound.samples), sound.rate, RATE)
     loud = np.flatnonzero(np.abs(numbers) > _LOUD)
     return numbers[loud[0] : loud[-1] + 1] if len(loud) else numbers

@@ -1,15 +1,14 @@
 """Decides when each dubbed sentence starts, and how fast it is spoken.
 
-A sentence has a slot: the time in which the original is spoken. What is too long for its slot is helped in this order:
+A sentence has a slot: the time of the original speech. A sentence that is too long for its slot is, in this order:
 
 1. spoken faster, up to `fastest`, which still sounds natural;
-2. given the silence after its slot, up to the next slot, or to the end of the video;
-3. given a moment of the next slot, which then starts up to `tolerance` late;
-4. spoken faster than that, up to `utmost`;
-5. what is longer even then moves the sentences after it, and the last one outlasts the video.
+2. extended into the silence after its slot, up to the next slot or the end of the video;
+3. extended into the next slot, whose sentence then starts up to `tolerance` late;
+4. spoken even faster, up to `utmost`;
+5. allowed to delay the sentences after it, so that the last one may outlast the video.
 
-Words are never cut, and two sentences never sound at once: where nothing else is left, exact times give way, and the
-length of the video too.
+Words are never cut, and two sentences never overlap: if necessary, exact times and the length of the video give way.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ __all__ = ["Placed", "Slot", "place"]
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """When the original is spoken; seconds from the beginning."""
+    """The time of the original speech, in seconds from the beginning."""
 
     start: float
     end: float
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """When a sentence is spoken instead."""
+    """The time and speed of a dubbed sentence."""
 
     slot: Slot
     start: float
     seconds: float
-    """How long it sounds, at its speed."""
+    """Its duration at this speed."""
     speed: float
-    """1 as it was spoken, 2 twice as fast."""
+    """1 is the original speed, 2 is twice as fast."""
 
     @property
     def end(self) -> float:
-        """When it is over."""
+        """When the sentence ends."""
         return self.start + self.seconds
 
 
@@ -53,13 +52,13 @@ def place(
     utmost: float = 2.0,
     tolerance: float = 0.15,
 ) -> list[Placed]:
-    """Give every sentence its time; `lengths` are their seconds as spoken, 0 for one that has no words.
+    """Place every sentence; `lengths` are their durations in seconds, 0 for one without words.
 
-    Slots come in order of their start. `duration` is the video's.
+    Slots must be in order of their start. `duration` is the video's.
     """
     starts = [slot.start for slot in slots]
     if starts != sorted(starts):
-        raise ValueError("slots must come in order of their start")
+        raise ValueError("slots must be in order of their start")
     placed: list[Placed] = []
     free_from = 0.0
     for slot, length, following in zip(slots, lengths, _following(slots, lengths), strict=True):
@@ -75,7 +74,7 @@ def place(
 
 
 def _following(slots: Sequence[Slot], lengths: Sequence[float]) -> list[float | None]:
-    """Say for each slot when the next one starts that has words."""
+    """Return, for each slot, the start of the next slot that has words."""
     found: list[float | None] = []
     following = None
     for slot, length in zip(reversed(slots), reversed(lengths), strict=True):
@@ -85,7 +84,7 @@ def _following(slots: Sequence[Slot], lengths: Sequence[float]) -> list[float | 
 
 
 def _speed(length: float, own: float, at_most: float, *, fastest: float, utmost: float) -> float:
-    """Choose the speed for what may take `own` seconds, and `at_most` with all that can be borrowed."""
+    """Choose the speed for a sentence with `own` seconds, or `at_most` with all extensions."""
     if length <= own:
         return 1.0
     if length <= own * fastest:

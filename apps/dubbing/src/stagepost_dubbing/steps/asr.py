@@ -1,4 +1,4 @@
-"""asr: what is said in the video, and when."""
+"""The step asr: recognises what is said in the video, and when."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ __all__ = ["Asr", "Heard", "Transcript"]
 
 
 class Transcript(msgspec.Struct, frozen=True):
-    """What is stored as asr.json."""
+    """The content of asr.json."""
 
     language: str
     segments: list[Utterance]
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """What the step gives: where the transcript is, and its segments' ids, as many together as a message names."""
+    """The step's result: the transcript's key, and the segments' ids, grouped into messages."""
 
     output_key: str
     chunks: list[list[str]]
 
 
 class Asr:
-    """Writes down what is said."""
+    """Transcribes the video's sound."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._step = Step[Heard](services, "asr")
 
     def handle(self, job: JobContext, audio_key: str, language: str, output_key: str) -> Heard:
-        """Recognise it once: who comes after a crash takes what is stored, because boundaries could differ."""
+        """Recognise once; an attempt after a crash uses the stored transcript, because boundaries could differ."""
         task_id = task_of(audio_key)
         checked_own(audio_key, "audios", task_id)
         checked_own(output_key, "asr", task_id)
@@ -67,7 +67,7 @@ class Asr:
             said = self._services.recogniser.recognise(audio, language=language, while_running=attempt.report)
             attempt.check()
             made = Transcript(language, [utterance for utterance in said if utterance.text.strip()])
-            with contextlib.suppress(ObjectDiffers):  # another attempt was first: all take that one
+            with contextlib.suppress(ObjectDiffers):  # another attempt was faster: all attempts use its transcript
                 objects.create(output_key, msgspec.json.format(msgspec.json.encode(made)))
         return msgspec.json.decode(objects.read(output_key), type=Transcript)
 
@@ -77,7 +77,7 @@ class Asr:
 
 
 def as_segments(said: Sequence[Utterance]) -> list[Segment]:
-    """Number what was said."""
+    """Convert utterances to numbered segments."""
     return [
         Segment(
             idx,

@@ -1,4 +1,4 @@
-"""extract_audio: the sound of the video, as the recogniser wants it."""
+"""The step extract_audio: extracts the video's sound in the recogniser's format."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["ExtractAudio"]
 
 
 class ExtractAudio:
-    """Takes the sound out of a video."""
+    """Extracts the sound of a video."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._step = Step[str](services, "extract_audio")
 
     def handle(self, job: JobContext, source_video_key: str, output_audio_key: str) -> str:
-        """Extract it, and give its key."""
+        """Extract and store the sound; returns its key."""
         task_id = task_of(source_video_key)
         checked_own(source_video_key, "videos", task_id)
         checked_own(output_audio_key, "audios", task_id)

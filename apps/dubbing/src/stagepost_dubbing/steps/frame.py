@@ -1,6 +1,6 @@
-"""The frame of an attempt: begin it or skip it, give it a directory and a deadline, and store how it ended.
+"""Runs an attempt of a step: starts or skips it, provides a directory and a deadline, and stores its outcome.
 
-What a step writes, its row in `task_steps` and the end of its job are one transaction: a step has succeeded exactly
+A step's writes, its row in `task_steps` and the end of its job are one transaction, so a step has succeeded exactly
 when its job has.
 """
 
@@ -29,38 +29,38 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 BUSY_SECONDS = 2.0
-"""When to look again at a step that another job is at."""
+"""How long to wait before checking again a step that another job is running."""
 REPORT_SECONDS = 1.0
-"""How often progress is stored."""
+"""Interval between updates of the stored progress."""
 
 
 @dataclass
 class Attempt:
-    """One attempt of a step at a task."""
+    """One attempt of a step of a task."""
 
     services: Services
     job: JobContext
     task: Task
     row: StepRow
     directory: Path
-    """For temporary files; removed at the end."""
+    """Directory for temporary files, which is removed at the end."""
     seconds: float
     _begun: float = field(default_factory=time.perf_counter)
     _reported: float = 0.0
 
     def check(self) -> None:
-        """Leave the attempt if it was asked to stop or its time is over."""
+        """Raise if the attempt was asked to stop or has exceeded its timeout."""
         self.job.raise_if_cancelled()
         if self.seconds_left <= 0:
             raise TimeoutError(f"step {self.row.step} took longer than its timeout of {self.seconds:g} s")
 
     @property
     def seconds_left(self) -> float:
-        """How much of its time is left."""
+        """Return the remaining time before the timeout."""
         return self.seconds - (time.perf_counter() - self._begun)
 
     def report(self, progress: float) -> None:
-        """Say how far it is, 0 to 1; fit for an engine to call often."""
+        """Report progress from 0 to 1; cheap enough for an engine to call often."""
         self.check()
         if self.seconds - self.seconds_left - self._reported >= REPORT_SECONDS:
             self._reported = self.seconds - self.seconds_left
@@ -68,12 +68,12 @@ class Attempt:
                 steps.note_progress(tx, self.task.id, self.row, progress)
 
     def store(self, key: str, content: bytes | Path) -> None:
-        """Store what this step makes. The first attempt overwrites nothing; one that takes over may."""
+        """Store an object made by this step. Only an attempt that took over may overwrite an existing one."""
         self.check()
         if self.row.attempt == 1:
             self.services.objects.create(key, content)
             return
-        # One that was paused for long must not put an old video in the place of a new one.
+        # An attempt that was paused for long must not overwrite a newer video with an old one.
         with self.services.database.reading() as tx:
             last = steps.latest(tx, self.task.id, self.row.step, self.row.part)
         if last is None or (last.attempt, last.status) != (self.row.attempt, "running"):
@@ -83,14 +83,14 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Finished(Generic[R]):
-    """What an attempt gives, and what it writes when its job completes."""
+    """An attempt's result, and what it writes when its job completes."""
 
     result: R
     write: Callable[[Connection], None] = lambda _tx: None
 
 
 class Step(Generic[R]):
-    """A step by name: `run` makes one attempt of it, or skips it if it has succeeded."""
+    """A step, identified by its name; `run` makes one attempt, or skips a step that has succeeded."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Step(Generic[R]):
         skipped: Callable[[Connection], R],
         part: str = "",
     ) -> R:
-        """Make an attempt; `skipped` says what the step gave, if there is nothing to do."""
+        """Make an attempt; if the step has already succeeded, `skipped` returns its result."""
         services = self._services
         variable, seconds = services.settings.timeout_variable(self._name), services.settings.timeout(self._name)
         log.info("step %s of task %s: %s=%g in force", self._name, task_id, variable, seconds)
@@ -142,10 +142,10 @@ class Step(Generic[R]):
             return finished.result
 
     def _begin(self, tx: Connection, job: JobContext, task_id: str, part: str) -> tuple[Task, StepRow] | None:
-        """Store that an attempt begins; None if the step has succeeded."""
+        """Store the start of an attempt; returns None if the step has already succeeded."""
         task = tasks.lock(tx, task_id)
         if task is None:
-            raise Permanent(f"there is no task {task_id}: it was deleted, or never submitted.")
+            raise Permanent(f"there is no task {task_id}: it was deleted or never submitted.")
         last = steps.latest(tx, task_id, self._name, part)
         trace_id = job.trace.trace_id
         if last is not None:
@@ -167,7 +167,7 @@ class Step(Generic[R]):
         return task, row
 
     def _is_live(self, tx: Connection, last: StepRow, job: JobContext) -> bool:
-        """Whether another job is at this step; of the same job, the platform lets only one attempt live."""
+        """Return whether another job is running this step; attempts of the same job never overlap."""
         if last.owner == job.id:
             return False
         try:
@@ -176,7 +176,7 @@ class Step(Generic[R]):
             return False
 
     def _fail(self, attempt: Attempt, error: Exception) -> None:
-        """Store the failure with the end of the attempt; if that cannot be had, the platform ends it alone."""
+        """Store the failure together with the end of the attempt; if that fails, the platform ends the attempt."""
         job, task = attempt.job, attempt.task
         text = f"{type(error).__name__}: {error}"
         try:
@@ -191,5 +191,5 @@ class Step(Generic[R]):
                 job.fail(tx.raw, error)
         except LeaseLost:
             raise
-        except Exception:  # the error itself counts, not that it could not be stored
+        except Exception:  # report the original error, not the failure to store it
             log.exception("step %s of task %s: its failure could not be stored", self._name, task.id)

@@ -1,4 +1,4 @@
-"""Directories of attempts: named after their process, so that those of dead ones can be found and removed."""
+"""Temporary directories, named after their process so that those of dead processes can be removed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NAME = "stagepost-dubbing"
 
 
 def directory_prefix() -> str:
-    """What the name of a directory of this process begins with."""
+    """Return the prefix of this process's directory names."""
     return f"{NAME}-{_host()}-{os.getpid()}-"
 
 
 def remove_leftovers(directory: str = "") -> list[Path]:
-    """Remove the directories of attempts whose process on this machine was killed."""
+    """Remove directories of processes on this machine that no longer exist."""
     pattern = re.compile(rf"{NAME}-{re.escape(_host())}-(\d+)-.+")
     removed: list[Path] = []
     for path in Path(directory or tempfile.gettempdir()).iterdir():

@@ -1,4 +1,4 @@
-"""mux_video: the segments on the timeline become one track, the track becomes the video's sound, the task is done."""
+"""The step mux_video: mixes the segments into one track, puts it into the video, and completes the task."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["MuxVideo"]
 
 
 class Track(msgspec.Struct, frozen=True):
-    """Stored beside dub.wav: of what it was made, and which bytes it has."""
+    """Stored beside dub.wav: fingerprints of its inputs and of its content."""
 
     made_of: str
     sha256: str
 
 
 class MuxVideo:
-    """Puts the dubbed video together."""
+    """Builds the dubbed video."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -41,7 +41,7 @@ class MuxVideo:
     def handle(
         self, job: JobContext, task_id: str, source_video_key: str, tts_audio_key: str, output_video_key: str
     ) -> str:
-        """Build track, subtitles and video, and give the video's key."""
+        """Build the track, the subtitles and the video; returns the video's key."""
         task_id = checked_id(task_id)
         for folder, key in (("videos", source_video_key), ("tts", tts_audio_key), ("outputs", output_video_key)):
             checked_own(key, folder, task_id)
@@ -70,7 +70,7 @@ class MuxVideo:
         return self._step.run(job, task_id, work, skipped=lambda _tx: output_video_key)
 
     def _track(self, attempt: Attempt, video: Path, found: list[Segment], key: str) -> Path:
-        """Take the track that is there, if it is made of the same segments; otherwise make it."""
+        """Reuse the stored track if it is made of the same segments; otherwise build it."""
         objects = self._services.objects
         made_of = _fingerprint(attempt, found)
         track = attempt.directory / "dub.wav"
@@ -126,7 +126,7 @@ class MuxVideo:
 
 
 def placement(found: list[Segment], duration: float) -> list[Placed]:
-    """Where each segment's speech is on the track."""
+    """Compute the position of each segment's speech on the track."""
     slots = [Slot(segment.start_ms / 1000, segment.end_ms / 1000) for segment in found]
     lengths = [float(msgspec.json.decode(segment.tts_params_json or "{}").get("seconds", 0.0)) for segment in found]
     return place(slots, lengths, duration=duration)

@@ -1,4 +1,4 @@
-"""translate: the segments of one message, batch by batch, each stored when it is there."""
+"""The step translate: translates the segments of one message batch by batch, and stores each batch at once."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Translate:
         target_language: str,
         batch_size: int,
     ) -> int:
-        """Translate them, and say how many there are."""
+        """Translate the segments; returns how many there are."""
         task_id = checked_id(task_id)
         if not segment_ids:
-            raise Permanent(f"task {task_id}: a translate message without segment_ids.")
+            raise Permanent(f"task {task_id}: a translate message has no segment_ids.")
         self._check_known(task_id, segment_ids)
 
         def work(attempt: Attempt) -> Finished[int]:
@@ -45,7 +45,7 @@ class Translate:
         return self._step.run(job, task_id, work, skipped=lambda _tx: len(segment_ids), part=segment_ids[0])
 
     def _check_known(self, task_id: str, segment_ids: Sequence[str]) -> None:
-        """Refuse a message about segments that the task does not have, before it leaves a trace on the task."""
+        """Refuse a message about segments that the task does not have, before it changes the task."""
         with self._services.database.reading() as tx:
             total = segments.count(tx, task_id).total
         unknown = [name for name in segment_ids if segments.index_of(name) >= total]
@@ -57,7 +57,7 @@ class Translate:
             return segments.untranslated(tx, task_id, among=segment_ids)
 
     def _translate(self, attempt: Attempt, batch: Sequence[Segment], source: str, target: str) -> None:
-        """Translate one batch and store what there is of it; what failed is raised after that."""
+        """Translate one batch and store the successful part; then raise the first failure."""
         texts = [segment.src_text for segment in batch]
         translated = self._services.translator.translate_each(texts, source=source, target=target)
         attempt.job.raise_if_cancelled()
@@ -66,7 +66,7 @@ class Translate:
                 if isinstance(text, str):
                     segments.save_text(tx, attempt.task.id, segment.idx, text)
         failures = [text for text in translated if isinstance(text, StagepostError)]
-        # One that no retry can mend ends the step, whatever else is wrong.
+        # A permanent error ends the step, even if other errors could be retried.
         failures.sort(key=lambda failure: not isinstance(failure, Permanent))
         if failures:
             raise failures[0]

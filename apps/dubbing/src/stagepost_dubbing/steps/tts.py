@@ -1,4 +1,4 @@
-"""tts: every segment that has no speech yet is spoken, several at once, each stored when it is there."""
+"""The step tts: speaks every segment without speech, several at once, and stores each one immediately."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from stagepost_dubbing.tables.tasks import Task
 __all__ = ["SpeechFailed", "Tts"]
 
 LOOK_SECONDS = 0.5
-"""How often an attempt looks whether it should stop, while segments are being spoken."""
+"""Interval between checks whether the attempt should stop, while segments are being spoken."""
 
 LONGEST_PAUSE_SECONDS = 60.0
-"""Between two tries of a segment, whatever a service or a message asks for."""
+"""Longest pause between two tries of a segment, whatever a service or a message asks for."""
 
 MOST_AT_ONCE = 64
-"""Segments of one task, whatever its message asks for."""
+"""Maximum number of segments of one task spoken at once, whatever its message asks for."""
 
 Compensate = Callable[[Connection, str, int, str], None]
-"""Asks for a segment to be looked after, in a transaction: task, index, error."""
+"""Requests compensation for a segment, in a transaction; takes the task, the index and the error."""
 
 
 class SpeechFailed(StagepostError):
-    """Some segments could not be spoken; the others are kept."""
+    """Some segments could not be spoken; the speech of the others is stored."""
 
     def __init__(self, errors: dict[int, Exception]) -> None:
         first = min(errors)
         reason = str(errors[first]).rstrip(".")
         super().__init__(
             f"{len(errors)} segments could not be spoken; the first is segment {first}: {reason}. "
-            f"When that is mended: stagepost-dubbing tts-requeue, or retry."
+            f"When the cause is fixed, run `stagepost-dubbing tts-requeue` or `retry`."
         )
         self.errors = errors
         self.retryable = not all(isinstance(error, Permanent) for error in errors.values())
@@ -67,7 +67,7 @@ class Tts:
         retry_delay_sec: float,
         speaker_id: str,
     ) -> int:
-        """Speak them, and say how many segments the task has."""
+        """Speak the segments; returns how many segments the task has."""
         task_id = checked_id(task_id)
 
         def work(attempt: Attempt) -> Finished[int]:
@@ -92,7 +92,7 @@ class Tts:
     def _speak_all(
         self, pool: ThreadPoolExecutor, speaking: Speaking, batch: list[Segment], errors: dict[int, Exception]
     ) -> None:
-        """Speak a batch; what could not be spoken is noted, and the others go on."""
+        """Speak a batch; records segments that failed and continues with the others."""
         futures = {pool.submit(speaking.speak, segment): segment for segment in batch}
         pending: set[Future[None]] = set(futures)
         while pending:
@@ -103,7 +103,7 @@ class Tts:
                     errors[futures[future].idx] = error
                 elif error is not None:
                     raise error
-            speaking.attempt.check()  # last: a segment that was asked to stop is no trouble of its own
+            speaking.attempt.check()  # last, because a segment that was asked to stop is not a failure
 
     def _next_batch(self, task_id: str, after: int, most: int) -> list[Segment]:
         with self._services.database.reading() as tx:
@@ -114,7 +114,7 @@ class Tts:
             return segments.count(tx, task_id).total
 
     def _give_up(self, tx: Connection, task: Task, error: BaseException) -> None:
-        """Hand what could not be spoken to compensation, in the transaction that fails the step."""
+        """Request compensation for unspoken segments, in the transaction that fails the step."""
         if isinstance(error, SpeechFailed):
             for idx, reason in sorted(error.errors.items()):
                 segments.save_trouble(tx, task.id, idx, str(reason))
@@ -122,7 +122,7 @@ class Tts:
 
 
 class Speaking:
-    """How segments of one attempt are spoken."""
+    """Speaks the segments of one attempt."""
 
     def __init__(
         self, services: Services, attempt: Attempt, speaker: str, max_retries: int, retry_delay: float
@@ -133,13 +133,13 @@ class Speaking:
         self._stopped = Event()
 
     def stop(self) -> None:
-        """Let those that wait for another try end."""
+        """End segments that are waiting for another try."""
         self._stopped.set()
 
     def speak(self, segment: Segment) -> None:
-        """Speak a segment, store its sound under a key made of all that it depends on, and then the key.
+        """Speak a segment, store its sound under a key derived from all its inputs, and then store the key.
 
-        The thread that speaks stores, so that a crash costs no more segments than there are threads.
+        The thread that speaks also stores, so that a crash loses no more segments than there are threads.
         """
         language = self.attempt.task.target_language
         voice = self._services.settings.voice
@@ -150,7 +150,7 @@ class Speaking:
         while True:
             try:
                 self.attempt.check()
-                if speech is None:  # a store that refuses costs no second one
+                if speech is None:  # do not speak again only because storing failed
                     speech = self._spoken(segment, language)
                 self._store(key, speech)
             except Permanent:
@@ -165,7 +165,7 @@ class Speaking:
                 return
 
     def _pause_after(self, error: Exception) -> float:
-        """How long to wait before the next try: as the setting says, or longer if the service asks for it."""
+        """Return the pause before the next try: the setting's, or longer if the service asks for it."""
         asked = error.after if isinstance(error, Retryable) else None
         seconds = 0.0 if asked is None else asked.total_seconds()
         return min(max(self._retry_delay, seconds), LONGEST_PAUSE_SECONDS)
@@ -181,11 +181,11 @@ class Speaking:
         try:
             self._services.objects.create(key, sound)
         except ObjectDiffers:
-            # An attempt that crashed stored it; a voice may speak a text differently, and both are right.
+            # A crashed attempt has stored it; a voice may speak a text differently each time, and both are valid.
             self._services.objects.replace(key, sound)
 
     def _note(self, segment: Segment, key: str, speech: Speech) -> None:
-        """Keep where a speech is, and with what it was made."""
+        """Store the key of a speech and the parameters it was made with."""
         facts = {**speech.parameters, "speaker": self._speaker, "seconds": round(speech.seconds, 3)}
         parameters = msgspec.json.encode(facts).decode()
         with self._services.database.transaction() as tx:

@@ -1,4 +1,4 @@
-"""The tables in the app's database: makes them, and lends transactions on them."""
+"""Creates the tables in the app's database, and opens transactions on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stagepost_dubbing.tables.connection import Connection, statements_of
 __all__ = ["Database"]
 
 TABLE_OPTIONS = " engine=InnoDB default charset=utf8mb4 collate=utf8mb4_bin"
-"""What MariaDB and MySQL need to keep texts of all languages, and to tell apart what differs."""
+"""Lets MariaDB and MySQL store text of all languages and compare it exactly."""
 
 
 class Database:
@@ -22,21 +22,21 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction that commits if the body returns."""
+        """Open a transaction that commits if the body returns."""
         with self._app.transaction() as raw:
             yield Connection(raw)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that only reads, and waits for nobody."""
+        """Open a read-only transaction, which waits for no other."""
         with self._app.transaction(read_only=True) as raw:
             yield Connection(raw)
 
     def migrate(self) -> None:
-        """Make the tables that are missing, Stagepost's and ours; safe at every start."""
+        """Create missing tables, Stagepost's and ours; safe to call at every start."""
         self._app.migrate()
         with self.transaction() as tx:
             if tx.driver == "psycopg":
-                tx.one("lock_schema")  # two processes may start at once, and `if not exists` is not enough for that
+                tx.one("lock_schema")  # `if not exists` is not safe when two processes start at once
             for statement in statements_of("schema"):
                 tx.run_text(statement + (TABLE_OPTIONS if tx.driver == "pymysql" else ""))

@@ -1,4 +1,4 @@
-"""Rows of `segments`: what is said when, its translation, and where it is spoken."""
+"""Rows of `segments`: the original text and its time, the translation, and the key of its speech."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREFIX = "seg-"
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Something that is said, in both languages."""
+    """One spoken segment, in both languages."""
 
     idx: int
     segment_id: str
@@ -43,12 +43,12 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """How long its slot is."""
+        """Length of the segment's time slot."""
         return (self.end_ms - self.start_ms) / 1000
 
 
 class SegmentCounts(msgspec.Struct, frozen=True):
-    """How many segments a task has, and how many of them have come how far."""
+    """Number of a task's segments, in total and at each stage."""
 
     total: int
     translated: int
@@ -56,19 +56,19 @@ class SegmentCounts(msgspec.Struct, frozen=True):
 
 
 def replace_all(tx: Connection, task_id: str, found: Iterable[Segment]) -> None:
-    """Store what was recognised, in place of what may be there."""
+    """Store recognised segments, and replace existing ones."""
     tx.change("delete_segments", task_id=task_id)
     for segment in found:
         tx.change("add_segment", task_id=task_id, **msgspec.structs.asdict(segment))
 
 
 def list_all(tx: Connection, task_id: str) -> list[Segment]:
-    """All segments of a task, in order."""
+    """List all segments of a task, in order."""
     return [Segment(*row) for row in tx.all("list_segments", task_id=task_id)]
 
 
 def untranslated(tx: Connection, task_id: str, *, among: Sequence[str]) -> list[Segment]:
-    """The segments without a translation, among those with these ids, in order."""
+    """List those of the given segments that have no translation, in order."""
     numbers = [index_of(segment_id) for segment_id in among]
     rows = tx.all("list_untranslated", task_id=task_id, first=min(numbers), last=max(numbers))
     wanted = set(numbers)
@@ -76,17 +76,17 @@ def untranslated(tx: Connection, task_id: str, *, among: Sequence[str]) -> list[
 
 
 def unspoken(tx: Connection, task_id: str, *, after: int, most: int) -> list[Segment]:
-    """The next segments without speech, after the one with index `after`."""
+    """List the next segments without speech, after index `after`."""
     return [Segment(*row) for row in tx.all("list_unspoken", task_id=task_id, after=after, most=most)]
 
 
 def save_text(tx: Connection, task_id: str, idx: int, text: str) -> None:
-    """Store a translation, unless there is one."""
+    """Store a translation, unless there already is one."""
     tx.change("save_text", task_id=task_id, idx=idx, text=text)
 
 
 def save_speech(tx: Connection, task_id: str, segment: Segment, *, key: str, parameters: str) -> None:
-    """Store where a segment is spoken, unless its text was changed meanwhile or somebody else was first."""
+    """Store the key of a segment's speech, unless its text has changed or it already has speech."""
     tx.change("save_speech", task_id=task_id, idx=segment.idx, text=segment.mt_text, key=key, parameters=parameters)
 
 
@@ -96,7 +96,7 @@ def save_trouble(tx: Connection, task_id: str, idx: int, error: str) -> None:
 
 
 def change_text(tx: Connection, task_id: str, idx: int, text: str) -> None:
-    """Give a segment another translation; it is to be spoken anew."""
+    """Change a segment's translation, and mark it to be spoken again."""
     tx.change("change_text", task_id=task_id, idx=idx, text=text)
 
 
@@ -107,13 +107,13 @@ def count(tx: Connection, task_id: str) -> SegmentCounts:
 
 
 def segment_id_of(idx: int) -> str:
-    """What messages call the segment with this index."""
+    """Return the id that messages use for the segment with this index."""
     return f"{PREFIX}{idx}"
 
 
 def index_of(segment_id: str) -> int:
-    """The index of a segment that messages call so."""
+    """Return the index of the segment with this id; raises Permanent if the id is invalid."""
     number = segment_id.removeprefix(PREFIX)
     if not (segment_id.startswith(PREFIX) and number.isascii() and number.isdigit() and len(number) < 10):
-        raise Permanent(f"segment id {segment_id[:50]!r} is refused: they are like seg-0.")
+        raise Permanent(f"segment id {segment_id[:50]!r} is refused: ids look like seg-0.")
     return int(number)

@@ -1,4 +1,4 @@
-"""Rows of `task_steps`: every attempt of every step, and what became of it."""
+"""Rows of `task_steps`: every attempt of every step, and its outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StepRow(msgspec.Struct, frozen=True):
 
     step: str
     part: str
-    """Which of several messages; empty if the step has one."""
+    """Identifies one of several messages; empty if the step has only one."""
     attempt: int
     status: str
     trace_id: str | None
@@ -30,41 +30,41 @@ class StepRow(msgspec.Struct, frozen=True):
 
 
 def latest(tx: Connection, task_id: str, step: str, part: str) -> StepRow | None:
-    """The last attempt of a step's part."""
+    """Return the last attempt of a step's part."""
     row = tx.one("latest_step", task_id=task_id, step=step, part=part)
     return None if row is None else StepRow(*row)
 
 
 def list_all(tx: Connection, task_id: str) -> list[StepRow]:
-    """Every attempt of every step of a task, in order."""
+    """List every attempt of every step of a task, in order."""
     rows = [StepRow(*row) for row in tx.all("list_steps", task_id=task_id)]
     return sorted(rows, key=lambda row: STEPS.index(row.step))
 
 
 def begin(tx: Connection, task_id: str, row: StepRow) -> None:
-    """Store an attempt that begins; another one of the same number is refused by the table."""
+    """Store the start of an attempt; the table refuses a second one with the same number."""
     tx.change("begin_step", task_id=task_id, **msgspec.structs.asdict(row))
 
 
 def end(tx: Connection, task_id: str, row: StepRow, status: str, *, error: str | None = None) -> bool:
-    """Store how an attempt ended; False if it has been taken over."""
+    """Store how an attempt ended; returns False if another attempt has taken over."""
     values = msgspec.structs.asdict(row) | {"status": status, "error": shortened(error)}
     return tx.change("end_step", task_id=task_id, **values) > 0
 
 
 def note_progress(tx: Connection, task_id: str, row: StepRow, progress: float) -> None:
-    """Store how far an attempt is, 0 to 1."""
+    """Store an attempt's progress, from 0 to 1."""
     tx.change("note_progress", task_id=task_id, **(msgspec.structs.asdict(row) | {"progress": progress}))
 
 
 def mark_stale(tx: Connection, task_id: str, names: Sequence[str]) -> None:
-    """Say that these steps are to be done again."""
+    """Mark these steps to be run again."""
     for step in names:
         tx.change("mark_stale", task_id=task_id, step=step)
 
 
 def unfinished_before(tx: Connection, task_id: str, step: str) -> str | None:
-    """The step right before this one, if it has not succeeded in all its parts."""
+    """Return the previous step if it has not succeeded in all its parts."""
     place = STEPS.index(step)
     if place == 0:
         return None
