@@ -46,9 +46,10 @@ EXIT_CODES = {
 }
 
 CAUSES = {
-    Cause.UNBLOCK: "Its limit has room for it.",
+    Cause.HOLD: "A claim found no room under its limit, no token for its rate, or no worker that knows its task.",
+    Cause.UNBLOCK: "Its limit has room for it, its rate has a token, or a worker knows its task.",
     Cause.PROMOTE: "It is due.",
-    Cause.DEFER: 'It is enqueued again with `on_conflict="debounce"`.',
+    Cause.DEFER: 'It is enqueued again with `on_conflict="debounce"`, or its token grows back at that time.',
     Cause.CLAIM: "A worker leases it and starts a new attempt.",
     Cause.COMPLETE: "The handler returned, or called `job.complete`.",
     Cause.COMPLETE_WITH_ERRORS: "Its children have ended, and some did not complete.",
@@ -222,7 +223,7 @@ def _transitions() -> str:
 
 def _target(state: JobState, cause: Cause) -> str:
     limited = WHEN_LIMITED.get((state, cause))
-    return f"`{TRANSITIONS[state, cause]}`" + (f"; `{limited}` with a limit key" if limited else "")
+    return f"`{TRANSITIONS[state, cause]}`" + (f"; `{limited}` if its task is remote and limited" if limited else "")
 
 
 def _when(state: JobState, cause: Cause) -> str:

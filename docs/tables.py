@@ -33,7 +33,7 @@ JOB = {
     "max_attempts": "How many failures make a dead letter.",
     "unique_key": "The text that no other live job may have; empty for keys held for a period.",
     "limit_key": "Jobs with the same text share one limit.",
-    "limit_slots": "How many of them may be queued or running at once.",
+    "limit_slots": "For a remote task: how many of them may be on their way at once.",
     "batch_id": "The batch that it is an item of; for a child, the id of its parent.",
     "item_key": "What makes it one of a kind in its batch.",
     "payload": "Arguments: a JSON object by parameter name.",
@@ -45,11 +45,14 @@ JOB = {
 TABLES: dict[str, Table] = {
     "stagepost_job": Table(
         "Live jobs. Narrow and busy: read single rows and short pages, and do not count them here. On MySQL and "
-        "MariaDB it has two columns more, `limit_state` and `room`, which the database fills for cheap claims.",
+        "MariaDB it has three columns more, `running_key`, `blocked_state` and `room`, which the database fills for "
+        "cheap claims.",
         JOB
         | {
             "lease_until": "When the lease of a running attempt ends.",
             "locked_by": "The owner of the running attempt: the id of a worker.",
+            "blocked_on": "What a blocked job waits for: `limit:` and a limit key, `rate:` and the name of a rate, or "
+            "`task:` and a task that no worker knows. It stays set after the job was let through.",
             "progress": "JSON of what the attempt under way reported last; empty if it reported nothing.",
             "has_children": "1 once its handler has submitted children for which it must wait.",
             "cancel_requested_at": "When somebody asked the running attempt to stop.",
@@ -158,9 +161,9 @@ TABLES: dict[str, Table] = {
         "Unique keys held for a period (`unique_for`), whether or not their job still lives.",
         {"unique_key": "The text.", "job_id": "The job that holds it.", "held_until": "Until when."},
     ),
-    "stagepost_limit_key": Table(
-        "One row per limit key in use, locked while jobs are let through.",
-        {"limit_key": "The text."},
+    "stagepost_limit_stripe": Table(
+        "Each row stands for a share of all limit keys. It is locked while jobs under one of them are counted.",
+        {"stripe": "Its number."},
     ),
     "stagepost_queue": Table(
         "What operators set on queues; the row named `*` holds for all of them together.",

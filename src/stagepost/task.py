@@ -20,6 +20,7 @@ from stagepost.model.context import TraceContext, current_trace
 from stagepost.model.identity import NO_ID, new_id
 from stagepost.model.job import DEFAULT_QUEUE, NewJob, OnConflict, microseconds
 from stagepost.model.json_values import name_of, trouble_with
+from stagepost.model.limits import LimitRules, TaskRule
 from stagepost.model.payload import Limits, Signature
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
@@ -62,7 +63,7 @@ class TaskOptions:
     """`auto` runs `async def` on the event loop and `def` in a thread. `process` uses one process per slot, for
     CPU-bound or unsafe code."""
     max_running: int | None = None
-    """Maximum number of this task's jobs (per `limit_by` key, if given) queued or running at once, over all workers."""
+    """Maximum number of this task's jobs (per `limit_by` key, if given) running at once, over all workers."""
     limit_by: Callable[..., str] | None = None
     """Called with the job's arguments to get a key; jobs with the same key share one `max_running`."""
     rate_limit: RateLimit | None = None
@@ -247,7 +248,7 @@ class Task(Generic[P, R]):
             on_conflict=OnConflict(job.on_conflict),
             longest_wait_us=None if job.longest_wait is None else microseconds(job.longest_wait),
             limit_key=limit_key,
-            limit=options.max_running,
+            limit=options.max_running if options.remote else None,
             context=trace,
             has_chosen_id=job.id is not None,
         )
@@ -263,6 +264,32 @@ class Task(Generic[P, R]):
                 f"task {self.name} is remote: on_conflict={str(job.on_conflict)!r} would change arguments that may "
                 f"already be sent. Use 'keep'."
             )
+
+    @property
+    def _limit_rule(self) -> TaskRule:
+        """What workers with this code keep to, whatever was in force when a job was enqueued."""
+        options = self.options
+        if options.max_running is None:
+            return TaskRule(rate=options.rate_limit, is_remote=options.remote)
+        return TaskRule(
+            max_running=options.max_running,
+            rate=options.rate_limit,
+            is_remote=options.remote,
+            needs_payload=options.limit_by is not None and not options.remote,
+            key_of=self._key_in_force,
+        )
+
+    def _key_in_force(self, limit_key: str | None, payload: str | None) -> str:
+        """Keep the key of a job that was enqueued with one like it; otherwise make it from the arguments."""
+        if self.options.limit_by is None:
+            return self.name
+        if limit_key is not None and limit_key.startswith(f"{self.name}:"):
+            return limit_key
+        try:
+            args, kwargs = self.signature.decode(payload or "")
+            return self._limit_key(args, kwargs) or self.name
+        except Exception:  # noqa: BLE001 - the attempt will fail and say why; until then these share a limit
+            return self.name
 
     def _limit_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
         if self.options.max_running is None:
@@ -331,6 +358,11 @@ class Registry:
     def queues(self) -> list[str]:
         """The queues that its tasks use."""
         return sorted({task.options.queue for task in self})
+
+    @property
+    def limit_rules(self) -> LimitRules:
+        """What its tasks' options say of limits and rates."""
+        return LimitRules({task.name: task._limit_rule for task in self})  # noqa: SLF001 - not for applications
 
     @property
     def remote_queues(self) -> dict[str, timedelta]:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
-from stagepost import App, RetryPolicy
-from tests.acceptance.helpers import work, work_async
+from stagepost import App, RateLimit, RetryPolicy, Worker
+from stagepost.model.identity import new_id
+from stagepost.model.job import NewJob
+from stagepost.model.lifecycle import JobState
+from stagepost.store import jobs
+from stagepost.store.counting import count_by_state
+from stagepost.store.limits import claim_checked, hold_front
+from stagepost.worker.front import FrontClearer
+from tests.acceptance.helpers import LIMIT, work, work_async
+
+LEASE = timedelta(seconds=60)
 
 
 class Crowd:
@@ -91,3 +102,126 @@ def test_a_failed_job_leaves_its_place_to_the_next(app: App) -> None:
     work(app)
 
     assert ran == [0, 1, 2]
+
+
+@contextmanager
+def second_app(app: App) -> Iterator[App]:
+    """The same database, and other code."""
+    second = App(settings=app.settings)
+    yield second
+    second.close()
+
+
+def test_a_limit_that_was_lifted_or_changed_in_the_code_holds_for_jobs_that_wait(app: App) -> None:
+    crowd = Crowd()
+
+    async def sync(user: str) -> None:
+        await crowd.visit(user)
+
+    before = app.task(max_running=1, name="sync")(sync)
+    for _ in range(12):
+        before.enqueue("ada")
+    rules = app.registry.limit_rules
+    app.store.run(claim_checked("default", owner="gone", task_names=["sync"], slots=9, lease=LEASE, rules=rules))
+    assert Counter(job.state for job in app.client.jobs()) == {"running": 1, "blocked": 8, "queued": 3}
+
+    with second_app(app) as changed:
+        changed.task(max_running=3, name="sync")(sync)
+        work(changed)
+
+    assert crowd.total == 11  # but for the one that a worker left behind
+    assert crowd.most["ada"] == 2
+
+
+def test_jobs_go_on_though_the_event_that_there_is_room_was_lost(app: App) -> None:
+    ran: list[int] = []
+
+    @app.task(max_running=1)
+    async def scarce(number: int) -> None:
+        ran.append(number)
+
+    app.enqueue_many([scarce.job(number) for number in range(5)])
+
+    async def main() -> None:
+        worker = Worker(app)
+        worker.finisher.on_unlimited = lambda _keys: None  # as if the process had died before it told anybody
+        async with asyncio.timeout(LIMIT):
+            await worker.run(until_idle=True)
+
+    asyncio.run(main())
+
+    assert ran == [0, 1, 2, 3, 4]
+
+
+def test_jobs_that_wait_for_their_rate_take_no_slots_and_no_further_attempts(app: App) -> None:
+    ran: list[str] = []
+
+    @app.task(rate_limit=RateLimit("provider", rate=1 / 3600, burst=2))
+    async def send(number: int) -> None:
+        ran.append("send")
+
+    @app.task
+    async def plain() -> None:
+        ran.append("plain")
+
+    app.enqueue_many([send.job(number) for number in range(290)])
+    plain.enqueue()
+
+    work(app)
+
+    assert Counter(ran) == {"send": 2, "plain": 1}
+    assert Counter(job.state for job in app.client.jobs(most=500)) == {"completed": 3, "blocked": 288}
+    assert {job.attempt for job in app.client.jobs(most=500, states=[JobState.BLOCKED])} == {0}
+    assert len(app.client.jobs(most=500, states=[JobState.QUEUED])) == 0
+
+
+def test_jobs_start_at_their_rate_and_a_worker_stays_until_the_next_token(app: App) -> None:
+    ran: list[int] = []
+
+    @app.task(rate_limit=RateLimit("provider", rate=20))
+    async def send(number: int) -> None:
+        ran.append(number)
+
+    app.enqueue_many([send.job(number) for number in range(8)])
+
+    work(app)
+
+    assert sorted(ran) == list(range(8))
+    assert {job.attempt for job in app.client.jobs()} == {1}
+
+
+def test_jobs_of_a_task_that_nobody_knew_start_when_a_worker_knows_it(app: App) -> None:
+    ran: list[str] = []
+
+    @app.task
+    async def known() -> None: ...
+
+    with second_app(app) as newer:
+
+        async def added() -> None:
+            ran.append("added")
+
+        task = newer.task(name="added")(added)
+        for _ in range(3):
+            task.enqueue()
+        app.store.run(hold_front("default", app.registry.limit_rules))
+        work(app)
+        assert Counter(job.blocked_on for job in app.client.jobs()) == {"task:added": 3}
+
+        work(newer)
+
+    assert ran == ["added"] * 3
+
+
+async def test_a_slow_claim_clears_the_front_and_a_quick_one_does_not(app: App) -> None:
+    @app.task
+    async def known() -> None: ...
+
+    app.store.run(jobs.enqueue_many([NewJob(id=new_id(), task_name="unknown", payload="{}") for _ in range(1500)]))
+    clearer = FrontClearer(app.async_store, app.registry.limit_rules, app.clock)
+
+    assert not await clearer.clear("default", frozenset(), is_slow=False)
+    assert app.store.run(count_by_state())[JobState.BLOCKED] == 0
+    assert await clearer.clear("default", frozenset(), is_slow=True)
+    assert app.store.run(count_by_state())[JobState.BLOCKED] == 1500
+    assert not await clearer.clear("default", frozenset(), is_slow=True)

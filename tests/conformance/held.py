@@ -17,6 +17,7 @@ from tests.conformance import families, pipelines
 from tests.conformance.batches import TOLD, filled, items, new_batch
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue, new_job, settle
+from tests.limits import unblock
 
 Prepared = Callable[[Bench], Operation[Any]]
 """Stores what an operation needs, and makes the operation."""
@@ -218,7 +219,7 @@ MEANWHILE: dict[str, Prepared] = {
     "enqueue many others": lambda _: jobs.enqueue_many([new_job() for _ in range(150)]),
     "promote": lambda _: leases.promote_due(),
     "rescue": lambda _: leases.rescue_expired(grace=timedelta(0)),
-    "unblock": lambda _: leases.unblock(),
+    "unblock": lambda _: unblock(),
     "fold moves": lambda _: counting.fold(),
     "claim": claimed,
 }

@@ -20,6 +20,7 @@ from stagepost.store.sending import mark_sent, put_back, sent_jobs, unsent
 from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, TASK, claim, enqueue, held_by_another, running
+from tests.limits import unblock
 
 DONE = Completed('{"words":3}')
 BUSY = Failed("busy", timedelta(seconds=8))
@@ -80,7 +81,7 @@ def test_an_answer_may_come_before_its_request_is_marked_as_sent(store: Bench) -
 
 def test_an_answer_counts_once_however_often_it_comes(store: Bench) -> None:
     job_id = enqueue(store, limit_key="model", limit=1)
-    store.run(leases.unblock())
+    store.run(unblock())
 
     first = store.run(accepting([(job_id, 1)]))
     others = [store.run(accepting([(job_id, 1)], Refused("no"))) for _ in range(4)]

@@ -12,13 +12,14 @@ from stagepost.store import jobs, leases
 from stagepost.store.leases import Renewed
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, lose_lease, new_job, running, settle
+from tests.limits import unblock
 
 
 def test_a_claim_leases_the_job_and_gives_all_a_worker_needs(store: Bench) -> None:
     created = store.now
     job = new_job(limit_key="printer", limit=2, available_at=created - 5)
     store.run(jobs.enqueue(job))
-    store.run(leases.unblock())
+    store.run(unblock())
     store.clock.advance(2)
 
     [leased] = claim(store, owner="worker-a")
@@ -39,6 +40,7 @@ def test_a_claim_leases_the_job_and_gives_all_a_worker_needs(store: Bench) -> No
         limit_key="printer",
         batch_id=None,
         owner="worker-a",
+        blocked_on="limit:printer",
     )
     stored = store.run(jobs.get(job.id))
     assert (stored.state, stored.attempt, stored.locked_by) == (JobState.RUNNING, 1, "worker-a")

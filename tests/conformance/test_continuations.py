@@ -21,6 +21,7 @@ from tests.conformance.families import (
     then,
 )
 from tests.conformance.samples import claim, lose_lease, running, settle
+from tests.limits import unblock
 
 
 def test_a_continuation_runs_as_the_same_job(store: Bench) -> None:
@@ -86,7 +87,7 @@ def test_a_continuation_may_be_limited(store: Bench) -> None:
     assert settle(store, parent, then(limit_key="binder", limit=1))
 
     assert look(store, parent).state is JobState.BLOCKED
-    assert store.run(leases.unblock()) == 1
+    assert store.run(unblock()) == 1
     assert len(claim_then(store)) == 1
 
 

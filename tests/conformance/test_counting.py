@@ -24,6 +24,7 @@ from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.counts import counted, kept
 from tests.conformance.samples import QUEUE, claim, enqueue, finish, lose_lease, new_job, running, settle
+from tests.limits import unblock
 
 SCOPE = f"queue:{QUEUE}"
 LIMITED = {"limit_key": "printer", "limit": 1}
@@ -64,7 +65,7 @@ def debounce(store: Bench) -> None:
 def settled_with(outcome: Outcome, **changes: object) -> Callable[[Bench], None]:
     def act(store: Bench) -> None:
         enqueue(store, **changes)
-        store.run(leases.unblock())
+        store.run(unblock())
         finish(store, outcome)
 
     return act
@@ -84,7 +85,7 @@ def settle_after_the_lease(store: Bench) -> None:
 
 def rescue_limited(store: Bench) -> None:
     enqueue(store, **LIMITED)
-    store.run(leases.unblock())
+    store.run(unblock())
     claim(store)
     lose_lease(store)
 
@@ -116,10 +117,10 @@ def promote_a_retry(store: Bench) -> None:
     store.run(leases.promote_due())
 
 
-def unblock(store: Bench) -> None:
+def let_one_through(store: Bench) -> None:
     for _ in range(2):
         enqueue(store, **LIMITED)
-    store.run(leases.unblock())
+    store.run(unblock())
 
 
 def cancel_each(store: Bench) -> None:
@@ -139,7 +140,7 @@ def restart(store: Bench) -> None:
     enqueue(store)
     ids = [finish(store, Refused("no")).id]
     enqueue(store, **LIMITED)
-    store.run(leases.unblock())
+    store.run(unblock())
     ids.append(finish(store, Completed()).id)
     store.run(jobs.restart(ids, actor="ada"))
 
@@ -195,7 +196,7 @@ ACTS: list[tuple[Callable[[Bench], object], Numbers]] = [
     (release_strays, {"queued": 1}),
     (promote, {"queued": 1, "blocked": 1, "running": 1}),
     (promote_a_retry, {"queued": 1}),
-    (unblock, {"queued": 1, "blocked": 1}),
+    (let_one_through, {"queued": 1, "blocked": 1}),
     (cancel_each, {"cancelled": 4}),
     (cancel_while_running, {"cancelled": 1}),
     (restart, {"queued": 1, "blocked": 1}),

@@ -47,6 +47,7 @@ def test_every_column_of_a_new_job_is_what_was_asked(store: Bench) -> None:
         max_attempts=4,
         unique_key="letter:1",
         limit_key="printer",
+        blocked_on="limit:printer",
         batch_id=None,
         item_key=None,
         payload=job.payload,

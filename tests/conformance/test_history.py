@@ -21,10 +21,8 @@ from stagepost.store.history import (
     dead_letters,
     discard,
     prune,
-    prune_limit_keys,
     result_of,
 )
-from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench
@@ -223,31 +221,6 @@ def test_unique_keys_that_are_held_no_more_are_pruned(store: Bench) -> None:
     assert store.rows("select unique_key from stagepost_unique_key") == [("long",)]
 
 
-def test_limit_keys_without_live_jobs_are_pruned_part_by_part(store: Bench) -> None:
-    for key in ("a", "b", "c"):
-        store.run(jobs.enqueue(new_job(limit_key=key, limit=1)))
-    store.run(leases.unblock())
-    for job in store.run(list_jobs()):
-        if job.limit_key != "b":
-            store.run(jobs.cancel(job.id, actor="olga"))
-
-    cursor = store.run(prune_limit_keys(most=2))
-    assert cursor == "b"
-    assert store.run(prune_limit_keys(after=cursor, most=2)) == "c"
-    assert store.run(prune_limit_keys(after="c", most=2)) is None
-    assert store.rows("select limit_key from stagepost_limit_key") == [("b",)]
-
-
-def test_a_limit_key_that_is_pruned_while_jobs_are_let_through_waits_for_the_next_pass() -> None:
-    steps = leases.unblock().start()
-
-    assert next(steps).name == "blocked_keys"
-    assert steps.send([("a",)]).name == "add_limit_key"
-    assert steps.send([]).name == "lock_limit_key"
-    with pytest.raises(StopIteration, match=r"^0$"):  # counting without the lock could let too many through
-        steps.send([])
-
-
 def test_pruners_at_once_delete_each_job_once_and_do_not_fail(blocking_store: Bench) -> None:
     _fill(blocking_store, 60)
     blocking_store.clock.advance(DAY + timedelta(seconds=1))
@@ -268,8 +241,6 @@ OFTEN = (
     Statement("prune_runs", {"until": 1}),
     Statement("prunable_unique_keys", {"older_us": 60_000_000, "most": 100}),
     Statement("prune_unique_keys", {"until": 1}),
-    Statement("prunable_limit_keys", {"after": "key-7", "most": 10}),
-    Statement("prune_limit_keys", {"after": "key-7", "until": "key-8"}),
     Statement("prunable_rates", {"after": "key-7", "most": 10}),
     Statement("prune_rates", {"after": "key-7", "until": "key-8", "full_us": 60_000_000}),
     Statement("list_dead_letters", {"state": "failed", **PAGE}),
@@ -298,7 +269,6 @@ def _fill(store: Bench, number: int) -> None:
         ],
         "stagepost_schedule_run": [f"('nightly', {n}, '{new_id()}', {store.now + n})" for n in range(number)],
         "stagepost_unique_key": [f"('key-{n}', '{new_id()}', {store.now + n})" for n in range(number)],
-        "stagepost_limit_key": [f"('key-{n}')" for n in range(number)],
         "stagepost_rate": [f"('key-{n}', {n})" for n in range(number)],
         "stagepost_failure": [f"('{new_id()}', 1, 'failed', 'no', null, 'w', {n})" for n in range(number)],
     }

@@ -12,9 +12,10 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Refused
-from stagepost.store import jobs, leases
+from stagepost.store import jobs
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, enqueue, lose_lease, running, settle
+from tests.limits import unblock
 
 
 def blocked(store: Bench) -> str:
@@ -169,14 +170,14 @@ def test_the_attempts_of_a_restarted_job_count_on(store: Bench) -> None:
 
 def test_a_restarted_job_with_a_limit_waits_for_room(store: Bench) -> None:
     enqueue(store, limit_key="printer", limit=2)
-    store.run(leases.unblock())
+    store.run(unblock())
     [job] = claim(store)
     settle(store, job, Completed())
 
     store.run(jobs.restart([job.id], actor="ada"))
 
     assert store.run(jobs.get(job.id)).state is JobState.BLOCKED
-    assert store.run(leases.unblock()) == 1
+    assert store.run(unblock()) == 1
 
 
 def test_of_many_only_those_that_ended_are_restarted(store: Bench) -> None:

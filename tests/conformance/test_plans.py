@@ -53,7 +53,7 @@ def _job(store: Bench, number: int) -> NewJob:
     if number % 10 == 3:
         facts |= {"available_at": store.now + number}  # scheduled
     elif number % 10 == 4:
-        facts |= {"limit_key": f"printer-{number % 100}"}  # blocked
+        facts |= {"limit_key": f"printer-{number % 100}", "limit": 1}  # blocked
     elif number % 10 == 5:
         facts |= {"unique_key": f"letter:{number}"}
     return new_job(**facts, id=IDS[number] if number < len(IDS) else new_id())
@@ -78,6 +78,10 @@ CHANGES = as_json(
         {"id": job_id, "attempt": 1, "owner": "worker-a", "state": "completed", "failures": 0, "crashes": 0}
         for job_id in IDS
     ]
+)
+NAMED = as_json([{"name": f"limit:printer-{number}", "limit_key": f"printer-{number}"} for number in (4, 14)])
+HELD = as_json(
+    [{"id": job_id, "attempt": 1, "blocked_on": "limit:a", "limit_key": "a", "due_at": None} for job_id in IDS]
 )
 LEASES = as_json([{"id": job_id, "attempt": 1} for job_id in IDS])
 NOTHING_BEFORE = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -118,9 +122,15 @@ HOT = [
     (Statement("lock_expired_leases", {"grace_us": 0, "most": 100}), "stagepost_job_lease"),
     (Statement("lock_owned_jobs", {"owner": "worker-a"}), "stagepost_job_lease"),
     (Statement("next_due"), "stagepost_job_due"),
-    (Statement("limit_usage", {"limit_key": "printer-4"}), "stagepost_job_limit"),
-    (Statement("blocked_jobs", {"limit_key": "printer-4", "most": 100}), "stagepost_job_limit"),
-    (Statement("blocked_keys", {"most": 100}), "stagepost_job_limit"),
+    (Statement("limit_usage", {"names": NAMED}), "stagepost_job_limit"),
+    (Statement("limit_usage", {"names": NAMED}), "stagepost_job_blocked"),
+    (Statement("blocked_jobs", {"name": "limit:printer-4", "most": 100}), "stagepost_job_blocked"),
+    (Statement("blocked_names", {"after": "limit:printer-4", "most": 100}), "stagepost_job_blocked"),
+    (Statement("blocked_tasks", {"name": "limit:printer-4", "most": 100}), "stagepost_job_blocked"),
+    (Statement("front_jobs", {"queue_name": "mail", "most": 100, "keyed": '["send_letter"]'}), "stagepost_job_claim"),
+    (Statement("hold_jobs", {"jobs": HELD, "owner": "worker-a"}), "primary key"),
+    (Statement("write_limit_keys", {"jobs": HELD, "owner": "worker-a"}), "primary key|stagepost_job_lease"),
+    (Statement("let_through_jobs", {"jobs": HELD, "forgets": 0}), "primary key"),
     (Statement("find_enqueued", {"jobs": CHANGES}), "stagepost_job_unique_key|primary key"),
     (Statement("live_job", {"id": IDS[0]}), "primary key"),
     (Statement("ended_job", {"id": IDS[0]}), "primary key"),
@@ -128,7 +138,7 @@ HOT = [
     (Statement("list_ended_jobs", {**ALL, "queue_name": "fax", "states": '["completed"]'}), "primary key"),
     (Statement("list_few_live_jobs", {**LISTING, "state": "running", "running": 1}), "stagepost_job_(lease|claim)"),
     (Statement("list_few_live_jobs", {**LISTING, "state": "retrying", "due": "retrying"}), "stagepost_job_(due|claim)"),
-    (Statement("list_few_live_jobs", {**LISTING, "state": "blocked", "blocked": 1}), "stagepost_job_(limit|claim)"),
+    (Statement("list_few_live_jobs", {**LISTING, "state": "blocked", "blocked": 1}), "stagepost_job_(blocked|claim)"),
     (Statement("list_few_live_jobs", {**LISTING, "state": "queued", "sent": 1}), "stagepost_job_(sent|claim)"),
     (Statement("list_few_ended_jobs", {**LISTING, "state": "failed"}), "stagepost_job_history_ended"),
     (Statement("look_until_live", {"before": NOTHING_BEFORE, "look": 100}), "primary key"),
@@ -160,7 +170,9 @@ def test_a_hot_statement_goes_through_its_index(store: Bench, statement: Stateme
     assert goes_through(index, plan, store), plan.text
 
 
-@pytest.mark.parametrize("name", ["claim_jobs", "lock_expired_leases", "list_live_jobs", "list_ended_jobs"])
+@pytest.mark.parametrize(
+    "name", ["claim_jobs", "front_jobs", "lock_expired_leases", "list_live_jobs", "list_ended_jobs"]
+)
 def test_what_is_taken_in_order_is_not_sorted(store: Bench, name: str) -> None:
     [statement] = [statement for statement, _ in HOT if statement.name == name]
 

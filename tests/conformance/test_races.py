@@ -23,6 +23,7 @@ from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation, as_json
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, fence, new_job, running, settle
+from tests.limits import unblock
 from tests.services.processes import wait_until
 
 ROUNDS = 12
@@ -140,7 +141,7 @@ def test_a_limit_lets_no_more_through_than_it_says(store: Bench) -> None:
         store.edit("delete from stagepost_job")
         store.run(jobs.enqueue_many([new_job(limit_key="printer", limit=3) for _ in range(6)]))
 
-        through = store.race(*(leases.unblock() for _ in range(RACERS)))
+        through = store.race(*(unblock() for _ in range(RACERS)))
 
         assert sum(through) == 3
         assert len(store.run(list_jobs(states=[JobState.QUEUED]))) == 3

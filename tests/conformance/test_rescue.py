@@ -15,6 +15,7 @@ from stagepost.store.leases import Rescued
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, new_job, running, settle
 from tests.conformance.sending import send, taking
+from tests.limits import unblock
 
 GRACE = timedelta(seconds=15)
 MOMENT = timedelta(microseconds=1)
@@ -113,7 +114,7 @@ def test_a_job_that_was_asked_to_stop_is_cancelled_when_its_worker_is_gone(store
 
 def test_a_rescued_job_with_a_limit_waits_for_room_again(store: Bench) -> None:
     enqueue(store, limit_key="printer", limit=1)
-    store.run(leases.unblock())
+    store.run(unblock())
     [job] = claim(store)
     store.clock.advance(LEASE + GRACE + MOMENT)
 

@@ -14,6 +14,7 @@ from stagepost.store.sending import Taken, Unsent, mark_sent, put_back
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, new_job, running, settle
 from tests.conformance.sending import send, sent, sent_job, started, taking, unsent
+from tests.limits import unblock
 
 
 def test_what_is_to_be_sent_has_all_that_its_message_needs(store: Bench) -> None:
@@ -127,7 +128,7 @@ def test_a_delivery_leases_the_job_and_gives_all_a_worker_needs(store: Bench) ->
     created = store.now
     job = new_job(limit_key="printer", limit=2, available_at=created - 5)
     store.run(jobs.enqueue(job))
-    store.run(leases.unblock())
+    store.run(unblock())
     send(store)
     store.clock.advance(2)
 
@@ -151,6 +152,7 @@ def test_a_delivery_leases_the_job_and_gives_all_a_worker_needs(store: Bench) ->
                 limit_key="printer",
                 batch_id=None,
                 owner="worker-a",
+                blocked_on="limit:printer",
             )
         ]
     )

@@ -17,6 +17,7 @@ from stagepost.store.workers import unknown_tasks
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, TASK, enqueue, lose_lease, new_job, settle
 from tests.conformance.sending import send, sent, sent_job, started, taking, unsent
+from tests.limits import unblock
 
 AGAIN: list[tuple[str, Outcome, float]] = [
     ("retried", Failed("no paper", timedelta(seconds=9)), 9),
@@ -64,12 +65,12 @@ def test_a_job_that_an_operator_restarts_is_sent_again(store: Bench) -> None:
 
 def test_a_job_that_is_let_through_a_limit_is_sent(store: Bench) -> None:
     first, second = (enqueue(store, limit_key="printer", limit=1) for _ in range(2))
-    store.run(leases.unblock())
+    store.run(unblock())
     [job] = started(store, send(store))
     assert job.id == first
 
     settle(store, job, Completed())
-    store.run(leases.unblock())
+    store.run(unblock())
 
     assert send(store) == [(second, 1)]
 

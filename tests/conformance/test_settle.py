@@ -23,6 +23,7 @@ from stagepost.store import jobs, leases
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, enqueue, lose_lease, new_job, running, settle
+from tests.limits import unblock
 
 EVERY_OUTCOME: list[Outcome] = [
     Completed('{"pages":3}'),
@@ -40,7 +41,7 @@ def test_every_column_of_an_ended_job_is_kept(store: Bench) -> None:
     created = store.now
     request = new_job(unique_key="letter:1", limit_key="printer", limit=2, available_at=created - 5)
     store.run(jobs.enqueue(request))
-    store.run(leases.unblock())
+    store.run(unblock())
     store.clock.advance(2)
     [job] = claim(store)
     store.clock.advance(3)
@@ -181,7 +182,7 @@ def test_a_released_job_keeps_its_place_and_counts_nothing(store: Bench) -> None
 
 def test_a_released_job_with_a_limit_waits_for_room_again(store: Bench) -> None:
     enqueue(store, limit_key="printer", limit=1)
-    store.run(leases.unblock())
+    store.run(unblock())
     [job] = claim(store)
 
     settle(store, job, Released())

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from stagepost.model.lifecycle import JobState
+from stagepost.model.limits import NO_RULES
 from stagepost.model.outcome import Completed, Failed
 from stagepost.store import jobs, leases
+from stagepost.store.letting_through import Swept, sweep
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, enqueue, running, settle
+from tests.limits import unblock
 
 
 def states(store: Bench, *job_ids: str) -> list[JobState]:
@@ -73,7 +76,7 @@ def test_blocked_jobs_go_through_in_their_order_as_far_as_there_is_room(store: B
     middle = enqueue(store, limit_key="printer", limit=2, priority=5)
     store.clock.advance(1)
 
-    assert store.run(leases.unblock()) == 2
+    assert store.run(unblock()) == 2
 
     assert states(store, high, middle, low) == [JobState.QUEUED, JobState.QUEUED, JobState.BLOCKED]
     assert store.run(jobs.get(high)).updated_at == store.now
@@ -82,23 +85,23 @@ def test_blocked_jobs_go_through_in_their_order_as_far_as_there_is_room(store: B
 def test_queued_and_running_jobs_take_room(store: Bench) -> None:
     for _ in range(2):
         enqueue(store, limit_key="printer", limit=2)
-        store.run(leases.unblock())
+        store.run(unblock())
     claim(store)
     third = enqueue(store, limit_key="printer", limit=2)
 
-    assert store.run(leases.unblock()) == 0
+    assert store.run(unblock()) == 0
 
     assert states(store, third) == [JobState.BLOCKED]
 
 
 def test_a_job_that_ends_makes_room(store: Bench) -> None:
     enqueue(store, limit_key="printer", limit=1)
-    store.run(leases.unblock())
+    store.run(unblock())
     [job] = claim(store)
     waiting = enqueue(store, limit_key="printer", limit=1)
     settle(store, job, Completed())
 
-    assert store.run(leases.unblock()) == 1
+    assert store.run(unblock()) == 1
 
     assert states(store, waiting) == [JobState.QUEUED]
 
@@ -107,7 +110,7 @@ def test_limits_are_kept_for_each_key_apart(store: Bench) -> None:
     printer = [enqueue(store, limit_key="printer", limit=1) for _ in range(2)]
     plotter = enqueue(store, limit_key="plotter", limit=1)
 
-    assert store.run(leases.unblock()) == 2
+    assert store.run(unblock()) == 2
 
     assert states(store, printer[0], printer[1], plotter) == [JobState.QUEUED, JobState.BLOCKED, JobState.QUEUED]
 
@@ -116,22 +119,16 @@ def test_each_job_is_measured_by_its_own_limit(store: Bench) -> None:
     narrow = enqueue(store, limit_key="printer", limit=1, priority=1)
     wide = [enqueue(store, limit_key="printer", limit=3, priority=2) for _ in range(2)]
 
-    assert store.run(leases.unblock()) == 2
+    assert store.run(unblock()) == 2
 
     assert states(store, *wide, narrow) == [JobState.QUEUED, JobState.QUEUED, JobState.BLOCKED]
 
 
-def test_a_limit_key_without_a_number_lets_one_through(store: Bench) -> None:
-    first, second = enqueue(store, limit_key="printer"), enqueue(store, limit_key="printer")
-
-    assert store.run(leases.unblock()) == 1
-
-    assert states(store, first, second) == [JobState.QUEUED, JobState.BLOCKED]
-
-
-def test_no_more_keys_are_looked_at_than_asked(store: Bench) -> None:
+def test_a_sweep_looks_at_no_more_names_than_asked_and_says_where_to_go_on(store: Bench) -> None:
     for number in range(3):
         enqueue(store, limit_key=f"printer-{number}", limit=1)
 
-    assert store.run(leases.unblock(most_keys=2)) == 2
-    assert store.run(leases.unblock(most_keys=2)) == 1
+    first = store.run(sweep(NO_RULES, most=2))
+    assert first == Swept(2, after="limit:printer-1")
+    assert store.run(sweep(NO_RULES, after="limit:printer-1", most=2)) == Swept(1, after="limit:printer-2")
+    assert store.run(sweep(NO_RULES, after="limit:printer-2", most=2)) == Swept(0, after=None)

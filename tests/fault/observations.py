@@ -16,7 +16,9 @@ from tests.fault.backends import Backend
 from tests.fault.samples import Counter, JobRow, Sample, counted_sample_of, live_sample_of
 
 HOLDING_SLOTS = {"queued", "running"}
-"""States in which a job counts against the limit of its key."""
+"""States in which a job counts against the limit of its key, if that is stored with it."""
+LIMITS = {"transfer_two_at_once": 2, "transfer_three_at_once": 3}
+"""How many jobs of a key may run at once, where the code says so."""
 REST = 4
 """Seconds in which samples show only live jobs, per second that a sample of all jobs took beyond its interval."""
 
@@ -113,8 +115,8 @@ class Observations:
     def _count_limited(self, sample: Sample) -> None:
         limits: dict[str, list[int]] = {}
         for job in sample.jobs.values():
-            if job.limit_key is not None and job.state in HOLDING_SLOTS:
-                limits.setdefault(job.limit_key, []).append(job.limit or 1)
+            if job.limit_key is not None and job.state in ({"running"} if job.limit is None else HOLDING_SLOTS):
+                limits.setdefault(job.limit_key, []).append(job.limit or LIMITS.get(job.limit_key, 1))
         for key, allowed in limits.items():
             self._raise(self.holding, key, len(allowed))
             worst = self.exceeded.get(key)

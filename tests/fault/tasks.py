@@ -20,6 +20,7 @@ from stagepost.errors import LeaseLost, Permanent, Retryable
 from stagepost.model.retry import RetryPolicy
 from tests.fault.async_transactions import async_transaction, insert_effect
 from tests.fault.backends import execute
+from tests.fault.observations import LIMITS
 from tests.fault.records import SINK, Sink
 from tests.fault.trapped import KILL_POINT, KillPoint, Suicide, TrappedApp
 from tests.property.dags import fails, value_of
@@ -60,6 +61,18 @@ def transfer(ctx: JobContext, seconds: float = 0.0) -> None:
     if seconds:
         time.sleep(seconds)
     commit_effect(ctx)
+
+
+@app.task(name="transfer_two_at_once", retry=soon, max_running=LIMITS["transfer_two_at_once"])
+def transfer_two_at_once(ctx: JobContext, seconds: float = 0.0) -> None:
+    """The same under a limit."""
+    transfer.function(ctx, seconds)
+
+
+@app.task(name="transfer_three_at_once", retry=soon, max_running=LIMITS["transfer_three_at_once"])
+def transfer_three_at_once(ctx: JobContext, seconds: float = 0.0) -> None:
+    """The same under another limit."""
+    transfer.function(ctx, seconds)
 
 
 @app.task(name="transfer_flaky", retry=soon)

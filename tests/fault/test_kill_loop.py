@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from stagepost.store.jobs import restart
 from stagepost.store.queues import set_limits
 from tests.depth import sized
-from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
+from tests.fault.arena import LASTING_LEASE, Arena
 from tests.fault.nursery import WorkerProcess
+from tests.fault.observations import LIMITS
 
 WORKERS = 4
 LIFE_SECONDS = (0.1, 0.5)
@@ -25,7 +25,6 @@ IDLE_US, GRACE_US = 60_000_000, 15_000_000
 KILLS, KILLS_UNDER_LIMITS = sized(12, 200, 5000), sized(8, 25, 1000)
 CRASH_COUNTS = 500
 """How often crashes are counted before the last kill, at most: each time the database reads every job."""
-KEYS = {"two at once": 2, "three at once": 3}
 LIMITED_QUEUE, MOST_RUNNING = "limited", 4
 
 
@@ -59,7 +58,7 @@ def test_no_limit_is_exceeded_while_workers_are_killed(arena: Arena) -> None:
         arena.wait_for_end(seconds=120)
 
     evidence = arena.verify(idle_us=stormed_us + IDLE_US, grace_us=stormed_us + GRACE_US)
-    assert {key: most.number for key, most in evidence.observed.holding.items()} == KEYS
+    assert {key: most.number for key, most in evidence.observed.holding.items()} == LIMITS
     assert evidence.observed.running[LIMITED_QUEUE].number == MOST_RUNNING
 
 
@@ -68,9 +67,8 @@ def keep_limits_busy(arena: Arena) -> None:
     [(live,)] = arena.backend.rows("select count(*) from stagepost_job")
     if live < 40:
         arena.enqueue("transfer", 10, queue=LIMITED_QUEUE, seconds=0.05)
-        for key, limit in KEYS.items():
-            jobs = jobs_of("transfer", 10, seconds=0.05)
-            arena.submit([msgspec.structs.replace(job, limit_key=key, limit=limit) for job in jobs])
+        for task in LIMITS:
+            arena.enqueue(task, 10, seconds=0.05)
 
 
 def kill_workers(arena: Arena, number: int, produce: Callable[[Arena], None], *, hits: int, **options: Any) -> None:

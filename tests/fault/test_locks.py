@@ -48,7 +48,7 @@ def test_a_callers_transaction_locks_rows_and_no_gaps(database: DatabaseOnBench,
     with caller, caller.cursor() as cursor:
         cursor.execute(f"set session transaction isolation level {isolation}")
         caller.begin()
-        cursor.execute("insert into stagepost_limit_key values ('of the caller')")
+        cursor.execute("insert into stagepost_rate values ('of the caller', 0)")
         cursor.execute("select count(*) from stagepost_queue")
         run_in(caller, operation, clock=store.clock)
 

@@ -74,11 +74,15 @@ def test_postgres_is_told_of_nothing_that_cannot_be_claimed_yet(
 ) -> None:
     app = app_at(postgres_database)
     later = app.task(name="later")(lambda: None)
+    elsewhere = app.task(name="elsewhere", queue="elsewhere", remote=True, max_running=1)(lambda: None)
     one_by_one = app.task(name="one_by_one", max_running=1)(lambda: None)
     with opened(app):
         later.using(delay=5).enqueue()
-        one_by_one.enqueue()
+        elsewhere.enqueue()
         assert heard() == []
+
+        one_by_one.enqueue()
+        assert heard() == ["default"]
 
         app.client.enqueue_many([later.using(delay=5).job(), greeting(app)])
         assert heard() == ["mail"]

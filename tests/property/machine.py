@@ -15,6 +15,7 @@ from stagepost.model.outcome import Completed, Outcome
 from stagepost.store import counting, history, jobs, leases, queues
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
+from tests.limits import unblock
 from tests.property.model import ALL_QUEUES, CRASHES_ALLOWED, Model
 from tests.property.strategies import (
     ANY,
@@ -284,21 +285,18 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule()
     def unblock(self) -> None:
-        self.same(lambda: self.world.run(leases.unblock()), self.model.unblock)
+        self.same(lambda: self.world.run(unblock()), self.model.unblock)
 
     @rule(most=st.sampled_from([1, 3, MANY]))
     def fold(self, most: int) -> None:
         self.world.run(counting.fold(most=most))
 
-    @rule(older=st.sampled_from([0, 60]), limit_keys_too=st.booleans())
-    def prune(self, older: int, limit_keys_too: bool) -> None:
+    @rule(older=st.sampled_from([0, 60]))
+    def prune(self, older: int) -> None:
         there = set(self.model.ended)
         operation = history.prune(timedelta(seconds=older), most=MANY)
         self.same(lambda: self.world.run(operation), lambda: self.model.prune(older * 1_000_000))
         self.removed |= there - set(self.model.ended)
-        if limit_keys_too:
-            self.world.run(history.prune_limit_keys(most=MANY))
-            self.model.prune_limit_keys()
 
     # ---- operators
 

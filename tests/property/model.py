@@ -63,6 +63,13 @@ class ModelJob:
     reason: str | None = None
     batch_id: str | None = None
     item_key: str | None = None
+    blocked_on: str | None = None
+
+    def enter(self, state: str) -> None:
+        """Wait for a worker, or in front of a limit that is stored with the job; otherwise for something else."""
+        is_blocked = state == "queued" and self.limit_slots is not None
+        self.state = "blocked" if is_blocked else state
+        self.blocked_on = f"limit:{self.limit_key}" if is_blocked else None
 
     @property
     def processed_by(self) -> str | None:
@@ -90,7 +97,6 @@ class Model:
     ended: dict[str, ModelJob] = field(default_factory=dict)
     held: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Unique keys held for a period: by which job, until when."""
-    limit_keys: set[str] = field(default_factory=set)
     queues: dict[str, ModelQueue] = field(default_factory=dict)
     failures: dict[Fence, tuple[str, str]] = field(default_factory=dict)
     audit: list[tuple[str, str, str, str | None]] = field(default_factory=list)
@@ -152,8 +158,8 @@ class Model:
             updated_at=self.now,
             batch_id=job.batch_id,
             item_key=job.item_key,
-            state="scheduled" if due > self.now else "blocked" if job.limit_key else "queued",
         )
+        self.live[job.id].enter("scheduled" if due > self.now else "queued")
         self.born.append(job.id)
         return job.id
 
@@ -163,7 +169,8 @@ class Model:
         holder.payload, holder.context, holder.updated_at = job.payload, job.context, self.now
         if job.on_conflict is OnConflict.DEBOUNCE and job.delay_us:
             latest = holder.created_at + DEBOUNCED_TIMES * job.delay_us
-            holder.state, holder.available_at = "scheduled", min(self.now + job.delay_us, latest)
+            holder.enter("scheduled")
+            holder.available_at = min(self.now + job.delay_us, latest)
 
     # ---- attempts
 
@@ -261,7 +268,7 @@ class Model:
             case Snoozed(delay):
                 self._put_back(job, "scheduled", self.now + microseconds(delay))
             case Released() | Crashed():
-                self._put_back(job, "blocked" if job.limit_key else "queued", job.available_at)
+                self._put_back(job, "queued", job.available_at)
 
     def _count(self, job: ModelJob, outcome: Outcome) -> None:
         match outcome:
@@ -275,7 +282,8 @@ class Model:
                 pass
 
     def _put_back(self, job: ModelJob, state: str, available_at: int) -> None:
-        job.state, job.available_at, job.updated_at = state, available_at, self.now
+        job.enter(state)
+        job.available_at, job.updated_at = available_at, self.now
         job.lease_until = job.locked_by = None
 
     def _end(self, job: ModelJob, state: str, *, result: str | None = None, error: str | None = None) -> None:
@@ -310,7 +318,8 @@ class Model:
             job for job in self.live.values() if job.state in {"retrying", "scheduled"} and job.available_at <= self.now
         ]
         for job in due:
-            job.state, job.updated_at = "blocked" if job.limit_key else "queued", self.now
+            job.enter("queued")
+            job.updated_at = self.now
         return len(due)
 
     def unblock(self) -> int:
@@ -318,7 +327,6 @@ class Model:
         through = 0
         blocked = [job for job in self.live.values() if job.state == "blocked"]
         for limit_key in {job.limit_key for job in blocked if job.limit_key is not None}:
-            self.limit_keys.add(limit_key)
             for job in sorted((job for job in blocked if job.limit_key == limit_key), key=attrgetter("claim_order")):
                 if self.usage(limit_key) >= (job.limit_slots or 1):
                     break
@@ -327,8 +335,10 @@ class Model:
         return through
 
     def usage(self, limit_key: str) -> int:
-        """How many jobs count against a limit."""
-        return sum(job.limit_key == limit_key and job.state in {"queued", "running"} for job in self.live.values())
+        """How many jobs count against a limit: those that run, and those let through to run."""
+        through = [job for job in self.live.values() if job.blocked_on == f"limit:{limit_key}"]
+        running = [job for job in self.live.values() if job.state == "running" and job.limit_key == limit_key]
+        return len(running) + sum(job.state in {"queued", "scheduled"} for job in through)
 
     def prune(self, older_us: int) -> int:
         old = [
@@ -345,9 +355,6 @@ class Model:
     def is_prunable(self, job: ModelJob) -> bool:
         """Whether an ended job may go: nothing unfinished needs it."""
         return job.batch_id is None
-
-    def prune_limit_keys(self) -> None:
-        self.limit_keys &= {job.limit_key for job in self.live.values() if job.limit_key is not None}
 
     def _forget(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:
@@ -384,8 +391,8 @@ class Model:
             job = self.ended.pop(job_id)
             self.audit.append((actor, "restart", job_id, job.state))
             changes: dict[str, Any] = dict.fromkeys(FORGOTTEN_AT_RESTART) | {"failures": 0, "crashes": 0}
-            state = "blocked" if job.limit_key else "queued"
-            self.live[job_id] = replace(job, state=state, available_at=self.now, updated_at=self.now, **changes)
+            self.live[job_id] = replace(job, available_at=self.now, updated_at=self.now, **changes)
+            self.live[job_id].enter("queued")
         return again
 
     def discard(self, job_ids: Iterable[str], actor: str) -> set[str]:

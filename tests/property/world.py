@@ -19,7 +19,7 @@ COMMON = (
     "id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key, "
     "limit_slots, batch_id, item_key, payload, context, available_at, created_at, started_at, "
 )
-LIVE = COMMON + "lease_until, locked_by, cancel_requested_at, updated_at"
+LIVE = COMMON + "blocked_on, lease_until, locked_by, cancel_requested_at, updated_at"
 ENDED = COMMON + "processed_by, result, error, reason, finished_at"
 LEDGER = "ledger"
 """A table of the application's; without a unique key, which would hide duplicates."""
@@ -38,7 +38,6 @@ TABLES: Tables = {
         "unique_key, job_id, held_until",
         lambda model: [(key, *holder) for key, holder in model.held.items()],
     ),
-    "stagepost_limit_key": ("limit_key", lambda model: [(key,) for key in model.limit_keys]),
     "stagepost_queue": (
         "name, paused_at, max_running",
         lambda model: [(name, queue.paused_at, queue.max_running) for name, queue in model.queues.items()],

@@ -41,12 +41,14 @@ scheduled              promote               queued
 scheduled              defer                 scheduled
 scheduled              wait                  waiting
 scheduled              cancel                cancelled
+queued                 hold                  blocked
 queued                 claim                 running
 queued                 defer                 scheduled
 queued                 wait                  waiting
 queued                 cancel                cancelled
 queued                 refuse                failed
 queued                 exhaust               dead_letter
+running                hold                  blocked
 running                complete              completed
 running                retry                 retrying
 running                snooze                scheduled
@@ -109,7 +111,7 @@ def test_only_an_operator_leaves_a_final_state() -> None:
 
 def test_every_state_and_every_cause_is_used() -> None:
     assert {cause for _, cause in TRANSITIONS} == set(Cause)
-    assert set(TRANSITIONS.values()) | {JobState.BLOCKED} == set(JobState)  # blocked is where jobs begin
+    assert set(TRANSITIONS.values()) == set(JobState)
 
 
 def test_every_live_state_can_end() -> None:

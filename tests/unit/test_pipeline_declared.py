@@ -265,6 +265,14 @@ def test_a_limit_of_the_task_is_the_step_s(app: App, dub: Pipeline) -> None:
     dub.step(task, inputs={"x": 1})
 
     [step] = dub.plan.steps
+    assert (step.limit_key, step.limit) == ("limited", None)
+
+
+def test_a_limit_of_a_remote_task_is_stored_with_the_step(app: App, dub: Pipeline) -> None:
+    task = app.task(max_running=2, name="limited", remote=True, queue="elsewhere")(number)
+    dub.step(task, inputs={"x": 1})
+
+    [step] = dub.plan.steps
     assert (step.limit_key, step.limit) == ("limited", 2)
 
 

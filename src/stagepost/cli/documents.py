@@ -9,6 +9,7 @@ import msgspec
 from stagepost.model.batch import Batch, Progress
 from stagepost.model.dead_letter import DeadMessage, to_text
 from stagepost.model.job import FailureRecord, Job, to_datetime
+from stagepost.model.lifecycle import JobState
 from stagepost.model.pipeline import Run
 from stagepost.model.timeline import Moment
 from stagepost.store.queues import Queue
@@ -61,6 +62,7 @@ def job_document(job: Job) -> dict[str, Any]:
         "max_attempts": job.max_attempts,
         "unique_key": job.unique_key,
         "limit_key": job.limit_key,
+        "blocked_on": job.blocked_on if job.state is JobState.BLOCKED else None,
         "batch_id": job.batch_id,
         "item_key": job.item_key,
         "arguments": value_of(job.payload),

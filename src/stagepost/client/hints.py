@@ -31,6 +31,6 @@ class Hints:
             return
         kinds = [jobs.pattern] if isinstance(jobs, JobSeries) else jobs
         claimable = {
-            job.queue_name for job in kinds if job.available_at is None and not job.delay_us and job.limit_key is None
+            job.queue_name for job in kinds if job.available_at is None and not job.delay_us and job.limit is None
         }
         self._bell.ring(claimable, tx=tx)

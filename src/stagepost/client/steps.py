@@ -277,7 +277,7 @@ def bare_job(task: Task[..., Any], options: JobOptions) -> NewJob:
         priority=settled.priority if options.priority is None else options.priority,
         max_attempts=options.max_attempts or settled.retry.max_attempts,
         limit_key=None if settled.max_running is None else task.name,
-        limit=settled.max_running,
+        limit=settled.max_running if settled.remote else None,
     )
 
 

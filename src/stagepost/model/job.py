@@ -57,7 +57,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Latest start of a debounced job, counted from the first request."""
     limit_key: str | None = None
     limit: int | None = None
-    """Maximum number of jobs with the same `limit_key` that are queued or running at once."""
+    """Maximum number of jobs with the same `limit_key` that are under way at once; only remote tasks store one."""
     batch_id: str | None = None
     item_key: str | None = None
     """The item's key, which is unique in its batch."""
@@ -92,6 +92,8 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     limit_key: str | None
     batch_id: str | None
     owner: str
+    blocked_on: str | None = None
+    """What it was blocked on before it was let through, if it was."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +110,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     unique_key: str | None
     limit_key: str | None
+    blocked_on: str | None = None
+    """`limit:`, `rate:` or `task:` and a name: what it waits for while it is blocked."""
     batch_id: str | None
     item_key: str | None
     payload: str

@@ -38,6 +38,7 @@ class JobState(StrEnum):
 class Cause(StrEnum):
     """Why a job changes its state."""
 
+    HOLD = "hold"
     UNBLOCK = "unblock"
     PROMOTE = "promote"
     DEFER = "defer"
@@ -64,7 +65,8 @@ FINAL: frozenset[JobState] = frozenset(
 LIVE: frozenset[JobState] = frozenset(S) - FINAL
 
 TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
-    (S.BLOCKED, C.UNBLOCK): S.QUEUED,
+    **{(state, C.HOLD): S.BLOCKED for state in (S.QUEUED, S.RUNNING)},  # a claim found it over a limit
+    (S.BLOCKED, C.UNBLOCK): S.QUEUED,  # or, by `defer`, scheduled for when its token grows back
     (S.SCHEDULED, C.PROMOTE): S.QUEUED,
     (S.RETRYING, C.PROMOTE): S.QUEUED,
     **{(state, C.DEFER): S.SCHEDULED for state in (S.BLOCKED, S.SCHEDULED, S.QUEUED, S.RETRYING)},  # debounced
@@ -91,7 +93,7 @@ TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
 WHEN_LIMITED: dict[tuple[JobState, Cause], JobState] = {
     pair: S.BLOCKED for pair, after in TRANSITIONS.items() if after is S.QUEUED and pair[1] is not C.UNBLOCK
 }
-"""What differs for a job with a limit key: it enters the queue only when its limit lets it through."""
+"""What differs for a job of a remote task with a limit: nobody claims it, so it is queued when the limit has room."""
 
 
 def is_allowed(state: JobState, cause: Cause) -> bool:

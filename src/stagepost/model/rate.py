@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stagepost.errors import ConfigurationError
 
-__all__ = ["RateLimit", "Taken", "take"]
+__all__ = ["RateLimit", "Taken", "due_times", "take"]
 
 FASTEST_RATE = 100_000.0
 SLOWEST_RATE = 1 / (365 * 86_400)
@@ -73,3 +73,25 @@ def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit) -> Taken:
     granted = min(wanted, (empty_until - full_at) // limit.interval_us)
     full_at += granted * limit.interval_us
     return Taken(granted, full_at, max(0, full_at + limit.interval_us - empty_until))
+
+
+TICK_US = 10_000
+"""How often the due times of jobs are looked at, at best."""
+
+
+def due_times(full_at_us: int, now_us: int, limit: RateLimit, *, after: int, until: int, most: int) -> list[int]:
+    """Say when the next tokens may be taken, if `after` of them are promised already, but no later than `until`.
+
+    What is due between two looks becomes due at once: no more than the burst allows then.
+    """
+    full_at = min(max(full_at_us, now_us), now_us + limit.capacity_us)
+    available = (now_us + limit.capacity_us - full_at) // limit.interval_us
+    first_later = full_at + (available + 1) * limit.interval_us - limit.capacity_us
+    step = max(limit.interval_us, TICK_US // limit.burst)
+    dues: list[int] = []
+    for place in range(after, after + most):
+        due = now_us if place < available else first_later + (place - available) * step
+        if due > until:
+            break
+        dues.append(due)
+    return dues

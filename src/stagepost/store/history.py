@@ -27,7 +27,6 @@ __all__ = [
     "dead_letters",
     "discard",
     "prune",
-    "prune_limit_keys",
     "result_of",
 ]
 
@@ -169,17 +168,6 @@ def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: in
     removed += yield from _prune_until("prunable_dead_messages", "prune_dead_messages", older_us=older_us, most=most)
     removed += yield from _prune_until("prunable_unique_keys", "prune_unique_keys", older_us=KEPT_US, most=most)
     return removed
-
-
-@operation
-def prune_limit_keys(*, after: str = "", most: int = 1000) -> Steps[str | None]:
-    """Delete limit keys that no live job has, among the `most` next ones; returns where to go on, None at the end."""
-    keys = yield Statement("prunable_limit_keys", {"after": after, "most": most})
-    if not keys:
-        return None
-    until: str = keys[-1][0]
-    yield Statement("prune_limit_keys", {"after": after, "until": until})
-    return until
 
 
 KEPT_US = microseconds(timedelta(minutes=1))

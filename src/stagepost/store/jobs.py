@@ -19,6 +19,7 @@ from stagepost.model.groups import groups_of
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob
 from stagepost.model.lifecycle import Cause, JobState
+from stagepost.model.limits import limit_name
 from stagepost.model.series import JobSeries, Likeness, Singles
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
 from stagepost.store.capacity import in_pieces
@@ -191,10 +192,11 @@ def _rows_of(
         if job is not pattern:
             pattern, queue_name = job, job.queue_name
             available_at = now + job.delay_us if job.available_at is None else job.available_at
-            state = "scheduled" if available_at > now else "blocked" if job.limit_key else "queued"
+            state = "scheduled" if available_at > now else "queued" if job.limit is None else "blocked"
+            blocked_on = limit_name(job.limit_key or "") if state == "blocked" else None
             its = (
                 queue_name, job.task_name, state, job.priority, available_at, 0, 0, 0,
-                job.max_attempts, job.limit_key, job.limit, job.batch_id, job.context, now, now,
+                job.max_attempts, job.limit_key, job.limit, blocked_on, job.batch_id, job.context, now, now,
             )  # fmt: skip
             shared = shared if shared == its else its
         if state == "queued" and queue_name not in told:

@@ -1,4 +1,4 @@
-"""Operations on leases: claim, renew, settle, rescue, and letting limited jobs through."""
+"""Operations on leases: claim, renew, settle, rescue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import SUSPECT_CRASHES, Crashed, cause_of
 from stagepost.store.capacity import in_pieces
-from stagepost.store.counting import Change, record_moves
+from stagepost.store.counting import record_moves
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
@@ -32,8 +31,6 @@ __all__ = [
     "renew",
     "rescue_expired",
     "settle",
-    "unblock",
-    "waiting_jobs",
 ]
 
 Fence = tuple[str, int]
@@ -53,6 +50,7 @@ def claim(
     slots: int,
     lease: timedelta,
     marks: Mapping[int, int] | None = None,
+    is_alone: bool = True,
 ) -> Steps[list[LeasedJob]]:
     """Lease up to `slots` jobs of a queue, the largest priority and then the longest due first.
 
@@ -60,7 +58,7 @@ def claim(
     where a database must keep the rows of jobs long ended, the claim need not walk over them again.
 
     A job that crashed so often that the next time would be the last has not begun until `begin` says so: if its worker
-    dies before, it is not charged with that.
+    dies before, it is not charged with that. Whoever checks afterwards what was leased says that it is not `is_alone`.
     """
     facts = {
         "queue_name": queue_name,
@@ -71,18 +69,18 @@ def claim(
     }
     rows: Rows = []
     if marks is None:
-        rows = yield Statement("claim_jobs", {**facts, "slots": slots}, is_enough=True)
+        rows = yield Statement("claim_jobs", {**facts, "slots": slots}, is_enough=is_alone)
     for priority in sorted(marks or (), reverse=True):
         if (left := slots - len(rows)) > 0:
             at = {"slots": left, "priority": priority, "after": (marks or {})[priority]}
-            rows += yield Statement("claim_jobs", {**facts, **at}, is_enough=len(marks or ()) == 1)
+            rows += yield Statement("claim_jobs", {**facts, **at}, is_enough=is_alone and len(marks or ()) == 1)
     return sorted(leased(rows), key=lambda job: (-job.priority, job.available_at, job.id))
 
 
 def leased(rows: Rows) -> list[LeasedJob]:
     """Build jobs from the columns that the `claim_*` statements share."""
     if rows and not isinstance(rows[0][0], str):  # a driver that makes objects of ids
-        rows = [(str(job_id), *facts, batch_id and str(batch_id), owner) for job_id, *facts, batch_id, owner in rows]
+        rows = [(str(row[0]), *row[1:-3], row[-3] and str(row[-3]), *row[-2:]) for row in rows]
     return [LeasedJob(*row) for row in rows]
 
 
@@ -228,6 +226,8 @@ class Rescued:
     cancelled: tuple[str, ...]
     batches: frozenset[str] = frozenset()
     """Those of all of them."""
+    limit_keys: frozenset[str] = frozenset()
+    """Those of all of them: there may be room for others."""
 
 
 @operation
@@ -239,6 +239,7 @@ def rescue_expired(*, grace: timedelta, most: int = 500) -> Steps[Rescued]:
         yield from settle(changes).start()
     return Rescued(
         batches=frozenset(str(row[6]) for row in rows if row[6] is not None),
+        limit_keys=frozenset(row[7] for row in rows if row[7] is not None),
         queued=tuple(change.id for change in changes if not change.is_final),
         buried=tuple(change.id for change in changes if change.state is JobState.DEAD_LETTER),
         cancelled=tuple(change.id for change in changes if change.state is JobState.CANCELLED),
@@ -277,44 +278,6 @@ def next_due() -> Steps[timedelta | None]:
     """Tell how long until the next scheduled or retrying job is due."""
     rows = yield Statement("next_due")
     return None if rows[0][0] is None else timedelta(microseconds=int(rows[0][0]))
-
-
-@query
-def waiting_jobs() -> Steps[tuple[timedelta | None, bool]]:
-    """Tell how long until the next job is due, as `next_due` does, and whether any is blocked."""
-    due = yield from next_due().start()
-    blocked = yield Statement("blocked_keys", {"most": 1})
-    return due, bool(blocked)
-
-
-@operation
-def unblock(*, most_keys: int = 100) -> Steps[int]:
-    """Let blocked jobs through, as many per limit key as its limit leaves room for."""
-    keys = yield Statement("blocked_keys", {"most": most_keys})
-    through: list[Change] = []
-    for (limit_key,) in keys:
-        yield Statement("add_limit_key", {"limit_key": limit_key})
-        # Locked before counting: two that count at once would both see the same room.
-        if not (yield Statement("lock_limit_key", {"limit_key": limit_key})):
-            continue  # pruned in between: the next pass makes it anew
-        [(usage,)] = yield Statement("limit_usage", {"limit_key": limit_key})
-        waiting = yield Statement("blocked_jobs", {"limit_key": limit_key, "most": 1000})
-        room = _let_through(waiting, usage=usage)
-        if room:
-            rows = yield Statement("unblock_jobs", {"ids": as_json(room)})
-            through += [(queue_name, batch_id, JobState.BLOCKED, JobState.QUEUED) for _, queue_name, batch_id in rows]
-    yield from record_moves(through)
-    return len(through)
-
-
-def _let_through(waiting: Sequence[tuple[Any, ...]], *, usage: int) -> list[str]:
-    """Choose blocked jobs in their order while each one's own limit leaves room."""
-    chosen: list[str] = []
-    for job_id, slots in waiting:
-        if usage + len(chosen) >= (slots or 1):
-            break
-        chosen.append(str(job_id))
-    return chosen
 
 
 def _rescue(job_id: str, attempt: int, crashes: int, owner: str, asked_to_stop: bool, has_begun: bool) -> Settlement:

@@ -8,6 +8,7 @@ from stagepost.model.batch import Batch, Counts
 from stagepost.model.children import Ending, cause_of_children, summary_of
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import WHEN_LIMITED, Cause, JobState, next_state
+from stagepost.model.limits import limit_name
 from stagepost.store.counting import record_moves
 from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
@@ -45,7 +46,7 @@ def resume_parent(batch: Batch, counts: Counts) -> Steps[None]:
 
 def _continue(batch: Batch, then: NewJob) -> Steps[JobState]:
     step = (JobState.WAITING, Cause.RESUME)
-    state = next_state(*step) if then.limit_key is None else WHEN_LIMITED[step]
+    state = next_state(*step) if then.limit is None else WHEN_LIMITED[step]
     yield Statement(
         "continue_parent",
         {
@@ -58,6 +59,7 @@ def _continue(batch: Batch, then: NewJob) -> Steps[JobState]:
             "payload": then.payload,
             "limit_key": then.limit_key,
             "limit_slots": then.limit,
+            "blocked_on": None if then.limit is None or then.limit_key is None else limit_name(then.limit_key),
         },
     )
     # Children of the continuation get other numbers than those before.

@@ -8,7 +8,7 @@ from stagepost.model.job import microseconds
 from stagepost.model.rate import RateLimit, Taken, take
 from stagepost.store.statement import Statement, Steps, operation
 
-__all__ = ["prune_rates", "take_tokens"]
+__all__ = ["lock_bucket", "prune_rates", "take_tokens"]
 
 KEPT_US = microseconds(timedelta(hours=1))
 """How long a full bucket stays, though one that is not there is as full."""
@@ -17,14 +17,20 @@ KEPT_US = microseconds(timedelta(hours=1))
 @operation
 def take_tokens(limit: RateLimit, wanted: int) -> Steps[Taken]:
     """Take up to `wanted` tokens out of the bucket of this name, which is full when first asked for."""
-    # Locked before reckoning: two that see the same tokens would both take them.
-    while not (found := (yield Statement("lock_rate", {"name": limit.name}))):
-        yield Statement("add_rate", {"name": limit.name})
-    [(full_at, until_full)] = found
-    taken = take(full_at, full_at - until_full, wanted, limit)
+    full_at, now = yield from lock_bucket(limit.name)
+    taken = take(full_at, now, wanted, limit)
     if taken.granted:
         yield Statement("fill_rate", {"name": limit.name, "full_at": taken.full_at})
     return taken
+
+
+def lock_bucket(name: str) -> Steps[tuple[int, int]]:
+    """Lock a bucket; returns when it is full, and the database's clock, in microseconds."""
+    # Locked before reckoning: two that see the same tokens would both take them.
+    while not (found := (yield Statement("lock_rate", {"name": name}))):
+        yield Statement("add_rate", {"name": name})
+    [(full_at, until_full)] = found
+    return full_at, full_at - until_full
 
 
 @operation

@@ -13,9 +13,11 @@ import msgspec
 
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
+from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.model.outcome import SUSPECT_CRASHES
 from stagepost.store.counting import count_by_queue, record_moves
 from stagepost.store.leases import Fence, leased, settle
+from stagepost.store.limits import hold_excess
 from stagepost.store.queues import within_limits
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
@@ -127,6 +129,8 @@ class Taken(msgspec.Struct, frozen=True):
     """Jobs that are not there, never were or have ended long ago."""
     stale: list[str] = []
     """Jobs that run, or wait for something else than this message."""
+    held: frozenset[str] = frozenset()
+    """Names of what some of the jobs that were put back are blocked on now."""
 
 
 @operation
@@ -138,11 +142,13 @@ def take_delivered(
     task_names: Sequence[str],
     lease: timedelta,
     is_limited: bool = False,
+    rules: LimitRules = NO_RULES,
 ) -> Steps[Taken]:
     """Lease the jobs that messages named, by id and attempt; what cannot be leased needs no message any more.
 
     A message may come twice, late, or for a job that has ended: then there is nothing to lease. A job that may not
-    start now, because its queue is paused or at its limit or its task is unknown here, goes back to be sent later.
+    start now, because its queue is paused or at its limit or its task is unknown here, goes back to be sent later; one
+    that is over the limit or rate of its task, as the rules say, is blocked until it may.
     """
     facts = {
         "queue_name": queue_name,
@@ -153,10 +159,19 @@ def take_delivered(
         "suspect_crashes": SUSPECT_CRASHES,
     }
 
+    held: set[str] = set()
+    names: set[str] = set()
+
     @operation
     def lease_some(room: int) -> Steps[list[LeasedJob]]:
-        rows = yield Statement("claim_delivered", {**facts, "slots": room}, is_enough=not is_limited)
-        return leased(rows)
+        is_enough = not is_limited and not rules.is_limited
+        rows = yield Statement("claim_delivered", {**facts, "slots": room}, is_enough=is_enough)
+        found = leased(rows)
+        checked = yield from hold_excess(found, rules)
+        started = {job.id for job in checked.jobs}
+        held.update(job.id for job in found if job.id not in started)
+        names.update(checked.held)
+        return checked.jobs
 
     slots = len(deliveries)
     if is_limited:
@@ -165,8 +180,9 @@ def take_delivered(
         jobs = yield from lease_some(slots).start()
     started = {job.id for job in jobs}
     rest = {(job_id, attempt) for job_id, attempt in deliveries if job_id not in started}
+    rest = {(job_id, attempt) for job_id, attempt in rest if job_id not in held}
     if not rest:
-        return Taken(jobs)
+        return Taken(jobs, put_back=sorted(held), held=frozenset(names))
     named = {job_id for job_id, _ in rest}
     rows = yield Statement("find_delivered", {"ids": as_json(sorted(named))})
     waiting = {
@@ -180,9 +196,10 @@ def take_delivered(
     found = {str(row[0]) for row in rows}
     return Taken(
         jobs,
-        put_back=sorted(waiting),
+        put_back=sorted(waiting.keys() | held),
         unknown=sorted(named - found),
         stale=sorted(found - waiting.keys()),
+        held=frozenset(names),
     )
 
 

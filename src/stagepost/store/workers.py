@@ -9,6 +9,7 @@ import msgspec
 
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
+from stagepost.model.limits import TASK
 from stagepost.store.counting import count_by_queue
 from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
@@ -148,6 +149,23 @@ def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITH
             UnservedTask(task_name, queue_name, jobs, oldest_us)
             for task_name, jobs, oldest_us in rows
             if (queue_name, task_name) not in served
+        ]
+    return unserved + (yield from _held(older_than))
+
+
+def _held(older_than: timedelta) -> Steps[list[UnservedTask]]:
+    """Find jobs that are blocked until a worker knows their task."""
+    unserved: list[UnservedTask] = []
+    after = TASK
+    while rows := (yield Statement("blocked_names", {"after": after, "most": 1})):
+        [(after,)] = rows
+        if not after.startswith(TASK):
+            break
+        found = yield Statement("blocked_tasks", {"name": after, "most": MOST_LOOKED_AT})
+        unserved += [
+            UnservedTask(after.removeprefix(TASK), queue_name, jobs, oldest_us)
+            for queue_name, jobs, oldest_us in found
+            if oldest_us >= microseconds(older_than)
         ]
     return unserved
 

@@ -103,11 +103,10 @@ class Drainer:
             self._finisher,
             concurrency=concurrency,
             clock=clock,
-            new_limiter=app.rate_limiter,
-            longest_wait=timedelta(0),  # tokens follow the test's clock, so waiting in real time would not help
         )
         self._executor.children = SameProcess()
-        self._promoter = Promoter(self._store)
+        # Far ahead: the clock is moved from one due time to the next.
+        self._promoter = Promoter(self._store, rules=app.registry.limit_rules, ahead=timedelta(days=366))
         self._batch_keeper = BatchKeeper(self._store, Alone(self._store, owner=self._owner, clock=clock))
 
     async def run(self, until: timedelta | datetime | None) -> Drained:
@@ -132,8 +131,11 @@ class Drainer:
 
     async def _run_round(self) -> int:
         """Run as many jobs as there are slots; returns how many were claimed."""
-        await self._promoter.run_once()
-        claimed = await self._claimer().run_once()
+        promoted = await self._promoter.run_once(thorough=True)
+        claimer = self._claimer()
+        claimed = await claimer.run_once()
+        while not claimed and claimer.interval == 0.0:  # those in front were held: the next may start
+            claimed = await claimer.run_once()
         try:
             async with asyncio.timeout(LONGEST_RUN_SECONDS):
                 while self._executor.running:
@@ -145,7 +147,7 @@ class Drainer:
             await self._finisher.run_once()
         for job, outcome in self._finisher.taken():
             self._runs.append(await self._look_at(job, outcome))
-        return claimed
+        return claimed + promoted
 
     def _claimer(self) -> Claimer:
         return Claimer(
@@ -160,6 +162,7 @@ class Drainer:
             clock=self._clock,
             poll_shortest=1,
             poll_longest=1,
+            rules=self._app.registry.limit_rules,
         )
 
     async def _find_more(self) -> bool:

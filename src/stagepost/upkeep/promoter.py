@@ -1,4 +1,4 @@
-"""Queues what has become due and lets limited jobs through."""
+"""Queues what has become due and lets blocked jobs through."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+from stagepost.clock import monotonic
+from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.leases import next_due, promote_due, unblock, waiting_jobs
+from stagepost.store.leases import next_due, promote_due
+from stagepost.store.letting_through import AHEAD, is_any_blocked, let_through, own_waits, sweep
 from stagepost.upkeep.service import Service
 
 __all__ = ["Promoter"]
 
 LONGEST_SECONDS = 1.0
+LOOK_SECONDS = 0.5
+"""How often blocked jobs are looked at, however often others are due."""
 SHORTEST_SECONDS = 0.01
 MOST_AT_ONCE = 1000
 
@@ -20,28 +25,68 @@ MOST_AT_ONCE = 1000
 class Promoter(Service):
     """Sleeps until the next job is due, at most a second. Every worker has one: a due job never waits for a leader."""
 
-    def __init__(self, store: AsyncStore, *, on_promoted: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        *,
+        rules: LimitRules = NO_RULES,
+        ahead: timedelta = AHEAD,
+        on_promoted: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(interval=LONGEST_SECONDS)
+        self.awaits_tokens = False
+        """Whether jobs were let through that start as soon as tokens of their rates grow back."""
         self._store = store
+        self._rules = rules
+        self._ahead = ahead
         self._on_promoted = on_promoted
         self._pass = asyncio.Lock()
+        self._swept_until = ""
+        self._looked_at = float("-inf")
 
-    async def run_once(self) -> int:
-        """Queue what is due; returns how many jobs became claimable."""
+    async def run_once(self, *, thorough: bool = False) -> int:
+        """Queue what is due; returns how many jobs became claimable.
+
+        A `thorough` pass looks at everything that jobs are blocked on, others now and then at the next part of it.
+        """
         # One pass at a time: each skips what another has locked, and would report that nothing is due.
         async with self._pass:
-            return await self._promote()
+            return await self._promote(thorough=thorough)
 
-    async def _promote(self) -> int:
+    async def _promote(self, *, thorough: bool) -> int:
         # Looked for first: mostly there is nothing to do, and looking takes no transaction and no lock.
-        due, is_any_blocked = await self._store.run(waiting_jobs())
+        due = await self._store.run(next_due())
         is_any_due = due is not None and due <= timedelta(0)
         promoted = await self._store.run(promote_due(most=MOST_AT_ONCE)) if is_any_due else 0
-        unblocked = await self._store.run(unblock()) if is_any_blocked or promoted else 0
-        if promoted or unblocked:
+        is_turn = thorough or monotonic() - self._looked_at >= LOOK_SECONDS
+        through = await self._let_through(thorough=thorough) if is_turn else 0
+        if promoted or through:
             self._on_promoted()
-        if is_any_due:
             due = await self._store.run(next_due())
         seconds = LONGEST_SECONDS if due is None else due.total_seconds()
+        if through >= MOST_AT_ONCE:  # others may follow at once
+            seconds, self._looked_at = 0.0, float("-inf")
         self.interval = min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
-        return promoted + unblocked
+        return promoted + through
+
+    async def _let_through(self, *, thorough: bool) -> int:
+        self._looked_at = monotonic()
+        if not self._rules.rates and not await self._store.run(is_any_blocked()):
+            return 0
+        waits = await self._store.run(own_waits(self._rules))
+        through = 0
+        if waits.names:
+            through = await self._store.run(let_through(waits.names, self._rules, ahead=self._ahead))
+            waits = await self._store.run(own_waits(self._rules))  # another may have let them through meanwhile
+        self.awaits_tokens = waits.awaits_tokens
+        if thorough:
+            self._swept_until = ""
+        through += await self._sweep()
+        while thorough and not through and self._swept_until:
+            through += await self._sweep()
+        return through
+
+    async def _sweep(self) -> int:
+        swept = await self._store.run(sweep(self._rules, after=self._swept_until, ahead=self._ahead))
+        self._swept_until = swept.after or ""
+        return swept.through

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.batches import prune_batches
-from stagepost.store.history import prune, prune_limit_keys
+from stagepost.store.history import prune
 from stagepost.store.rates import prune_rates
 from stagepost.store.runs import prune_runs
 from stagepost.store.statement import Operation
@@ -45,8 +45,7 @@ class Pruner(Service):
         pruned = 0
         for pruning in (prune, prune_batches, prune_runs):
             pruned += await self._prune_until_none(pruning)
-        for paging in (prune_limit_keys, prune_rates):
-            await self._page_through(paging)
+        await self._page_through(prune_rates)
         await self._free_keys()
         await self._store.run(forget_silent(SILENT))
         for task in await self._store.run(unknown_tasks(UNSERVED)):

@@ -36,12 +36,14 @@ class Rescuer(Service):
         alarm: Alarm | None = None,
         on_rescued: Callable[[], None] = lambda: None,
         on_ended: Callable[[Iterable[str]], None] = lambda _batches: None,
+        on_unlimited: Callable[[Iterable[str]], None] = lambda _keys: None,
     ) -> None:
         super().__init__(interval=interval)
         self._alarm = alarm or Alarm(store)
         self._margin = margin
         self._on_rescued = on_rescued
         self._on_ended = on_ended
+        self._on_unlimited = on_unlimited
 
     async def run_once(self) -> Rescued:
         """Rescue what can be rescued now."""
@@ -51,6 +53,7 @@ class Rescuer(Service):
             self._on_rescued()
         if rescued.buried or rescued.cancelled:
             self._on_ended(rescued.batches)
+        self._on_unlimited(rescued.limit_keys)
         for job_id in rescued.buried:
             log.error("job %s killed its worker too often: it is a dead letter now", job_id)
         if len(rescued.queued) + len(rescued.buried) + len(rescued.cancelled) >= MOST_AT_ONCE:

@@ -94,8 +94,8 @@ class Answers(Taker):
         self.counted = Counted()
         self.on_settled: Callable[[], None] = lambda: None
         """Called when jobs may have become due."""
-        self.on_unlimited: Callable[[], None] = lambda: None
-        """Called when a job that counts against a limit has ended, so that the next can be let through."""
+        self.on_unlimited: Callable[[set[str]], None] = lambda _keys: None
+        """Called with the limit keys of jobs that were settled, so that the next can be let through."""
         self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
         """Called with the batches, or None, of the jobs that were settled."""
         self._store = store
@@ -242,8 +242,9 @@ class Answers(Taker):
         if accepted.settled:
             self.on_ended(settled.job.batch_id for settled in accepted.settled)
             self.on_settled()
-        if any(settled.change.limit_key for settled in accepted.settled):
-            self.on_unlimited()
+        changes = [settled.change for settled in accepted.settled]
+        if limit_keys := {change.limit_key for change in changes if change.limit_key}:
+            self.on_unlimited(limit_keys)
         for queue in {self._tasks[name].options.queue for name in accepted.seen & self._tasks.keys()}:
             await self._activity.note(queue, often=self._patience[queue].total_seconds() / 10)
 

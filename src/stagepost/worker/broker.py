@@ -126,6 +126,7 @@ class Broker:
                 settings=settings,
                 queues=own,
                 task_names=[task.name for task in app.registry if not task.options.remote],
+                rules=app.registry.limit_rules,
                 owner=owner,
                 lease=lease,
                 start=start,

@@ -10,12 +10,15 @@ from datetime import timedelta
 from stagepost.clock import Clock
 from stagepost.errors import StoreError
 from stagepost.model.job import LeasedJob
+from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import claim, release_strays
+from stagepost.store.limits import claim_checked
 from stagepost.store.queues import ALL_QUEUES, claim_limited, queue_settings
 from stagepost.store.statement import Operation
 from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.front import FrontClearer
 from stagepost.worker.marks import Marks
 
 __all__ = ["Claimer"]
@@ -43,6 +46,7 @@ class Claimer(Service):
         clock: Clock,
         poll_shortest: float,
         poll_longest: float,
+        rules: LimitRules = NO_RULES,
     ) -> None:
         super().__init__(interval=poll_shortest)
         self.looked_at = clock.monotonic()
@@ -65,6 +69,10 @@ class Claimer(Service):
         self._limited: frozenset[str] = frozenset()
         self._marks = {queue: Marks() for queue in queues}
         self._settings_read_at = float("-inf")
+        self._rules = rules
+        self._front = FrontClearer(store, rules, clock)
+        self._held: frozenset[str] = frozenset()
+        self._was_slow = False
 
     async def run_once(self) -> int:
         """Fill the free room from all queues; returns how many jobs were claimed."""
@@ -73,6 +81,7 @@ class Claimer(Service):
         await self._read_settings()
         looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._marks.values())
         claimed = wanted = 0
+        held_some = False
         for _ in range(len(self._queues)):
             slots = min(self._room(), MOST_AT_ONCE)
             if slots <= 0 or self.is_stopping:
@@ -80,17 +89,20 @@ class Claimer(Service):
             wanted += slots
             async with self._flights.claiming:
                 claimed += await self._claim(self._queues[0], slots)
+            held_some |= await self._front.clear(self._queues[0], self._held, is_slow=self._was_slow)
             self._queues.rotate(-1)
         looked = bool(wanted) or not self._queues
         self.empty_passes = self.empty_passes + 1 if looked and not claimed and looks_everywhere else 0
         self._is_full = claimed >= wanted
         self._choose_interval(claimed=claimed, wanted=wanted)
+        if held_some:
+            self.empty_passes, self.interval = 0, 0.0  # behind what was held there may be jobs that can start
         return claimed
 
     async def release_strays(self) -> None:
         """Give back what was leased without this worker's knowledge."""
         async with self._flights.claiming:
-            await self._store.run(release_strays(owner=self._owner, held=self._held()))
+            await self._store.run(release_strays(owner=self._owner, held=self._held_fences()))
         self.may_have_strays = False
 
     def wake_if_full(self) -> None:
@@ -107,19 +119,38 @@ class Claimer(Service):
     async def _claim(self, queue: str, slots: int) -> int:
         asked_at = self._clock.monotonic()
         start = self._marks[queue].at(asked_at)
-        operation = self._leasing(queue, slots, start)
         # Until the answer is here: one that is lost on the way leaves jobs leased to us that we do not know of.
         self.may_have_strays = True
         try:
-            jobs = await self._store.run(operation, patience_seconds=0)
+            jobs, self._held = await self._ask(queue, slots, start)
         except StoreError:
             self.interval = self._longest
             raise
         self.may_have_strays = False
         self.looked_at = self._clock.monotonic()
         self._marks[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
+        self._was_slow = start is None and self._front.is_slow(self.looked_at - asked_at, len(jobs))
         self._take(jobs, lease_ends=asked_at + self._lease.total_seconds())
         return len(jobs)
+
+    async def _ask(
+        self, queue: str, slots: int, start: Mapping[int, int] | None
+    ) -> tuple[list[LeasedJob], frozenset[str]]:
+        """Claim jobs; returns with them what others, that may not start now, are blocked on since."""
+        if not self._rules.is_limited:
+            return await self._store.run(self._leasing(queue, slots, start), patience_seconds=0), frozenset()
+        operation = claim_checked(
+            queue,
+            owner=self._owner,
+            task_names=self._task_names,
+            slots=slots,
+            lease=self._lease,
+            rules=self._rules,
+            marks=start,
+            is_limited=queue in self._limited,
+        )
+        claimed = await self._store.run(operation, patience_seconds=0)
+        return claimed.jobs, claimed.held
 
     def _leasing(self, queue: str, slots: int, start: Mapping[int, int] | None) -> Operation[list[LeasedJob]]:
         owner, names, lease = self._owner, self._task_names, self._lease
@@ -141,7 +172,7 @@ class Claimer(Service):
         self._flights.add(flights)
         self._start(flights)
 
-    def _held(self) -> list[tuple[str, int]]:
+    def _held_fences(self) -> list[tuple[str, int]]:
         return [flight.fence for flight in self._flights.all()]
 
     def _choose_interval(self, *, claimed: int, wanted: int) -> None:

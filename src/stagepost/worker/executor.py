@@ -6,17 +6,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from stagepost.client.context import JobContext, enter, outcome_of
-from stagepost.client.limiter import RateLimiter
 from stagepost.clock import Clock, monotonic
-from stagepost.errors import Cancelled, PayloadError, Permanent, Snooze, StoreError, TaskError, UnknownTask
-from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released, Snoozed
-from stagepost.model.rate import RateLimit
+from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
+from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
 from stagepost.task import Registry, Task
 from stagepost.worker.children import ChildPool, Place
 from stagepost.worker.finisher import Finisher
@@ -28,7 +25,6 @@ __all__ = ["Executor"]
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_IN_SLOT = timedelta(seconds=1)
 LONGEST_TURN_SECONDS = 0.001
 """How long jobs that end without waiting follow one another before the loop may do something else."""
 DEAF_SECONDS = 2.0
@@ -45,8 +41,6 @@ class Executor:
         *,
         concurrency: int,
         clock: Clock,
-        new_limiter: Callable[[RateLimit], RateLimiter],
-        longest_wait: timedelta = LONGEST_WAIT_IN_SLOT,
         folder: Path | None = None,
     ) -> None:
         """`folder` is where the processes of handlers start; where this process is now, unless given."""
@@ -60,9 +54,6 @@ class Executor:
         self._registry = registry
         self._finisher = finisher
         self._clock = clock
-        self._new_limiter = new_limiter
-        self._longest_wait = longest_wait
-        self._limiters: dict[str, RateLimiter] = {}
         self.ended_at = monotonic()
         """When an attempt was last over, and so its slot free."""
         self.on_waiting: Callable[[], None] = lambda: None
@@ -209,26 +200,12 @@ class Executor:
         context = flight.context = JobContext(flight.job, task, self._clock)
         enter(context)
         try:
-            if task.options.rate_limit is not None:
-                await self._wait_for_token(task.name, task.options.rate_limit)
             outcome = await self._attempt(flight, task, context)
-        except Snooze as snooze:
-            outcome = Snoozed(snooze.delay)
         except asyncio.CancelledError:
             # From outside, after the attempt itself was over; what it gave is lost with it.
             outcome = Released()
         self._finisher.put(flight, outcome)
         return task.is_async
-
-    async def _wait_for_token(self, task_name: str, limit: RateLimit) -> None:
-        """Keep to the task's rate: a short wait happens here, a longer one back in the queue."""
-        limiter = self._limiters.get(task_name)
-        if limiter is None:
-            limiter = self._limiters[task_name] = self._new_limiter(limit)
-        while wait := await limiter.try_acquire_async():
-            if wait > self._longest_wait:
-                raise Snooze(wait)
-            await asyncio.sleep(wait.total_seconds())
 
     async def _attempt(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Outcome:
         """Decode, call within the timeout, and say what came of it."""

@@ -61,8 +61,8 @@ class Finisher(Service):
         """How many are written together after a group was lost with its connection; None: as many as are possible."""
         self.pending_bytes = 0
         """About how large the outcomes are that are not written yet."""
-        self.on_unlimited: Callable[[], None] = lambda: None
-        """Called when a job that counts against a limit has ended, so that the next can be let through."""
+        self.on_unlimited: Callable[[set[str]], None] = lambda _keys: None
+        """Called with the limit keys of jobs that were settled, so that the next can be let through."""
         self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
         """Called with the batches, or None, of the jobs that were settled."""
 
@@ -99,8 +99,8 @@ class Finisher(Service):
         # Behind the others: one whose row is locked, by a transaction its handler left open, must not hold them up.
         self._keep([ending for ending in self._endings if ending.flight.fence not in tried] + kept)
         self._note([ending for ending in group if ending.flight.fence in held], held)
-        if any(ending.change.limit_key for ending in group):
-            self.on_unlimited()
+        if limit_keys := {ending.change.limit_key for ending in group if ending.change.limit_key}:
+            self.on_unlimited(limit_keys)
         self.on_ended(ending.flight.job.batch_id for ending in group if ending.change.fence in held)
         released = [ending for ending in group if ending.change.state is JobState.QUEUED]
         self._on_settled(len(group) - len(released))

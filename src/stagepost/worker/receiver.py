@@ -11,6 +11,7 @@ from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import BadMessage
 from stagepost.model.envelope import decode_envelope
+from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import Fence, release_strays
 from stagepost.store.queues import ALL_QUEUES, queue_settings
@@ -20,6 +21,7 @@ from stagepost.upkeep.taker import Taker
 from stagepost.worker.activity import Activity
 from stagepost.worker.doubts import Doubts
 from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.front import FrontClearer
 
 __all__ = ["BadDelivery", "Receiver"]
 
@@ -54,6 +56,7 @@ class Receiver(Taker):
         clock: Clock,
         prepare: Callable[[], None],
         on_bad: Callable[[list[BadDelivery]], Awaitable[None]],
+        rules: LimitRules = NO_RULES,
     ) -> None:
         """`on_bad` keeps messages that cannot be read; they are acknowledged when it returns."""
         super().__init__(
@@ -86,6 +89,8 @@ class Receiver(Taker):
         self._settings_read_at = float("-inf")
         self.may_have_strays = False
         """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
+        self._rules = rules
+        self._front = FrontClearer(store, rules, clock)
         flights.on_removed.append(self._settled)
 
     async def _prepare_pass(self) -> None:
@@ -132,6 +137,7 @@ class Receiver(Taker):
             task_names=self._task_names,
             lease=self._lease,
             is_limited=queue in self._limited,
+            rules=self._rules,
         )
         async with self._flights.claiming:
             self.may_have_strays = True  # until the answer is here
@@ -139,6 +145,7 @@ class Receiver(Taker):
             flights = [Flight(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs]
             self._flights.add(flights)
             self.may_have_strays = False
+        await self._front.open(taken.held)
         return flights, taken
 
     def _settled(self, flights: list[Flight]) -> None:

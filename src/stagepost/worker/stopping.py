@@ -168,6 +168,7 @@ class Shutdown:
         worker = self._worker
         receiver = worker.broker.receiver if worker.broker else None
         with contextlib.suppress(StoreError):  # upkeep of others does it otherwise
+            await worker.limit_opener.run_once()
             await worker.concluder.flush()
         with contextlib.suppress(Exception):
             if worker.claimer.may_have_strays or (receiver is not None and receiver.may_have_strays):

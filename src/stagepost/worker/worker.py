@@ -43,6 +43,7 @@ from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
 from stagepost.worker.leased_ahead import LeasedAhead
+from stagepost.worker.limit_opener import LimitOpener
 from stagepost.worker.pace import HELD_BYTES, Pace, room, within_bytes
 from stagepost.worker.reporter import Reporter
 from stagepost.worker.stopping import Requests, Shutdown
@@ -96,12 +97,7 @@ class Worker:
         self.store = AsyncStore(app.store)
         self.finisher = Finisher(self.store, self.flights, on_settled=self._note_settled, notifies=settings.wakeups)
         self.executor = Executor(
-            app.registry,
-            self.finisher,
-            concurrency=self.concurrency,
-            clock=clock,
-            new_limiter=app.rate_limiter,
-            folder=app.folder,
+            app.registry, self.finisher, concurrency=self.concurrency, clock=clock, folder=app.folder
         )
         self.leased_ahead = LeasedAhead(self.store, self.executor, self.pace, owner=self.owner, queues=self.queues)
         self.executor.on_waiting = self.leased_ahead.wake
@@ -118,6 +114,7 @@ class Worker:
             clock=clock,
             poll_shortest=settings.poll_shortest,
             poll_longest=settings.poll_longest,
+            rules=app.registry.limit_rules,
         )
         self.executor.on_idle = self.claimer.wake_if_full
         self.leader = Leader(self.store, owner=self.owner, clock=clock, term=min(TERM, self.lease))
@@ -136,8 +133,10 @@ class Worker:
                 start=self._take_on,
                 alarm=alarm,
             )
-        self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
-        self.finisher.on_unlimited = self.promoter.wake
+        rules = app.registry.limit_rules
+        self.promoter = Promoter(self.store, rules=rules, on_promoted=self._wake_claimer)
+        self.limit_opener = LimitOpener(self.store, rules=rules, on_opened=self._wake_claimer)
+        self.finisher.on_unlimited = self.limit_opener.note
         self.concluder = Concluder(self.store, clock=clock, on_done=self._wake_claimer)
         self.finisher.on_ended = self.concluder.note
         if self.broker is not None:
@@ -147,18 +146,20 @@ class Worker:
             self.broker.collector.on_ended = self.concluder.note
         if self.broker is not None and self.broker.answers is not None:
             self.broker.answers.on_ended = self.concluder.note
-            self.broker.answers.on_unlimited = self.promoter.wake
+            self.broker.answers.on_unlimited = self.limit_opener.note
         carried = self.broker.queues if self.broker else ()
         self.wakeups = wakeups_for(app.store, settings, queues={*self.queues, *carried})
         self.reporter = Reporter(self.store, self)
         self.upkeep: list[Service] = [
             self.leader,
             self.promoter,
+            self.limit_opener,
             Rescuer(
                 self.store,
                 interval=min(RESCUE_SECONDS, settings.lease / 3),
                 on_rescued=self._wake_claimer,
                 on_ended=self.concluder.note,
+                on_unlimited=self.limit_opener.note,
                 alarm=alarm,
             ),
             Scheduler(self.store, self.leader, on_fired=self._wake_claimer),
@@ -309,9 +310,17 @@ class Worker:
             await asyncio.sleep(IDLE_SECONDS)
 
     async def _is_at_rest(self) -> bool:
-        if len(self.flights) or self.concluder.pending or not await self._promotes_nothing():
+        if (
+            len(self.flights)
+            or self.concluder.pending
+            or self.limit_opener.pending
+            or not await self._promotes_nothing()
+        ):
             return False
         await self._look_twice()
+        # Again: a claim may have sent a job back to the line of its rate since.
+        if self.app.registry.limit_rules.rates and not await self._promotes_nothing():
+            return False
         has_sent_all = self.broker is None or await self.broker.is_idle()
         return not len(self.flights) and has_sent_all
 
@@ -321,7 +330,7 @@ class Worker:
 
     async def _promotes_nothing(self) -> bool:
         try:
-            return not await self.promoter.run_once()
+            return not await self.promoter.run_once(thorough=True) and not self.promoter.awaits_tokens
         except StoreError:
             return False  # who knows
 

@@ -50,9 +50,30 @@ MUTANTS = [
     ),
     Mutant(
         "a limit that does not count what is running",
-        f"{SQL}/common/limit_usage.sql",
-        "state in ('queued', 'running')",
-        "state in ('queued')",
+        f"{SQL}/sqlite/limit_usage.sql",
+        "wanted.limit_key and state = 'running'",
+        "wanted.limit_key and state = 'waiting'",
         f"{WAITING}[sqlite-sync]",
+    ),
+    Mutant(
+        "a claim that counts without a lock",
+        "store/limits.py",
+        "    yield from lock_stripes(keys.values())\n",
+        "",
+        "tests/conformance/test_limits.py::test_racing_claims_never_exceed_a_limit[postgres]",
+    ),
+    Mutant(
+        "a newcomer that takes the place of one in line",
+        "store/limits.py",
+        "is_next = was_let_through or not usage[name].has_line",
+        "is_next = True",
+        "tests/conformance/test_limits.py::test_a_newcomer_does_not_overtake_those_in_line[sqlite-sync]",
+    ),
+    Mutant(
+        "a sweep that lets nobody through",
+        "store/letting_through.py",
+        "    through = yield from let_through(names, rules, ahead=ahead).start()\n",
+        "    through = 0\n",
+        "tests/conformance/test_letting_through.py::test_a_sweep_heals_what_nobody_let_through[sqlite-sync]",
     ),
 ]

@@ -1,7 +1,9 @@
 -- Live jobs. `sent_at` of a queued job: when the broker took a message with its id; null until then, and again once it
--- is claimed. Only running ones have `lease_until`. Two columns are there for the sake of claims alone: `limit_state`, so
--- that one need not move the job's entry in the index of limits where it has none; and `room`, which it gives up for what
--- it writes, so that the row does not grow: rows lie close together, and every page of them would be split.
+-- is claimed. Only running ones have `lease_until`. `blocked_on`: what a blocked job waits for. It stays while a job that
+-- was let through waits to be claimed and runs, so that a place which is promised counts as taken. Only jobs of remote
+-- tasks have `limit_slots`. Three columns are there for the sake of claims alone: `running_key` and `blocked_state`, so
+-- that a claim changes no entry in the indexes of limits for a job without one; and `room`, which it gives up for what it
+-- writes, so that the row does not grow: rows lie close together, and every page of them would be split.
 create table stagepost_job (
     id char(36) character set ascii collate ascii_bin primary key,
     queue_name varchar(191) not null,
@@ -22,7 +24,9 @@ create table stagepost_job (
     unique_key varchar(191),
     limit_key varchar(191),
     limit_slots integer,
-    limit_state varchar(24) generated always as (case when limit_key is not null then state end) stored,
+    running_key varchar(191) generated always as (case when state = 'running' then limit_key end) stored,
+    blocked_on varchar(200),
+    blocked_state varchar(24) generated always as (case when blocked_on is not null then state end) stored,
     batch_id char(36) character set ascii collate ascii_bin,
     item_key varchar(191),
     has_children smallint not null default 0,
@@ -39,7 +43,9 @@ create index stagepost_job_claim on stagepost_job (state, queue_name, sent_at, p
 
 create index stagepost_job_time on stagepost_job (state, lease_until, available_at);
 
-create index stagepost_job_limit on stagepost_job (limit_key, limit_state, priority desc, available_at, id);
+create index stagepost_job_limit on stagepost_job (running_key);
+
+create index stagepost_job_blocked on stagepost_job (blocked_on, blocked_state, priority desc, available_at, id);
 
 -- The unique keys of live jobs. Not a unique index of theirs: who finds an entry taken in a secondary index, or freed a
 -- moment ago, has the neighbouring ones locked too until its transaction ends; in a primary key it is the row alone.
@@ -190,9 +196,9 @@ create table stagepost_unique_key (
 
 create index stagepost_unique_key_held on stagepost_unique_key (held_until);
 
--- One row per limit key, locked while jobs are let through.
-create table stagepost_limit_key (
-    limit_key varchar(191) primary key
+-- Each row stands for a share of all limit keys, and is locked by those who count what runs under one of them.
+create table stagepost_limit_stripe (
+    stripe integer primary key
 ) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
 
 -- What operators set on queues; the row named * holds for all of them together.

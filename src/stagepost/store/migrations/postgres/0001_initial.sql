@@ -7,6 +7,8 @@ check (value in ('cancelled', 'completed', 'completed_with_errors', 'dead_letter
 
 -- Live jobs: narrow, and full of updates, so pages keep room for new versions of their rows.
 -- `sent_at` of a queued job: when the broker took a message with its id; null until then, and again once it is claimed.
+-- `blocked_on`: what a blocked job waits for. It stays while a job that was let through waits to be claimed and runs,
+-- so that a place which is promised counts as taken. Only jobs of remote tasks have `limit_slots`.
 create table stagepost_job (
     id uuid primary key,
     queue_name varchar(191) not null,
@@ -26,6 +28,7 @@ create table stagepost_job (
     unique_key varchar(191),
     limit_key varchar(191),
     limit_slots integer,
+    blocked_on varchar(200) collate "C",
     batch_id uuid,
     item_key varchar(191),
     has_children smallint not null default 0,
@@ -54,8 +57,11 @@ where state in ('retrying', 'scheduled');
 create index stagepost_job_lease on stagepost_job (lease_until)
 where state = 'running';
 
-create index stagepost_job_limit on stagepost_job (limit_key, state, priority desc, available_at, id)
-where limit_key is not null;
+create index stagepost_job_limit on stagepost_job (limit_key)
+where state = 'running' and limit_key is not null;
+
+create index stagepost_job_blocked on stagepost_job (blocked_on, state, priority desc, available_at, id)
+where blocked_on is not null;
 
 create unique index stagepost_job_unique_key on stagepost_job (unique_key)
 where unique_key is not null;
@@ -213,9 +219,9 @@ create table stagepost_unique_key (
 
 create index stagepost_unique_key_held on stagepost_unique_key (held_until);
 
--- One row per limit key, locked while jobs are let through.
-create table stagepost_limit_key (
-    limit_key varchar(191) primary key
+-- Each row stands for a share of all limit keys, and is locked by those who count what runs under one of them.
+create table stagepost_limit_stripe (
+    stripe integer primary key
 );
 
 -- What operators set on queues; the row named * holds for all of them together.

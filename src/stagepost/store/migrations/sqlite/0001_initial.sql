@@ -1,5 +1,6 @@
 -- Live jobs. `sent_at` of a queued job: when the broker took a message with its id; null until then, and again once it
--- is claimed.
+-- is claimed. `blocked_on`: what a blocked job waits for. It stays while a job that was let through waits to be claimed
+-- and runs, so that a place which is promised counts as taken. Only jobs of remote tasks have `limit_slots`.
 create table stagepost_job (
     id text primary key,
     queue_name text not null,
@@ -20,6 +21,7 @@ create table stagepost_job (
     unique_key text,
     limit_key text,
     limit_slots integer,
+    blocked_on text,
     batch_id text,
     item_key text,
     has_children integer not null default 0,
@@ -42,8 +44,11 @@ where state in ('retrying', 'scheduled');
 create index stagepost_job_lease on stagepost_job (lease_until)
 where state = 'running';
 
-create index stagepost_job_limit on stagepost_job (limit_key, state, priority desc, available_at, id)
-where limit_key is not null;
+create index stagepost_job_limit on stagepost_job (limit_key)
+where state = 'running' and limit_key is not null;
+
+create index stagepost_job_blocked on stagepost_job (blocked_on, state, priority desc, available_at, id)
+where blocked_on is not null;
 
 create unique index stagepost_job_unique_key on stagepost_job (unique_key)
 where unique_key is not null;
@@ -194,9 +199,9 @@ create table stagepost_unique_key (
 
 create index stagepost_unique_key_held on stagepost_unique_key (held_until);
 
--- One row per limit key, locked while jobs are let through.
-create table stagepost_limit_key (
-    limit_key text primary key
+-- Each row stands for a share of all limit keys, and is locked by those who count what runs under one of them.
+create table stagepost_limit_stripe (
+    stripe integer primary key
 );
 
 -- What operators set on queues; the row named * holds for all of them together.

@@ -1,6 +1,5 @@
-select id, limit_slots
+select id, task_name, limit_slots
 from stagepost_job
-where limit_key = :limit_key
-  and state = 'blocked'
+where blocked_on = :name and state = 'blocked'
 order by priority desc, available_at, id
 limit :most

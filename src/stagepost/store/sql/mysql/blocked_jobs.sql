@@ -1,7 +1,6 @@
--- Differs: no partial indexes: the index of limits has the state of limited jobs only.
-select id, limit_slots
+-- Differs: no partial indexes, so the index has a column of its own for states.
+select id, task_name, limit_slots
 from stagepost_job
-where limit_key = :limit_key
-  and limit_state = 'blocked'
+where blocked_on = :name and blocked_state = 'blocked'
 order by priority desc, available_at, id
 limit :most

@@ -1,7 +1,8 @@
 -- Differs: no UPDATE ... RETURNING, so the rows are locked and read as they will be, then marked.
 select
     job.id, job.task_name, job.queue_name, job.attempts + 1, job.failures, job.crashes, job.max_attempts, job.priority,
-    job.created_at, job.available_at, job.payload, job.context, job.limit_key, job.batch_id, :owner
+    job.created_at, job.available_at, job.payload, job.context, job.limit_key, job.batch_id, :owner,
+    job.blocked_on
 from json_table(:answers, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt'
 )) as answer

@@ -2,7 +2,8 @@
 -- with another the rows are sorted after they were locked, all of them.
 select
     id, task_name, queue_name, attempts + 1, failures, crashes, max_attempts, priority,
-    created_at, available_at, payload, context, limit_key, batch_id, :owner
+    created_at, available_at, payload, context, limit_key, batch_id, :owner,
+    blocked_on
 from stagepost_job force index (stagepost_job_claim)
 where state = 'queued'
   and queue_name = :queue_name

@@ -24,17 +24,22 @@ lock in share mode
 ;]]
 insert into stagepost_job (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-    unique_key, limit_key, limit_slots, payload, context, created_at, updated_at
+    unique_key, limit_key, limit_slots, blocked_on, payload, context, created_at, updated_at
 )
 select
     :id, :queue_name, :task_name,
     case
         when coalesce(:available_at, 0) > :now or :delay_us > 0 then 'scheduled'
-        when :limit_key is not null then 'blocked'
+        when :limit_slots is not null then 'blocked'
         else 'queued'
     end,
     :priority, coalesce(:available_at, :now + :delay_us), [[unless :marked 0]][[-:marked]], 0, 0, :max_attempts,
-    :unique_key, :limit_key, :limit_slots, :payload, :context, :now, :now
+    :unique_key, :limit_key, :limit_slots,
+    case
+        when coalesce(:available_at, 0) > :now or :delay_us > 0 or :limit_slots is null then null
+        else concat('limit:', :limit_key)
+    end,
+    :payload, :context, :now, :now
 from dual
 where :selected <> ''
 [[on duplicate key update id = if(:marked = 1, stagepost_job.id, null)]]
@@ -42,7 +47,7 @@ where :selected <> ''
 [[unless :marked insert into stagepost_move (scope, became, jobs)
 select
     concat('queue:', :queue_name),
-    case when :delay_us > 0 then 'scheduled' when :limit_key is not null then 'blocked' else 'active' end,
+    case when :delay_us > 0 then 'scheduled' when :limit_slots is not null then 'blocked' else 'active' end,
     1
 from dual
 where :selected <> '']]

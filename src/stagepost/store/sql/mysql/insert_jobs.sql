@@ -30,17 +30,22 @@ lock in share mode
 ;]]
 insert into stagepost_job (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-    unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, created_at, updated_at
+    unique_key, limit_key, limit_slots, blocked_on, batch_id, item_key, payload, context, created_at, updated_at
 )
 select
     asked.id, asked.queue_name, asked.task_name,
     case
         when coalesce(asked.available_at, 0) > :now or asked.delay_us > 0 then 'scheduled'
-        when asked.limit_key is not null then 'blocked'
+        when asked.limit_slots is not null then 'blocked'
         else 'queued'
     end,
     asked.priority, coalesce(asked.available_at, :now + asked.delay_us), [[unless :looks 0]][[-:looks]], 0, 0, asked.max_attempts,
-    asked.unique_key, asked.limit_key, asked.limit_slots, asked.batch_id, asked.item_key,
+    asked.unique_key, asked.limit_key, asked.limit_slots,
+    case
+        when coalesce(asked.available_at, 0) > :now or asked.delay_us > 0 or asked.limit_slots is null then null
+        else concat('limit:', asked.limit_key)
+    end,
+    asked.batch_id, asked.item_key,
     asked.payload, asked.context, :now, :now
 from json_table(:jobs, '$[*]' columns (
     id char(36) character set ascii path '$.id',
@@ -63,11 +68,11 @@ select
 from (
     select
         queue_name, batch_id,
-        case when delay_us > 0 then 'scheduled' when limit_key is not null then 'blocked' else 'active' end as class,
+        case when delay_us > 0 then 'scheduled' when limit_slots is not null then 'blocked' else 'active' end as class,
         count(*) as jobs
     from json_table(:jobs, '$[*]' columns (
         queue_name varchar(191) character set utf8mb4 path '$.queue_name', delay_us bigint path '$.delay_us',
-        limit_key varchar(191) character set utf8mb4 path '$.limit_key',
+        limit_slots integer path '$.limit_slots',
         batch_id char(36) character set ascii path '$.batch_id'
     )) as asked
     group by 1, 2, 3

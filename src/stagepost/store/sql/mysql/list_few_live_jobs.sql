@@ -1,7 +1,7 @@
 -- Differs: the index is forced, so that the few are found by their state, not by walking through all by id.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
-    batch_id, item_key,
+    blocked_on, batch_id, item_key,
     payload, context, available_at, lease_until, locked_by, cancel_requested_at, created_at, updated_at, started_at,
     null, null, null, progress
 from stagepost_job force index (stagepost_job_claim)

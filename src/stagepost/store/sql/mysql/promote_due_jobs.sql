@@ -1,6 +1,6 @@
 -- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked. They have no lease: the
 -- index asks for it first.
-select id, queue_name, batch_id, state, case when limit_key is null then 'queued' else 'blocked' end
+select id, queue_name, batch_id, state, case when limit_slots is null then 'queued' else 'blocked' end
 from stagepost_job
 where state in ('retrying', 'scheduled')
   and lease_until is null
@@ -11,5 +11,6 @@ for update skip locked
 ;
 update json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as due
 straight_join stagepost_job as job force index (primary) on due.id = job.id
-set job.state = case when job.limit_key is null then 'queued' else 'blocked' end,
+set job.state = case when job.limit_slots is null then 'queued' else 'blocked' end,
+    job.blocked_on = case when job.limit_slots is null then job.blocked_on else concat('limit:', job.limit_key) end,
     job.updated_at = :now

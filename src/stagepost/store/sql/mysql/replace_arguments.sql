@@ -20,6 +20,7 @@ set payload = :payload,
         when created_at + :longest_us < :now + :delay_us then created_at + :longest_us
         else :now + :delay_us
     end,
+    blocked_on = case when :delay_us > 0 then null else blocked_on end,
     sent_at = null,
     updated_at = :now
 where id = :id

@@ -1,7 +1,7 @@
 -- Differs: locks what may be changed, then changes it.
 select
     job.id, job.attempts, job.queue_name, job.batch_id,
-    case when change_.state = 'queued' and job.limit_key is not null then 'blocked' else change_.state end
+    case when change_.state = 'queued' and job.limit_slots is not null then 'blocked' else change_.state end
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
     owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'
@@ -19,7 +19,10 @@ update json_table(:changes, '$[*]' columns (
 )) as change_
 straight_join stagepost_job as job force index (primary) on change_.id = job.id
 set job.available_at = case when change_.state = 'queued' then job.available_at else :now + coalesce(change_.delay_us, 0) end,
-    job.state = case when change_.state = 'queued' and job.limit_key is not null then 'blocked' else change_.state end,
+    job.state = case when change_.state = 'queued' and job.limit_slots is not null then 'blocked' else change_.state end,
+    job.blocked_on = case
+        when change_.state = 'queued' and job.limit_slots is not null then concat('limit:', job.limit_key)
+    end,
     job.failures = job.failures + coalesce(change_.failures, 0),
     job.crashes = job.crashes + coalesce(change_.crashes, 0),
     job.lease_until = null,

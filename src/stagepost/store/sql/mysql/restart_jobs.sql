@@ -11,7 +11,7 @@ end
 ;
 select
     ended.id, ended.state, ended.queue_name, ended.batch_id,
-    case when ended.limit_key is null then 'queued' else 'blocked' end
+    case when ended.limit_slots is null then 'queued' else 'blocked' end
 from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as found
 straight_join stagepost_job_history as ended force index (primary) on ended.id = found.id
 for update
@@ -25,12 +25,13 @@ on duplicate key update unique_key = stagepost_live_key.unique_key
 ;
 insert into stagepost_job (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-    unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, created_at, updated_at
+    unique_key, limit_key, limit_slots, blocked_on, batch_id, item_key, payload, context, created_at, updated_at
 )
 select
-    ended.id, ended.queue_name, ended.task_name, case when ended.limit_key is null then 'queued' else 'blocked' end,
+    ended.id, ended.queue_name, ended.task_name, case when ended.limit_slots is null then 'queued' else 'blocked' end,
     ended.priority, :now, ended.attempts, 0, 0, ended.max_attempts,
-    ended.unique_key, ended.limit_key, ended.limit_slots, ended.batch_id, ended.item_key,
+    ended.unique_key, ended.limit_key, ended.limit_slots,
+    case when ended.limit_slots is not null then concat('limit:', ended.limit_key) end, ended.batch_id, ended.item_key,
     ended.payload, ended.context, ended.created_at, :now
 from json_table(:selected, '$[*]' columns (id char(36) character set ascii path '$')) as held
 straight_join stagepost_job_history as ended force index (primary) on ended.id = held.id

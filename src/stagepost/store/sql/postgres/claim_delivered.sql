@@ -24,4 +24,5 @@ from picked
 where job.id = picked.id
 returning
     job.id, job.task_name, job.queue_name, job.attempts, job.failures, job.crashes, job.max_attempts, job.priority,
-    job.created_at, job.available_at, job.payload::text, job.context::text, job.limit_key, job.batch_id, job.locked_by
+    job.created_at, job.available_at, job.payload::text, job.context::text, job.limit_key, job.batch_id, job.locked_by,
+    job.blocked_on

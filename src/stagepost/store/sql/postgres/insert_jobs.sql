@@ -3,17 +3,22 @@
 with inserted as (
     insert into stagepost_job (
         id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-        unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, created_at, updated_at
+        unique_key, limit_key, limit_slots, blocked_on, batch_id, item_key, payload, context, created_at, updated_at
     )
     select
         asked.id, asked.queue_name, asked.task_name,
         case
             when coalesce(asked.available_at, 0) > :now or asked.delay_us > 0 then 'scheduled'
-            when asked.limit_key is not null then 'blocked'
+            when asked.limit_slots is not null then 'blocked'
             else 'queued'
         end,
         asked.priority, coalesce(asked.available_at, :now + asked.delay_us), 0, 0, 0, asked.max_attempts,
-        asked.unique_key, asked.limit_key, asked.limit_slots, asked.batch_id, asked.item_key,
+        asked.unique_key, asked.limit_key, asked.limit_slots,
+        case
+            when coalesce(asked.available_at, 0) > :now or asked.delay_us > 0 or asked.limit_slots is null then null
+            else 'limit:' || asked.limit_key
+        end,
+        asked.batch_id, asked.item_key,
         asked.payload::json, asked.context::json, :now, :now
     from json_to_recordset(:jobs::text::json) as asked (
         id uuid, queue_name text, task_name text, priority smallint, available_at bigint, delay_us bigint,

@@ -8,7 +8,7 @@ with few as materialized (
 )
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
-    batch_id, item_key,
+    null, batch_id, item_key,
     payload::text, context::text, available_at, null, processed_by, null, created_at, finished_at, started_at,
     finished_at, result::text, error, null
 from few

@@ -1,5 +1,5 @@
 -- Differs: many rows come through COPY; a job that is there already is an error.
 copy stagepost_job (
     id, payload, item_key, queue_name, task_name, state, priority, available_at, attempts, failures, crashes,
-    max_attempts, limit_key, limit_slots, batch_id, context, created_at, updated_at
+    max_attempts, limit_key, limit_slots, blocked_on, batch_id, context, created_at, updated_at
 ) from stdin

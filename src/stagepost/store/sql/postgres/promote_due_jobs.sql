@@ -9,7 +9,8 @@ with due as (
     for update skip locked
 )
 update stagepost_job as job
-set state = case when job.limit_key is null then 'queued' else 'blocked' end,
+set state = case when job.limit_slots is null then 'queued' else 'blocked' end,
+    blocked_on = case when job.limit_slots is null then job.blocked_on else 'limit:' || job.limit_key end,
     updated_at = :now
 from due
 where job.id = due.id

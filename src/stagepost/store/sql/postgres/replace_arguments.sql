@@ -14,6 +14,7 @@ set payload = :payload::text::json,
         when created_at + :longest_us::bigint < :now + :delay_us::bigint then created_at + :longest_us::bigint
         else :now + :delay_us::bigint
     end,
+    blocked_on = case when :delay_us::bigint > 0 then null else blocked_on end,
     sent_at = null,
     updated_at = :now
 where id = :id

@@ -1,6 +1,7 @@
 -- Differs: rows come through json_to_recordset.
 update stagepost_job as job
-set state = case when change.state = 'queued' and job.limit_key is not null then 'blocked' else change.state end,
+set state = case when change.state = 'queued' and job.limit_slots is not null then 'blocked' else change.state end,
+    blocked_on = case when change.state = 'queued' and job.limit_slots is not null then 'limit:' || job.limit_key end,
     available_at = case when change.state = 'queued' then job.available_at else :now + coalesce(change.delay_us, 0) end,
     failures = job.failures + coalesce(change.failures, 0),
     crashes = job.crashes + coalesce(change.crashes, 0),

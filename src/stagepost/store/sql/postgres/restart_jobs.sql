@@ -11,11 +11,12 @@ with asked as (
 restarted as (
     insert into stagepost_job (
         id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-        unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, created_at, updated_at
+        unique_key, limit_key, limit_slots, blocked_on, batch_id, item_key, payload, context, created_at, updated_at
     )
     select
-        id, queue_name, task_name, case when limit_key is null then 'queued' else 'blocked' end, priority, :now,
-        attempts, 0, 0, max_attempts, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context,
+        id, queue_name, task_name, case when limit_slots is null then 'queued' else 'blocked' end, priority, :now,
+        attempts, 0, 0, max_attempts, unique_key, limit_key, limit_slots,
+        case when limit_slots is not null then 'limit:' || limit_key end, batch_id, item_key, payload, context,
         created_at, :now
     from asked
     on conflict do nothing

@@ -14,4 +14,5 @@ where stagepost_job.id = answer.value ->> 'id'
   and state = 'queued' and attempts = (answer.value ->> 'attempt') - 1
 returning
     stagepost_job.id, task_name, queue_name, attempts, failures, crashes, max_attempts, priority,
-    created_at, available_at, payload, context, limit_key, batch_id, locked_by
+    created_at, available_at, payload, context, limit_key, batch_id, locked_by,
+    blocked_on

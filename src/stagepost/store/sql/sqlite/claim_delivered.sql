@@ -21,4 +21,5 @@ where id in (
 )
 returning
     id, task_name, queue_name, attempts, failures, crashes, max_attempts, priority,
-    created_at, available_at, payload, context, limit_key, batch_id, locked_by
+    created_at, available_at, payload, context, limit_key, batch_id, locked_by,
+    blocked_on

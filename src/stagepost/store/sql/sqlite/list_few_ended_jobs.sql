@@ -1,7 +1,7 @@
 -- Differs: the index is forced, so that the few are found by their state, not by walking through all by id.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
-    batch_id, item_key,
+    null, batch_id, item_key,
     payload, context, available_at, null, processed_by, null, created_at, finished_at, started_at,
     finished_at, result, error, null
 from stagepost_job_history indexed by stagepost_job_history_ended

@@ -2,7 +2,7 @@
 -- through all by id.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
-    batch_id, item_key,
+    blocked_on, batch_id, item_key,
     payload, context, available_at, lease_until, locked_by, cancel_requested_at, created_at, updated_at, started_at,
     null, null, null, progress
 from stagepost_job
@@ -11,7 +11,7 @@ where +id < :before
   [[and sent_at > 0 and :sent = 1]]
   [[and state = 'running' and :running = 1]]
   [[and state in ('retrying', 'scheduled') and state = :due]]
-  [[and state = 'blocked' and limit_key is not null and :blocked = 1]]
+  [[and state = 'blocked' and blocked_on is not null and :blocked = 1]]
   [[and queue_name = :queue_name]]
   [[and task_name = :task_name]]
 order by +id desc

@@ -1,5 +1,5 @@
 -- Differs: many rows come one by one through one prepared statement; a job that is there already is left out.
 insert or ignore into stagepost_job (
     id, payload, item_key, queue_name, task_name, state, priority, available_at, attempts, failures, crashes,
-    max_attempts, limit_key, limit_slots, batch_id, context, created_at, updated_at
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    max_attempts, limit_key, limit_slots, blocked_on, batch_id, context, created_at, updated_at
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

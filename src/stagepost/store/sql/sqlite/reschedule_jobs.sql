@@ -1,9 +1,10 @@
 -- Differs: rows come through json_each.
 update stagepost_job
 set state = case
-        when change.value ->> 'state' = 'queued' and limit_key is not null then 'blocked'
+        when change.value ->> 'state' = 'queued' and limit_slots is not null then 'blocked'
         else change.value ->> 'state'
     end,
+    blocked_on = case when change.value ->> 'state' = 'queued' and limit_slots is not null then 'limit:' || limit_key end,
     available_at = case
         when change.value ->> 'state' = 'queued' then available_at
         else :now + coalesce(change.value ->> 'delay_us', 0)

@@ -1,4 +1,0 @@
-select count(*)
-from stagepost_job
-where limit_key = :limit_key
-  and state in ('queued', 'running')

@@ -1,0 +1,65 @@
+"""Lets the next jobs through when others of the same limit have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from stagepost.model.limits import LimitRules, limit_name
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.letting_through import let_through, names_with_line
+from stagepost.upkeep.service import Service
+
+__all__ = ["LimitOpener"]
+
+IDLE_SECONDS = 3600.0
+MOST_AT_ONCE = 500
+
+
+class LimitOpener(Service):
+    """Takes the limit keys of jobs that were settled here, and fills the places that they left.
+
+    Not in the transaction that settles them: others would wait for the limit's lock. If the process dies in between,
+    the next sweep of any worker's promoter fills them.
+    """
+
+    def __init__(self, store: AsyncStore, *, rules: LimitRules, on_opened: Callable[[], None] = lambda: None) -> None:
+        super().__init__(interval=IDLE_SECONDS)
+        self._store = store
+        self._rules = rules
+        self._on_opened = on_opened
+        self._names: set[str] = set()
+        self._opening = 0
+
+    @property
+    def pending(self) -> int:
+        """How many limits are to be looked at, or being looked at."""
+        return len(self._names) + self._opening
+
+    def note(self, limit_keys: Iterable[str]) -> None:
+        """Take in that jobs with these keys have ended, and are committed."""
+        self._names.update(map(limit_name, limit_keys))
+        if self._names:
+            self.wake()
+
+    async def run_once(self) -> int:
+        """Look at the limits that were noted; returns how many jobs went through."""
+        names = sorted(self._names)[:MOST_AT_ONCE]
+        # Before they are looked at: an end that comes meanwhile asks for another look.
+        self._names.difference_update(names)
+        self._opening = len(names)
+        try:
+            through = await self._open(names) if names else 0
+        except BaseException:
+            self._names.update(names)
+            raise
+        finally:
+            self._opening = 0
+        if through:
+            self._on_opened()
+        if self._names:
+            self.wake()
+        return through
+
+    async def _open(self, names: list[str]) -> int:
+        waited_for = await self._store.run(names_with_line(names))
+        return await self._store.run(let_through(waited_for, self._rules)) if waited_for else 0

@@ -1,0 +1,257 @@
+"""Rates are settled by claims, and whoever waits for a token is let through when it grows back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stagepost.model.job import LeasedJob
+from stagepost.model.lifecycle import JobState
+from stagepost.model.limits import LimitRules, TaskRule
+from stagepost.model.outcome import Completed
+from stagepost.model.rate import RateLimit
+from stagepost.store import jobs, leases
+from stagepost.store.letting_through import Waits, is_any_blocked, let_through, names_with_line, own_waits, sweep
+from stagepost.store.limits import hold_front
+from stagepost.store.rates import take_tokens
+from tests.conformance.bench import Bench
+from tests.conformance.samples import QUEUE, enqueue, held_by_another, new_job, settle
+from tests.depth import sized
+from tests.limits import claiming, rules_of, unblock
+
+RATE = RateLimit("speech", rate=2)
+RULES = rules_of(rate=RATE)
+NAME = "rate:speech"
+
+
+def claim(store: Bench, rules: LimitRules = RULES, *, slots: int = 10) -> list[LeasedJob]:
+    return store.run(claiming(rules, slots=slots)).jobs
+
+
+def one_pass(store: Bench, rules: LimitRules = RULES) -> int:
+    """What a worker does every so often; returns how many jobs started."""
+    store.run(leases.promote_due())
+    store.run(let_through([NAME], rules))
+    jobs_ = claim(store, rules)
+    for job in jobs_:
+        settle(store, job, Completed())
+    return len(jobs_)
+
+
+def test_a_claim_takes_a_token_for_each_job_and_holds_the_others(store: Bench) -> None:
+    first, second = (enqueue(store, priority=priority) for priority in (9, 8))
+
+    claimed = store.run(claiming(RULES))
+
+    assert [job.id for job in claimed.jobs] == [first]
+    assert claimed.held == {NAME}
+    held = store.run(jobs.get(second))
+    assert (held.state, held.blocked_on, held.attempt) == (JobState.BLOCKED, NAME, 0)
+    assert store.run(take_tokens(RATE, 1)).granted == 0
+
+
+def test_those_in_line_are_let_through_for_when_their_tokens_grow_back(store: Bench) -> None:
+    for _ in range(9):
+        enqueue(store)
+    claim(store)
+
+    assert store.run(let_through([NAME], RULES)) == 4  # as far as two seconds ahead
+
+    rows = store.rows("select available_at from stagepost_job where state = 'scheduled' order by available_at")
+    assert [due - store.now for (due,) in rows] == [500_000, 1_000_000, 1_500_000, 2_000_000]
+    assert store.run(let_through([NAME], RULES)) == 0
+    store.clock.advance(0.5)
+    assert store.run(let_through([NAME], RULES)) == 1
+
+
+def test_those_in_line_start_at_their_rate_and_are_claimed_twice_at_most(store: Bench) -> None:
+    number = sized(test=30, proof=290)
+    store.run(jobs.enqueue_many([new_job() for _ in range(number)]))
+    claims = Counter[str]()
+    starts = []
+    for step in range(2 * number + 10):
+        store.run(leases.promote_due())
+        store.run(let_through([NAME], RULES))
+        claimed = store.run(claiming(RULES))
+        starts += [(step, job.id) for job in claimed.jobs]
+        claims.update(job.id for job in claimed.jobs)
+        for job in claimed.jobs:
+            assert job.attempt == 1
+            settle(store, job, Completed())
+        if step == 0:
+            store.run(hold_front(QUEUE, RULES))
+        elif claimed.held:
+            claims["held again"] += 1
+        store.clock.advance(0.25)
+
+    assert len(starts) == number
+    assert claims["held again"] == 0
+    assert [step for step, _ in starts] == list(range(0, 2 * number, 2))
+
+
+def test_a_newcomer_does_not_take_the_token_of_one_in_line(store: Bench) -> None:
+    for _ in range(2):
+        enqueue(store)
+    claim(store)
+    store.run(let_through([NAME], RULES))
+    store.clock.advance(10)
+    newcomer = enqueue(store, priority=9)
+
+    assert claim(store) == []
+    assert store.run(jobs.get(newcomer)).blocked_on == NAME
+    store.run(leases.promote_due())
+    assert len(claim(store)) == 1
+
+
+def test_a_token_that_another_took_sends_its_job_back_to_the_line(store: Bench) -> None:
+    for _ in range(2):
+        enqueue(store)
+    claim(store)
+    store.run(let_through([NAME], RULES))
+    store.clock.advance(0.5)
+    store.run(leases.promote_due())
+    store.run(take_tokens(RATE, 1))  # a handler that waits for the same provider
+
+    assert store.run(claiming(RULES)).held == {NAME}
+    assert store.run(let_through([NAME], RULES)) == 1
+    store.clock.advance(0.5)
+    assert one_pass(store) == 1
+
+
+def test_a_rate_that_was_lifted_holds_nobody(store: Bench) -> None:
+    for _ in range(5):
+        enqueue(store)
+    claim(store)
+
+    assert store.run(let_through([NAME], rules_of())) == 4
+    assert len(claim(store, rules_of())) == 4
+
+
+def test_a_rate_of_tasks_that_are_unknown_here_is_left_to_others(store: Bench) -> None:
+    for _ in range(2):
+        enqueue(store)
+    claim(store)
+
+    assert store.run(let_through([NAME], LimitRules({"other": TaskRule()}))) == 0
+
+
+def test_a_job_may_have_a_limit_and_a_rate(store: Bench) -> None:
+    rules = rules_of(max_running=2, rate=RateLimit("speech", rate=2, burst=3))
+    for _ in range(5):
+        enqueue(store, limit_key="printer")
+
+    claimed = store.run(claiming(rules))
+
+    assert len(claimed.jobs) == 2
+    assert claimed.held == {"limit:printer"}
+    assert store.run(take_tokens(RateLimit("speech", rate=2, burst=3), 9)).granted == 1  # none taken for those held
+
+
+def test_a_plain_job_behind_many_without_a_token_is_reached_in_a_few_steps(store: Bench) -> None:
+    rules = rules_of(rate=RATE, plain=TaskRule())
+    store.run(jobs.enqueue_many([new_job(priority=8) for _ in range(2000)]))
+    plain = enqueue(store, task_name="plain", priority=1)
+    claim(store, rules, slots=2)
+    for _ in range(2):
+        store.run(hold_front(QUEUE, rules))
+
+    assert [job.id for job in claim(store, rules, slots=5)] == [plain]
+
+
+def test_what_is_let_through_goes_in_order(store: Bench) -> None:
+    rules = rules_of(max_running=3)
+    ids = [enqueue(store, limit_key="printer", priority=9 - number) for number in range(6)]
+    first = claim(store, rules)
+    for job in first[:2]:
+        settle(store, job, Completed())
+
+    assert store.run(let_through(["limit:printer"], rules)) == 2
+    assert [job.id for job in claim(store, rules)] == ids[3:5]
+
+
+def test_many_limits_are_looked_at_together(store: Bench) -> None:
+    rules = rules_of(max_running=1)
+    store.run(jobs.enqueue_many([new_job(limit_key=f"key-{number % 20}") for number in range(60)]))
+    running = claim(store, rules, slots=60)
+    assert len(running) == 20
+    for job in running[:15]:
+        settle(store, job, Completed())
+
+    assert store.run(let_through([f"limit:key-{number}" for number in range(20)], rules)) == 15
+    assert len({job.limit_key for job in claim(store, rules, slots=60)}) == 15
+
+
+def test_a_sweep_heals_what_nobody_let_through(store: Bench) -> None:
+    rules = rules_of(max_running=1)
+    for _ in range(2):
+        enqueue(store, limit_key="printer")
+    [job] = claim(store, rules)
+    settle(store, job, Completed())  # and the worker dies before it looks for the next
+
+    assert store.run(sweep(rules)).through == 1
+    assert len(claim(store, rules)) == 1
+
+
+def test_a_limit_that_no_rule_knows_is_left_to_others(store: Bench) -> None:
+    rules = rules_of(max_running=1)
+    for _ in range(2):
+        enqueue(store, limit_key="printer")
+    [job] = claim(store, rules)
+    settle(store, job, Completed())
+
+    assert store.run(unblock()) == 0
+    assert store.run(unblock(rules)) == 1
+
+
+def test_a_row_that_another_holds_is_passed_over(blocking_store: Bench) -> None:
+    store, rules = blocking_store, rules_of(max_running=1)
+    for _ in range(2):
+        enqueue(store, limit_key="printer")
+    [job] = claim(store, rules)
+    settle(store, job, Completed())
+    [(blocked,)] = store.rows("select id from stagepost_job where state = 'blocked'")
+
+    with held_by_another(store, str(blocked)):
+        assert store.run(let_through(["limit:printer"], rules)) == 0
+
+    assert store.run(let_through(["limit:printer"], rules)) == 1
+
+
+def test_a_worker_learns_which_of_its_rates_and_tasks_have_a_line(store: Bench) -> None:
+    rules = rules_of(rate=RATE, known=TaskRule())
+    assert not store.run(is_any_blocked())
+    assert store.run(own_waits(rules)) == Waits((), awaits_tokens=False)
+    enqueue(store, task_name="known")
+    store.run(hold_front(QUEUE, RULES))
+    for _ in range(2):
+        enqueue(store)
+    claim(store)
+
+    assert store.run(is_any_blocked())
+    assert store.run(own_waits(rules)) == Waits((NAME, "task:known"), awaits_tokens=False)
+    store.run(let_through([NAME], rules))
+    assert store.run(own_waits(rules)) == Waits(("task:known",), awaits_tokens=True)
+
+
+def test_only_limits_with_a_line_are_named(store: Bench) -> None:
+    rules = rules_of(max_running=1)
+    for key in ("a", "a", "b"):
+        enqueue(store, limit_key=key)
+    claim(store, rules)
+
+    assert store.run(names_with_line(["limit:a", "limit:b", "limit:c"])) == ["limit:a"]
+
+
+def test_racing_claims_never_exceed_a_rate(blocking_store: Bench) -> None:
+    store = blocking_store
+    rules = rules_of(rate=RateLimit("speech", rate=10, burst=3))
+    store.run(jobs.enqueue_many([new_job() for _ in range(200)]))
+    started, rounds = 0, sized(test=5, proof=40)
+    for _ in range(rounds):
+        parts = store.race(*(claiming(rules, slots=4, owner=f"worker-{number}") for number in range(4)))
+        started += sum(len(part.jobs) for part in parts)
+        store.clock.advance(0.2)
+        store.run(leases.promote_due())
+        store.run(let_through([NAME], rules))
+
+    assert started <= 3 + 2 * (rounds - 1)
+    assert started >= 3 + rounds // 2
