@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagepost.store import batches
+from stagepost.store import batches, concluding
 from stagepost.store.statement import Load, Operation, Rows, Statement, Steps
 from tests.conformance.batches import end, filled
 from tests.conformance.bench import Bench
@@ -25,7 +25,7 @@ def store(blocking_store: Bench) -> Bench:
 def sealed(store: Bench, *, ended: int) -> str:
     """Store a batch of which so many items have ended; some of the others run."""
     batch = filled(store, ITEMS)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, ended)
     claim(store, slots=3)
     return batch.id
@@ -53,7 +53,7 @@ def _noting(operation: Operation[Any], asked: list[Statement | Load]) -> Steps[A
 def test_whether_items_of_a_batch_live_is_found_out_without_reading_them(store: Bench, name: str) -> None:
     """Both are asked again and again while a batch is worked off."""
     batch_id = sealed(store, ended=ITEMS // 2)
-    operations = {"count_batch": batches.try_conclude(batch_id), "idle_batches": batches.idle_batches()}
+    operations = {"count_batch": concluding.try_conclude(batch_id), "idle_batches": batches.idle_batches()}
     style = store.database.store.database.style
 
     asked = statements_of(store, operations[name])

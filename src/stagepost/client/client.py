@@ -20,7 +20,7 @@ from stagepost.model.job import Enqueued, FailureRecord, Job, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.results import decode_progress, decode_result
 from stagepost.model.series import JobSeries
-from stagepost.store import batches, jobs
+from stagepost.store import cancelling, counting, jobs
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.children import submit_children
 from stagepost.store.listing import list_jobs
@@ -63,7 +63,7 @@ class Client:
 
     def children_of(self, job_id: str) -> Counts:
         """Count a job's children by state."""
-        return self._run(batches.count(job_id), None)
+        return self._run(counting.count_items(job_id), None)
 
     def progress_of(self, job_id: str) -> Any:
         """Tell what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
@@ -92,7 +92,7 @@ class Client:
 
     def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """End a job that is not running, ask a running one to stop; returns the state it is in now."""
-        return self._run(jobs.cancel(job_id, actor=actor or default_actor()), tx)
+        return self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
 
     def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
         """Queue ended jobs again; returns the ids of those that were ended.
@@ -145,7 +145,7 @@ class AsyncClient:
 
     async def children_of(self, job_id: str) -> Counts:
         """Count a job's children by state."""
-        return await self._run(batches.count(job_id), None)
+        return await self._run(counting.count_items(job_id), None)
 
     async def progress_of(self, job_id: str) -> Any:
         """Tell what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
@@ -174,7 +174,7 @@ class AsyncClient:
 
     async def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """End a job that is not running, ask a running one to stop; returns the state it is in now."""
-        return await self._run(jobs.cancel(job_id, actor=actor or default_actor()), tx)
+        return await self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
 
     async def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
         """Queue ended jobs again; returns the ids of those that were ended.
