@@ -1,6 +1,6 @@
 """Stagepost: a durable task platform for Python."""
 
-from stagepost.client import App, AppTask, AsyncAppTask, AsyncClient, Client, JobContext, JobHandle, current_job
+from stagepost.client import App, AppTask, AsyncAppTask, Client, JobContext, JobHandle, current_job
 from stagepost.client.batches import BatchHandle
 from stagepost.client.children import Child
 from stagepost.client.gates import Gate
@@ -70,7 +70,6 @@ __all__ = [
     "App",
     "AppTask",
     "AsyncAppTask",
-    "AsyncClient",
     "BadMessage",
     "Batch",
     "BatchClosed",

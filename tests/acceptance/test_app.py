@@ -172,7 +172,7 @@ async def test_everything_works_from_async_code(app: App) -> None:
         raise Permanent("never")
 
     greeting, refusal = await greet.enqueue_async("Ada"), await refuse.using(priority=1).enqueue_async()
-    [page] = await app.async_client.jobs(task_name=greet.name)
+    [page] = await app.client.jobs_async(task_name=greet.name)
     await Worker(app).run(until_idle=True)
 
     assert page.id == greeting.id

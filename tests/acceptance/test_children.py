@@ -253,7 +253,7 @@ def test_families_nest_and_cancelling_takes_the_whole_tree(app: App) -> None:
         running = asyncio.create_task(worker.run())
         async with asyncio.timeout(LIMIT):
             await all_run.wait()
-            await app.async_client.cancel(job.id)
+            await app.client.cancel_async(job.id)
             with pytest.raises(JobFailed, match="ended cancelled"):
                 await job.result_async()
             worker.stop()

@@ -363,7 +363,7 @@ async def test_cancelling_stops_an_async_handler(app: App) -> None:
     worker = asyncio.create_task(Worker(app).run(until_idle=True))
     async with asyncio.timeout(LIMIT):
         await started.wait()
-        assert await app.async_client.cancel(job.id) is JobState.RUNNING
+        assert await app.client.cancel_async(job.id) is JobState.RUNNING
         await worker
 
     with pytest.raises(JobFailed, match="ended cancelled: cancelled on request"):
@@ -385,7 +385,7 @@ async def test_cancelling_tells_a_handler_in_a_thread(app: App) -> None:
     worker = asyncio.create_task(Worker(app).run(until_idle=True))
     async with asyncio.timeout(LIMIT):
         await started.wait()
-        await app.async_client.cancel(job.id)
+        await app.client.cancel_async(job.id)
         await worker
 
     with pytest.raises(JobFailed, match="ended cancelled: cancelled on request"):

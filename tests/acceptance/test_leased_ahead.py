@@ -79,7 +79,25 @@ async def test_a_process_that_was_paused_gives_nothing_back_at_its_first_look(ap
     await worker.claimer.run_once()
     for flight in worker.flights.all():
         flight.waits_since -= 10
+    await Worker(app).reporter.run_once()
 
     assert await worker.leased_ahead.run_once() == 0
     assert await worker.leased_ahead.run_once() == worker.finisher.pending == 3
     assert await worker.leased_ahead.run_once() == 0
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_a_worker_that_is_alone_keeps_what_it_leased(app: App) -> None:
+    @app.task
+    async def wait() -> None: ...
+
+    wait.enqueue_many([()] * 3)
+    worker = Worker(app, concurrency=3)
+    worker.executor.concurrency = 0  # so that no slot comes free
+    await worker.reporter.run_once()
+    await worker.claimer.run_once()
+    for flight in worker.flights.all():
+        flight.waits_since -= 10
+
+    assert [await worker.leased_ahead.run_once() for _ in range(3)] == [0, 0, 0]
+    assert worker.executor.ready == 3

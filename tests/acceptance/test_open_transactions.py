@@ -108,4 +108,4 @@ def test_handlers_that_complete_in_their_own_transactions_do_not_disturb_each_ot
     work(app)
 
     assert notes(app) == [f"charged {number:03}" for number in range(WAITING)]
-    assert {app.client.job(handle.id).attempt for handle in asked} == {1}
+    assert {app.client.job(handle.id).failures for handle in asked} == {0}

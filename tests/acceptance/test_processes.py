@@ -116,14 +116,14 @@ async def test_cancelling_kills_the_process(app: App) -> None:
     worker = asyncio.create_task(Worker(app).run(until_idle=True))
 
     async with asyncio.timeout(LIMIT):
-        while (await app.async_client.job(job.id)).state is not JobState.RUNNING:  # noqa: ASYNC110
+        while (await app.client.job_async(job.id)).state is not JobState.RUNNING:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # it is another process that gets there
-        await app.async_client.cancel(job.id)
+        await app.client.cancel_async(job.id)
         await worker
 
-    cancelled = await app.async_client.job(job.id)
+    cancelled = await app.client.job_async(job.id)
     assert (cancelled.state, cancelled.error) == (JobState.CANCELLED, "cancelled on request")
-    assert (cancelled.crashes, await app.async_client.failures(job.id)) == (0, [])
+    assert (cancelled.crashes, await app.client.failures_async(job.id)) == (0, [])
 
 
 def test_a_process_ignores_signals_to_stop_from_its_first_moment_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ async def test_a_worker_that_is_stopped_finishes_what_it_runs_and_starts_nothing
         may_end.set()
 
     assert [await job.result_async(timeout=0) for job in (first, second)] == [0, 1]
-    left = await app.async_client.job(waiting.id)
+    left = await app.client.job_async(waiting.id)
     assert (left.state, left.failures, left.crashes) == (JobState.QUEUED, 0, 0)
 
 
@@ -61,7 +61,7 @@ async def test_a_job_that_takes_longer_than_the_shutdown_is_given_back(app: App)
         await started.wait()
         worker.stop()
 
-    given_back = await app.async_client.job(job.id)
+    given_back = await app.client.job_async(job.id)
     assert (given_back.state, given_back.attempt) == (JobState.QUEUED, 1)
     assert (given_back.failures, given_back.crashes, given_back.locked_by) == (0, 0, None)
     assert reasons == ["the worker is shutting down"]
@@ -81,7 +81,7 @@ async def test_a_second_stop_gives_back_at_once(app: App) -> None:
         worker.stop()
         worker.stop()
 
-    assert (await app.async_client.job(job.id)).state is JobState.QUEUED
+    assert (await app.client.job_async(job.id)).state is JobState.QUEUED
 
 
 async def test_a_thread_is_told_that_its_worker_shuts_down(app: App) -> None:
@@ -102,7 +102,7 @@ async def test_a_thread_is_told_that_its_worker_shuts_down(app: App) -> None:
         worker.stop()
     assert await asyncio.to_thread(waiting.wait, LIMIT)
 
-    given_back = await app.async_client.job(job.id)
+    given_back = await app.client.job_async(job.id)
     assert (given_back.state, given_back.failures, given_back.crashes) == (JobState.QUEUED, 0, 0)
     assert reasons == ["the worker is shutting down"]
 
@@ -122,7 +122,7 @@ async def test_a_handler_that_would_not_stop_is_left_behind_and_fenced(app: App)
         worker.stop()
     may_end.set()
 
-    assert (await app.async_client.job(job.id)).state is JobState.QUEUED
+    assert (await app.client.job_async(job.id)).state is JobState.QUEUED
 
 
 async def test_a_worker_stopped_before_it_began_does_nothing(app: App) -> None:
@@ -135,4 +135,4 @@ async def test_a_worker_stopped_before_it_began_does_nothing(app: App) -> None:
     async with asyncio.timeout(LIMIT):
         await worker.run()
 
-    assert (await app.async_client.job(job.id)).state is JobState.QUEUED
+    assert (await app.client.job_async(job.id)).state is JobState.QUEUED

@@ -17,6 +17,7 @@ from stagepost.store.workers import (
     heartbeat,
     list_workers,
     notify_workers,
+    other_workers,
     say_hello,
     unknown_tasks,
 )
@@ -148,3 +149,14 @@ def test_workers_can_be_notified_of_any_number_of_queues(store: Bench) -> None:
     """Where the database cannot notify, and where the names are too long for it, nothing is wrong."""
     store.run(notify_workers([QUEUE, "mail"]))
     store.run(notify_workers([f"{number:0190}" for number in range(100)]))
+
+
+def test_other_workers_are_those_that_live_and_share_a_queue(store: Bench) -> None:
+    for worker_id, queues in (("silent", ["mail"]), ("me", ["mail"])):
+        hello(store, worker_id, queues=queues)
+    store.clock.advance(61)
+    for worker_id, queues in (("me", ["mail"]), ("elsewhere", ["images"]), ("beside", ["images", "mail"])):
+        hello(store, worker_id, queues=queues)
+
+    assert store.run(other_workers("me", ["mail", "reports"])) == ["beside"]
+    assert store.run(other_workers("beside", ["reports"])) == []

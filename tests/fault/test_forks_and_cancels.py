@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from stagepost.client import AsyncClient
+from stagepost.client import Client
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.store import Store
@@ -71,13 +71,13 @@ async def test_calls_that_are_cancelled_leave_no_connection_on_loan_and_no_lock(
     chooser = random.Random(19)  # noqa: S311 - repeatable
     store = Store.at(backend.url, pool_size=4)
     calls = AsyncStore(store)
-    client = AsyncClient(calls, Registry())
+    client = Client(store, Registry(), async_store=calls)
     asked = [new_id() for _ in range(CANCELLATIONS)]
     outcomes = {"cancelled": 0, "done": 0}
 
     async def enqueue_and_look(job_id: str) -> None:
-        await client.enqueue(NewJob(id=job_id, task_name="t", payload="{}"))
-        await client.job(job_id)
+        await client.enqueue_async(NewJob(id=job_id, task_name="t", payload="{}"))
+        await client.job_async(job_id)
 
     for job_id in asked:
         call = asyncio.create_task(enqueue_and_look(job_id))

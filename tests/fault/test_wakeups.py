@@ -85,7 +85,7 @@ async def test_an_idle_worker_runs_what_its_own_process_enqueues_at_once(any_url
             await asyncio.to_thread(app.client.enqueue, greeting(app))
             await ran.come()
 
-            await app.async_client.enqueue(greeting(app))
+            await app.client.enqueue_async(greeting(app))
             await ran.come()
 
 

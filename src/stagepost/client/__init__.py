@@ -2,7 +2,7 @@
 
 from stagepost.client.app import App
 from stagepost.client.batches import BatchHandle
-from stagepost.client.client import AsyncClient, Client
+from stagepost.client.client import Client
 from stagepost.client.context import JobContext, current_job
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
@@ -12,7 +12,6 @@ __all__ = [
     "App",
     "AppTask",
     "AsyncAppTask",
-    "AsyncClient",
     "BatchHandle",
     "Client",
     "Gate",

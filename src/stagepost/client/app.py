@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints, overload
 
 from stagepost.client.batches import BatchHandle
-from stagepost.client.client import AsyncClient, Client
+from stagepost.client.client import Client
 from stagepost.client.context import JobContext
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
@@ -38,7 +38,7 @@ __all__ = ["App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OPENED = ("client", "async_client", "hints", "async_store", "users_store", "store")
+OPENED = ("client", "hints", "async_store", "users_store", "store")
 """What an app makes at first use and gives up when it is closed, in the order in which to do that."""
 
 
@@ -100,12 +100,7 @@ class App:
     @cached_property
     def client(self) -> Client:
         """Asks for jobs and looks after them."""
-        return Client(self.store, self.registry, hints=self.hints)
-
-    @cached_property
-    def async_client(self) -> AsyncClient:
-        """The same for async code."""
-        return AsyncClient(self.async_store, self.registry, hints=self.hints)
+        return Client(self.store, self.registry, async_store=self.async_store, hints=self.hints)
 
     @cached_property
     def hints(self) -> Hints:
@@ -228,7 +223,7 @@ class App:
 
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait for a job's result without blocking the loop."""
-        return await self.async_client.result(job_id, timeout=timeout)
+        return await self.client.result_async(job_id, timeout=timeout)
 
     def children_of(self, job_id: str) -> Counts:
         """Count a job's children by state."""
@@ -236,7 +231,7 @@ class App:
 
     async def children_of_async(self, job_id: str) -> Counts:
         """Count a job's children by state without blocking the loop."""
-        return await self.async_client.children_of(job_id)
+        return await self.client.children_of_async(job_id)
 
     def progress_of(self, job_id: str) -> Any:
         """Tell what a job's attempt reported last, if anything."""
@@ -244,7 +239,7 @@ class App:
 
     async def progress_of_async(self, job_id: str) -> Any:
         """Tell what a job's attempt reported last without blocking the loop."""
-        return await self.async_client.progress_of(job_id)
+        return await self.client.progress_of_async(job_id)
 
     @contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Any]:

@@ -90,7 +90,7 @@ async def submit_all_async(context: JobContext, jobs: Iterable[NewJob | Item], t
     app = app_of(context.task)
     handles: list[JobHandle[Any]] = []
     for chunk in _chunks(context, jobs, None if tx is not None else CHUNK):
-        made = await app.async_client.submit(context.job, chunk, tx=tx)
+        made = await app.client.submit_async(context.job, chunk, tx=tx)
         handles += [JobHandle(enqueued, app) for enqueued in made]
     return handles
 

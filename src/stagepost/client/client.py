@@ -1,4 +1,4 @@
-"""What applications ask of jobs, for plain and for async code; both are thin and kept equal by a test."""
+"""What applications ask of jobs, from plain and from async code."""
 
 from __future__ import annotations
 
@@ -29,22 +29,40 @@ from stagepost.store.store import Store
 from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import Registry, Task
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["Client"]
 
 T = TypeVar("T")
 
 
 class Client:
-    """Asks for jobs and looks after them. `tx` is a connection or session with a transaction open."""
+    """Stores jobs, looks them up and acts on them.
 
-    def __init__(self, store: Store, registry: Registry, *, hints: Hints | None = None) -> None:
+    Methods that end in `_async` do the same as their namesakes without blocking the loop. `tx` is a connection or
+    session with a transaction open, an async one for those.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        async_store: AsyncStore | None = None,
+        hints: Hints | None = None,
+    ) -> None:
         self._store = store
+        self._async_store = async_store or AsyncStore(store)
         self._registry = registry
         self._hints = hints or Hints(store.doorbell)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; where a live one holds its unique key, return that one."""
         enqueued = self._run(jobs.enqueue(job, tell=self._hints.to_others), tx)
+        self._hints.ring([job], tx)
+        return enqueued
+
+    async def enqueue_async(self, job: NewJob, *, tx: Any = None) -> Enqueued:
+        """Store one job without blocking the loop."""
+        enqueued = await self._run_async(jobs.enqueue(job, tell=self._hints.to_others), tx)
         self._hints.ring([job], tx)
         return enqueued
 
@@ -55,23 +73,48 @@ class Client:
         self._hints.ring(new_jobs, tx)
         return enqueued
 
+    async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
+        """Store many jobs in one transaction without blocking the loop."""
+        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
+        enqueued = await self._run_async(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
+        self._hints.ring(new_jobs, tx)
+        return enqueued
+
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store children of a running job, which handlers submit through their context."""
         made = self._run(submit_children(parent, children, tell=self._hints.to_others), tx)
         self._hints.ring([child.job for child in children], tx)
         return made
 
+    async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
+        """Store children of a running job without blocking the loop."""
+        made = await self._run_async(submit_children(parent, children, tell=self._hints.to_others), tx)
+        self._hints.ring([child.job for child in children], tx)
+        return made
+
     def children_of(self, job_id: str) -> Counts:
         """Count a job's children by state."""
-        return self._run(counting.count_items(job_id), None)
+        return self._run(counting.count_items(job_id))
+
+    async def children_of_async(self, job_id: str) -> Counts:
+        """Count a job's children by state without blocking the loop."""
+        return await self._run_async(counting.count_items(job_id))
 
     def progress_of(self, job_id: str) -> Any:
-        """Tell what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
-        return typed_progress(self._run(jobs.get(job_id), None), self._registry)
+        """Return what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
+        return typed_progress(self._run(jobs.get(job_id)), self._registry)
+
+    async def progress_of_async(self, job_id: str) -> Any:
+        """Return what a job's attempt reported last without blocking the loop."""
+        return typed_progress(await self._run_async(jobs.get(job_id)), self._registry)
 
     def job(self, job_id: str, *, tx: Any = None) -> Job:
         """Look a job up, live or ended; raises JobNotFound."""
         return self._run(jobs.get(job_id), tx)
+
+    async def job_async(self, job_id: str, *, tx: Any = None) -> Job:
+        """Look a job up without blocking the loop."""
+        return await self._run_async(jobs.get(job_id), tx)
 
     def jobs(
         self,
@@ -84,78 +127,9 @@ class Client:
         most: int = 50,
     ) -> list[Job]:
         """List a page of jobs, newest first; `before` is the last id of the page before."""
-        return self._run(_page(states, queue_name, task_name, parent_id, before, most), None)
+        return self._run(_page(states, queue_name, task_name, parent_id, before, most))
 
-    def failures(self, job_id: str) -> list[FailureRecord]:
-        """List the attempts that did not complete a job, oldest first."""
-        return self._run(jobs.failures_of(job_id), None)
-
-    def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
-        """End a job that is not running, ask a running one to stop; returns the state it is in now."""
-        return self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
-
-    def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
-        """Queue ended jobs again; returns the ids of those that were ended.
-
-        A batch that is done stays done when an item of it is retried; one that is not done waits for the item.
-        """
-        return self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
-
-    def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Wait until a job ends and return its result, decoded as its task's return type."""
-        for pause in _pauses(job_id, timeout):
-            job = self._run(jobs.get(job_id), None)
-            if job.state in FINAL:
-                return result_of(job, self._registry)
-            sleep(pause)
-        raise AssertionError("the pauses end with WaitTimeout")
-
-    def _run(self, operation: Operation[T], tx: Any) -> T:
-        if tx is None:
-            return self._store.run(operation)
-        return run_in(tx, operation, clock=self._store.clock)
-
-
-class AsyncClient:
-    """Asks for jobs and looks after them without blocking the loop. `tx` is an async connection or session."""
-
-    def __init__(self, store: AsyncStore, registry: Registry, *, hints: Hints | None = None) -> None:
-        self._store = store
-        self._registry = registry
-        self._hints = hints or Hints(store.store.doorbell)
-
-    async def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
-        """Store one job; where a live one holds its unique key, return that one."""
-        enqueued = await self._run(jobs.enqueue(job, tell=self._hints.to_others), tx)
-        self._hints.ring([job], tx)
-        return enqueued
-
-    async def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store many jobs in one transaction, all or none."""
-        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
-        enqueued = await self._run(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
-        self._hints.ring(new_jobs, tx)
-        return enqueued
-
-    async def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store children of a running job, which handlers submit through their context."""
-        made = await self._run(submit_children(parent, children, tell=self._hints.to_others), tx)
-        self._hints.ring([child.job for child in children], tx)
-        return made
-
-    async def children_of(self, job_id: str) -> Counts:
-        """Count a job's children by state."""
-        return await self._run(counting.count_items(job_id), None)
-
-    async def progress_of(self, job_id: str) -> Any:
-        """Tell what a job's attempt reported last, as its task's `progress`; None if there is nothing."""
-        return typed_progress(await self._run(jobs.get(job_id), None), self._registry)
-
-    async def job(self, job_id: str, *, tx: Any = None) -> Job:
-        """Look a job up, live or ended; raises JobNotFound."""
-        return await self._run(jobs.get(job_id), tx)
-
-    async def jobs(
+    async def jobs_async(
         self,
         *,
         states: Iterable[JobState] = (),
@@ -165,37 +139,63 @@ class AsyncClient:
         before: str | None = None,
         most: int = 50,
     ) -> list[Job]:
-        """List a page of jobs, newest first; `before` is the last id of the page before."""
-        return await self._run(_page(states, queue_name, task_name, parent_id, before, most), None)
+        """List a page of jobs without blocking the loop."""
+        return await self._run_async(_page(states, queue_name, task_name, parent_id, before, most))
 
-    async def failures(self, job_id: str) -> list[FailureRecord]:
+    def failures(self, job_id: str) -> list[FailureRecord]:
         """List the attempts that did not complete a job, oldest first."""
-        return await self._run(jobs.failures_of(job_id), None)
+        return self._run(jobs.failures_of(job_id))
 
-    async def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
+    async def failures_async(self, job_id: str) -> list[FailureRecord]:
+        """List the attempts that did not complete a job without blocking the loop."""
+        return await self._run_async(jobs.failures_of(job_id))
+
+    def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """End a job that is not running, ask a running one to stop; returns the state it is in now."""
-        return await self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
+        return self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
 
-    async def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
+    async def cancel_async(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
+        """End a job, or ask it to stop, without blocking the loop."""
+        return await self._run_async(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
+
+    def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
         """Queue ended jobs again; returns the ids of those that were ended.
 
         A batch that is done stays done when an item of it is retried; one that is not done waits for the item.
         """
-        return await self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
+        return self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
 
-    async def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
+    async def retry_async(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
+        """Queue ended jobs again without blocking the loop."""
+        return await self._run_async(jobs.restart(job_ids, actor=actor or default_actor()), tx)
+
+    def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait until a job ends and return its result, decoded as its task's return type."""
         for pause in _pauses(job_id, timeout):
-            job = await self._run(jobs.get(job_id), None)
+            job = self._run(jobs.get(job_id))
+            if job.state in FINAL:
+                return result_of(job, self._registry)
+            sleep(pause)
+        raise AssertionError("the pauses end with WaitTimeout")
+
+    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
+        """Wait until a job ends and return its result without blocking the loop."""
+        for pause in _pauses(job_id, timeout):
+            job = await self._run_async(jobs.get(job_id))
             if job.state in FINAL:
                 return result_of(job, self._registry)
             await asyncio.sleep(pause)
         raise AssertionError("the pauses end with WaitTimeout")
 
-    async def _run(self, operation: Operation[T], tx: Any) -> T:
+    def _run(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
-            return await self._store.run(operation)
-        return await run_in_async(tx, operation, clock=self._store.store.clock)
+            return self._store.run(operation)
+        return run_in(tx, operation, clock=self._store.clock)
+
+    async def _run_async(self, operation: Operation[T], tx: Any = None) -> T:
+        if tx is None:
+            return await self._async_store.run(operation)
+        return await run_in_async(tx, operation, clock=self._store.clock)
 
 
 def result_of(job: Job, registry: Registry) -> Any:

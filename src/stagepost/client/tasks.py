@@ -46,7 +46,7 @@ class AppTask(Task[P, R]):
 
     async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for a job without blocking the loop."""
-        return JobHandle(await self._app.async_client.enqueue(self.build(NO_OPTIONS, args, kwargs)), self._app)
+        return JobHandle(await self._app.client.enqueue_async(self.build(NO_OPTIONS, args, kwargs)), self._app)
 
     def enqueue_many(self, arguments: Sequence[Arguments]) -> list[JobHandle[R]]:
         """Ask for many jobs in one transaction: one for each tuple (by position) or dict (by name) of arguments."""
@@ -106,7 +106,7 @@ class Request(Generic[P, R]):
 
     async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for the job without blocking the loop."""
-        enqueued = await self._app.async_client.enqueue(self.job(*args, **kwargs), tx=self._tx)
+        enqueued = await self._app.client.enqueue_async(self.job(*args, **kwargs), tx=self._tx)
         return JobHandle(enqueued, self._app)
 
     def enqueue_many(self, arguments: Sequence[Arguments]) -> list[JobHandle[R]]:
@@ -117,4 +117,4 @@ class Request(Generic[P, R]):
     async def enqueue_many_async(self, arguments: Sequence[Arguments]) -> list[JobHandle[R]]:
         """Ask for many jobs without blocking the loop."""
         asked = self._task.build_many(self._options, arguments)
-        return [JobHandle(made, self._app) for made in await self._app.async_client.enqueue_many(asked, tx=self._tx)]
+        return [JobHandle(made, self._app) for made in await self._app.client.enqueue_many_async(asked, tx=self._tx)]

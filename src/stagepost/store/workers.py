@@ -21,6 +21,7 @@ __all__ = [
     "heartbeat",
     "list_workers",
     "notify_workers",
+    "other_workers",
     "say_hello",
     "unknown_tasks",
 ]
@@ -81,6 +82,21 @@ def list_workers() -> Steps[list[Worker]]:
     """List the workers that are not forgotten, those that started last first."""
     rows = yield Statement("list_workers")
     return [_worker(*row) for row in rows]
+
+
+@query
+def other_workers(worker_id: str, queue_names: Collection[str]) -> Steps[list[str]]:
+    """List the other live workers that serve any of these queues."""
+    workers = yield from list_workers().start()
+    return [worker.id for worker in workers if _is_alive(worker) and _is_other(worker, worker_id, queue_names)]
+
+
+def _is_alive(worker: Worker) -> bool:
+    return worker.silent_us <= microseconds(ALIVE_WITHIN)
+
+
+def _is_other(worker: Worker, worker_id: str, queue_names: Collection[str]) -> bool:
+    return worker.id != worker_id and not set(queue_names).isdisjoint(worker.queues)
 
 
 @operation

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from stagepost.client import App, AsyncClient, Client
+from stagepost.client import App, Client
 from stagepost.client.client import result_of
 from stagepost.clock import ManualClock
 from stagepost.errors import ConfigurationError, WaitTimeout
@@ -19,7 +19,7 @@ from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import Registry, Task
 from stagepost.testing.drainer import Drained, Drainer
 from stagepost.testing.enqueued import EnqueuedJob, Wanted, jobs_since
-from stagepost.testing.inline_clients import AsyncInlineClient, InlineClient
+from stagepost.testing.inline_client import InlineClient
 from stagepost.upkeep.scheduler import declaration_of
 
 __all__ = ["Inline", "Manual", "clock_from_now", "inline", "manual"]
@@ -39,10 +39,7 @@ def manual(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = 
     """
     clock = clock or clock_from_now()
     with _moved(app, database_url, clock):
-        app.client, app.async_client = (
-            PromptClient(app.store, app.registry),
-            AsyncPromptClient(app.async_store, app.registry),
-        )
+        app.client = PromptClient(app.store, app.registry, async_store=app.async_store)
         yield Manual(app, clock)
 
 
@@ -57,7 +54,7 @@ def inline(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = 
     """
     clock = clock or clock_from_now()
     with _moved(app, database_url, clock):
-        app.client, app.async_client = InlineClient(app), AsyncInlineClient(app)
+        app.client = InlineClient(app)
         yield Inline(app, clock)
 
 
@@ -178,13 +175,9 @@ class PromptClient(Client):
         """Return the result of a job that has ended."""
         return _result_now(self.job(job_id), self._registry)
 
-
-class AsyncPromptClient(AsyncClient):
-    """Does not wait for results either."""
-
-    async def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ARG002
+    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ARG002
         """Return the result of a job that has ended."""
-        return _result_now(await self.job(job_id), self._registry)
+        return _result_now(await self.job_async(job_id), self._registry)
 
 
 def _result_now(job: Job, registry: Registry) -> Any:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from stagepost.clock import monotonic
+from stagepost.store.async_store import AsyncStore
+from stagepost.store.workers import other_workers
 from stagepost.upkeep.service import Service
 from stagepost.worker.executor import Executor
 from stagepost.worker.pace import Pace
@@ -10,6 +14,8 @@ from stagepost.worker.pace import Pace
 __all__ = ["LeasedAhead"]
 
 LOOK_SECONDS = 0.025
+ALONE_SECONDS = 1.0
+"""How often a worker with no other beside it looks whether one has started."""
 IDLE_SECONDS = 3600.0
 
 
@@ -19,12 +25,17 @@ class LeasedAhead(Service):
     What a broker delivered stays: given back, it would only be published and delivered again.
     """
 
-    def __init__(self, executor: Executor, pace: Pace) -> None:
+    def __init__(
+        self, store: AsyncStore, executor: Executor, pace: Pace, *, owner: str, queues: Collection[str]
+    ) -> None:
         super().__init__(interval=IDLE_SECONDS)
         self.given_back = 0
         """How many jobs were given back so far."""
+        self._store = store
         self._executor = executor
         self._pace = pace
+        self._owner = owner
+        self._queues = queues
         self._was_late = False
 
     async def run_once(self) -> int:
@@ -37,6 +48,9 @@ class LeasedAhead(Service):
         is_late = waits_since is not None and self._is_late(waits_since)
         was_late, self._was_late = self._was_late, is_late
         if not (is_late and was_late):
+            return 0
+        if not await self._store.run(other_workers(self._owner, self._queues), patience_seconds=0):
+            self.interval = ALONE_SECONDS  # nobody else could run them
             return 0
         given_back = self._executor.give_back_ready(keep_delivered=True)
         if given_back:

@@ -96,7 +96,7 @@ class Worker:
         self.executor = Executor(
             app.registry, self.finisher, concurrency=self.concurrency, clock=clock, new_limiter=app.rate_limiter
         )
-        self.leased_ahead = LeasedAhead(self.executor, self.pace)
+        self.leased_ahead = LeasedAhead(self.store, self.executor, self.pace, owner=self.owner, queues=self.queues)
         self.executor.on_waiting = self.leased_ahead.wake
         self.suspects = Suspects(self.store, self.flights, self.finisher, start=self.executor.start, clock=clock)
         self.claimer = Claimer(

@@ -1,4 +1,4 @@
-"""Clients that run a job where it is enqueued, before `enqueue` returns."""
+"""A client that runs a job where it is enqueued, before `enqueue` returns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stagepost.client import App, AsyncClient, Client, JobContext
+from stagepost.client import App, Client, JobContext
 from stagepost.client.context import enter, outcome_of
 from stagepost.model.children import NewChild
 from stagepost.model.identity import new_id
@@ -29,7 +29,7 @@ from stagepost.store.statement import Steps, query
 from stagepost.store.transaction import run_in, run_in_async
 from stagepost.worker.own_context import in_own_context
 
-__all__ = ["AsyncInlineClient", "InlineClient"]
+__all__ = ["InlineClient"]
 
 T = TypeVar("T")
 
@@ -37,10 +37,13 @@ MOST_QUEUED = 1000
 
 
 class InlineClient(Client):
-    """Runs plain tasks in the calling thread, and `async def` ones on a loop made for them."""
+    """Runs jobs in the calling thread or coroutine.
+
+    From plain code, `async def` tasks run on a loop made for them; from a coroutine, plain tasks block its loop.
+    """
 
     def __init__(self, app: App) -> None:
-        super().__init__(app.store, app.registry)
+        super().__init__(app.store, app.registry, async_store=app.async_store)
         self._attempts = Attempts(app)
         app.store.doorbell.answer(self.run_committed)
 
@@ -71,6 +74,29 @@ class InlineClient(Client):
             submitted.append(enqueued)
         return submitted
 
+    async def enqueue_async(self, job: NewJob, *, tx: Any = None) -> Enqueued:
+        """Store one job and run it in the calling coroutine."""
+        if tx is not None:
+            await run_in_async(tx, _nothing(), clock=self._store.clock)
+        enqueued, leased = self._attempts.take(job)
+        await self._run_in_coroutine(leased)
+        return enqueued
+
+    async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
+        """Store and run one job after the other; the first that raises is the last."""
+        return [await self.enqueue_async(job, tx=tx) for job in list(new_jobs)]
+
+    async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
+        """Store and run one child after the other; what it raises comes out here, in its parent's handler."""
+        if tx is not None:
+            await run_in_async(tx, _nothing(), clock=self._store.clock)
+        submitted: list[Enqueued] = []
+        for child in children:
+            enqueued, leased = self._attempts.take_child(parent, child)
+            await self._run_in_coroutine(leased)
+            submitted.append(enqueued)
+        return submitted
+
     def run_committed(self, queues: Collection[str]) -> None:
         """Run what was enqueued in a transaction of the app's, now that it is committed."""
         for queue in sorted(queues):
@@ -82,38 +108,7 @@ class InlineClient(Client):
             run = _on_a_loop if self._registry.get(job.task_name).is_async else _without_a_loop
             job = run(partial(self._attempts.run, job))
 
-
-class AsyncInlineClient(AsyncClient):
-    """Runs tasks in the calling coroutine; plain ones block its loop."""
-
-    def __init__(self, app: App) -> None:
-        super().__init__(app.async_store, app.registry)
-        self._attempts = Attempts(app)
-
-    async def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
-        """Store one job and run it."""
-        if tx is not None:
-            await run_in_async(tx, _nothing(), clock=self._store.store.clock)
-        enqueued, leased = self._attempts.take(job)
-        await self._run_here(leased)
-        return enqueued
-
-    async def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one job after the other; the first that raises is the last."""
-        return [await self.enqueue(job, tx=tx) for job in list(new_jobs)]
-
-    async def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one child after the other; what it raises comes out here, in its parent's handler."""
-        if tx is not None:
-            await run_in_async(tx, _nothing(), clock=self._store.store.clock)
-        submitted: list[Enqueued] = []
-        for child in children:
-            enqueued, leased = self._attempts.take_child(parent, child)
-            await self._run_here(leased)
-            submitted.append(enqueued)
-        return submitted
-
-    async def _run_here(self, job: LeasedJob | None) -> None:
+    async def _run_in_coroutine(self, job: LeasedJob | None) -> None:
         while job is not None:
             job = await self._attempts.run(job)
 
