@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from stagepost.store import batches, concluding
+from stagepost.model.batch import BatchState
+from stagepost.store import batches, concluding, runs
 from stagepost.store.statement import Load, Operation, Rows, Statement, Steps
 from tests.conformance.batches import end, filled
 from tests.conformance.bench import Bench
+from tests.conformance.pipelines import new_run, step
 from tests.conformance.samples import claim
 
 ITEMS = 20
@@ -63,3 +65,13 @@ def test_whether_items_of_a_batch_live_is_found_out_without_reading_them(store: 
         given = statement.parameters.keys()
         for text in store.dialect.script(statement.name, style, own_clock=True, given=given).texts:
             assert not re.search(r"\bstagepost_job(_history)?\b", text.sql), text.sql
+
+
+def test_a_step_that_starts_does_not_count_the_jobs_that_it_has_just_enqueued(store: Bench) -> None:
+    run = new_run(step("speak"))
+
+    asked = statements_of(store, runs.start(run))
+
+    assert "count_batch" not in [statement.name for statement in asked]
+    [batch_id] = store.run(runs.get(run.id)).steps["speak"].batches
+    assert store.run(batches.get(batch_id)).state is BatchState.SEALED
