@@ -46,34 +46,34 @@ EXIT_CODES = {
 }
 
 CAUSES = {
-    Cause.UNBLOCK: "Its limit leaves room for it.",
-    Cause.PROMOTE: "Its time has come.",
+    Cause.UNBLOCK: "Its limit has room for it.",
+    Cause.PROMOTE: "It is due.",
     Cause.DEFER: 'It is enqueued again with `on_conflict="debounce"`.',
-    Cause.CLAIM: "A worker leases it: a new attempt.",
+    Cause.CLAIM: "A worker leases it and starts a new attempt.",
     Cause.COMPLETE: "The handler returned, or called `job.complete`.",
-    Cause.COMPLETE_WITH_ERRORS: "Its last child ended, and not all of them completed.",
-    Cause.RETRY: "The handler raised something that may pass, and attempts are left.",
-    Cause.SNOOZE: "The handler asked to be run again later.",
-    Cause.REFUSE: "The handler raised something that no later attempt can mend.",
-    Cause.EXHAUST: "The last failure, or the third crash.",
-    Cause.RELEASE: "Its worker shut down, or died and the lease ended.",
-    Cause.WAIT: "It has children. Its handler ended, or somebody cancelled it.",
-    Cause.RESUME: "Its children have ended, and it goes on with its continuation.",
-    Cause.CANCEL: "Somebody, or its own handler, cancelled it.",
+    Cause.COMPLETE_WITH_ERRORS: "Its children have ended, and some did not complete.",
+    Cause.RETRY: "The handler raised an error that is retried, and attempts are left.",
+    Cause.SNOOZE: "The handler asked to run again later.",
+    Cause.REFUSE: "The handler raised a permanent error.",
+    Cause.EXHAUST: "Its last allowed failure, or its third crash.",
+    Cause.RELEASE: "Its worker shut down, or died and its lease ended.",
+    Cause.WAIT: "It has children, and its handler ended or somebody cancelled it.",
+    Cause.RESUME: "Its children have ended, and it continues with its continuation.",
+    Cause.CANCEL: "Somebody cancelled it, or its own handler did.",
     Cause.RESTART: "Somebody retried it.",
-    Cause.WAIVE: "Somebody let its batch go on without it.",
+    Cause.WAIVE: "Somebody let its batch finish without it.",
 }
 CHILDREN = {
-    Cause.COMPLETE: "Its children have ended, all of them completed.",
-    Cause.REFUSE: "Its children have ended; its handler had failed, or its policy makes their failures its own.",
-    Cause.EXHAUST: "Its children have ended; its last failure or third crash came before.",
-    Cause.CANCEL: "Its children have ended; it was cancelled with them.",
+    Cause.COMPLETE: "Its children have ended, and all of them completed.",
+    Cause.REFUSE: "Its children have ended. Its handler had failed, or `on_child_failed` is `fail` and a child failed.",
+    Cause.EXHAUST: "Its children have ended. It had already reached its last failure or third crash.",
+    Cause.CANCEL: "Its children have ended. It was cancelled together with them.",
 }
 """What these causes mean for a job that waits for its children."""
 
 WITHOUT_ATTEMPT = {
-    Cause.REFUSE: "Its message for the broker had nowhere to go for too long.",
-    Cause.EXHAUST: "The broker gave its message up: nobody took it in time, or it was rejected.",
+    Cause.REFUSE: "Its message for the broker could not be routed for too long.",
+    Cause.EXHAUST: "The broker dead-lettered its message, because it expired or was rejected.",
 }
 """What these causes mean for a job that no worker has taken."""
 
