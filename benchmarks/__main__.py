@@ -6,18 +6,30 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import limits, machine
+from benchmarks import against, limits, machine
 from benchmarks.catalogue import ENTRIES, LIMITS, Entry
 from benchmarks.chart import chart
 from benchmarks.environments import ROOT, EnvironmentFailed, lock, python_of
-from benchmarks.measure import FIGURES, QUICK, CallFailed, Contestant, Facts, Sizes, Turn, rate, turns, visit
-from benchmarks.report import Report, as_json, merged, text_of, write_docs
+from benchmarks.measure import (
+    FIGURES,
+    QUICK,
+    CallFailed,
+    Contestant,
+    Facts,
+    Sizes,
+    Turn,
+    is_settled,
+    rate,
+    turns,
+    visit,
+)
+from benchmarks.report import Report, aligned, as_json, merged, text_of, write_docs
 from benchmarks.servers import SETTINGS, Address, Servers
 
 ALL = {entry.name: entry for entry in (*ENTRIES, *LIMITS)}
@@ -25,6 +37,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 UNFINISHED = "unfinished"
 """What the results are called while a run goes on, so that little is lost with it."""
 RESULTS = ROOT / ".dev" / "bench" / "results"
+Order = Callable[[Sequence[Entry]], Iterator[Turn]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,9 +47,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for path in lock():
             _say(f"wrote {path.relative_to(ROOT)}")
         return 0
+    if options.against:
+        return _compare(options)
+
+    def in_turns(present: Sequence[Entry]) -> Iterator[Turn]:
+        return turns(present, options.figures, options.rounds, takes_part=_takes_part)
+
     runs = [json.loads(path.read_text()) for path in options.merge or ()]
-    report = merged(runs) if runs else _measured(options)
+    chosen = [ALL[name] for name in options.contenders]
+    report = merged(runs, replace=options.replace) if runs else _measured(options, chosen, in_turns)
     print(text_of(report))
+    return _finish(report, options)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Measure this checkout and another commit in turns, and print the ratios."""
+    try:
+        home = against.checkout(options.against)
+        pairs = against.paired(options.contenders, home, is_own_program=options.own_program)
+    except EnvironmentFailed as error:
+        _say(str(error))
+        return 1
+    chosen = [entry for pair in pairs for entry in (pair.new, pair.old)]
+
+    def in_pairs(present: Sequence[Entry]) -> Iterator[Turn]:
+        whole = [pair for pair in pairs if pair.new in present and pair.old in present]
+        return against.paired_turns(whole, options.figures, options.rounds)
+
+    report = _measured(options, chosen, in_pairs)
+    print(aligned(against.comparison(report, pairs)))
+    return _finish(report, options)
+
+
+def _finish(report: Report, options: argparse.Namespace) -> int:
     name = _save(report, options.output, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
     for unfinished in options.output.glob(f"{UNFINISHED}.*"):
         unfinished.unlink()
@@ -47,10 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(_is_bad(sample) for sample in report["samples"]) else 0
 
 
-def _measured(options: argparse.Namespace) -> Report:
+def _measured(options: argparse.Namespace, chosen: Sequence[Entry], order: Order) -> Report:
     """Measure until done or interrupted; what there is by then is reported."""
     sizes = _sizes(options)
-    chosen = [ALL[name] for name in options.contenders]
     with Servers() as servers:
         pythons, described = _prepare(chosen, servers)
         present = [entry for entry in chosen if entry.name in pythons]
@@ -63,7 +105,9 @@ def _measured(options: argparse.Namespace) -> Report:
             "samples": [],
         }
         try:
-            for turn in turns(present, options.figures, options.rounds, takes_part=_takes_part):
+            for turn in order(present):
+                if is_settled(turn, report["samples"]):
+                    continue
                 report["samples"] += _take(turn, servers, pythons[turn.entry.name], sizes)
                 _save(report, options.output, UNFINISHED)
         except KeyboardInterrupt:
@@ -145,20 +189,35 @@ def _sizes(options: argparse.Namespace) -> Sizes:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    parser.add_argument("--figures", nargs="+", choices=FIGURES, default=list(FIGURES), metavar="FIGURE",
+    parser.add_argument("--figures", nargs="+", choices=FIGURES, metavar="FIGURE",
                         help=f"of {', '.join(FIGURES)}; all if left out")  # fmt: skip
-    parser.add_argument("--contenders", nargs="+", choices=ALL, default=list(ALL), metavar="NAME",
+    parser.add_argument("--contenders", nargs="+", choices=ALL, metavar="NAME",
                         help=f"of {', '.join(ALL)}; all if left out")  # fmt: skip
     parser.add_argument("--rounds", type=int, help="how often all take their turn (3; with --quick 1)")
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that all works, measures little")
     for field in fields(Sizes):
         name = field.name.replace("_", "-")
         parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{field.default:,} if left out")
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="measure another commit of Stagepost beside this checkout: "
+        f"{', '.join(against.FIGURES)} of {', '.join(against.NAMES)} unless others are named",
+    )
+    parser.add_argument("--own-program", action="store_true", help="with --against: the other commit runs its own "
+                        "benchmarks/contenders/stagepost.py, for one whose API differs")  # fmt: skip
     parser.add_argument("--output", type=Path, default=RESULTS, help="where JSON and SVG go (.dev/bench/results)")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="measure nothing, put runs together")
+    parser.add_argument(
+        "--replace", action="store_true", help="with --merge: what a later run has measured again counts alone"
+    )
     parser.add_argument("--write-docs", action="store_true", help="put the results into docs/benchmarks.md")
     parser.add_argument("--lock", action="store_true", help="pin the contenders' newest releases and stop")
     options = parser.parse_args(arguments)
+    if options.against and (options.merge or options.write_docs):
+        parser.error("--against measures and prints; the documentation compares with other systems")
+    options.figures = options.figures or list(against.FIGURES if options.against else FIGURES)
+    options.contenders = options.contenders or list(against.NAMES if options.against else ALL)
     options.rounds = options.rounds or (1 if options.quick else 3)
     return options
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 __all__ = ["ENTRIES", "LIMITS", "Entry"]
 
@@ -24,6 +25,10 @@ class Entry:
     """The service that carries its jobs beside the one that keeps them."""
     variant: str = ""
     """Which of several ways to run it."""
+    home: Path | None = None
+    """Another checkout of Stagepost to run, with an environment of its own; none: this one."""
+    is_own_program: bool = False
+    """Whether that checkout's own module in benchmarks/contenders is run, and not this one's."""
 
 
 PSYCOPG = "psycopg[binary,pool]"

@@ -53,7 +53,7 @@ def chart(report: Report) -> str:
 
 def panels(report: Report) -> list[Panel]:
     """Choose what to draw: speed largest first, CPU time smallest first."""
-    drain, enqueue = TABLES[1].columns, TABLES[0].columns
+    drain, enqueue = TABLES[1].numbers, TABLES[0].numbers
     chosen = [
         _panel(report, "Drain, jobs/s: one process, two processes", [drain[0], drain[3]]),
         _panel(report, "CPU time per job, µs: worker, server (one process)", drain[1:3], stacked=True),

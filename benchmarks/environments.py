@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.catalogue import ENTRIES, Entry
 
-__all__ = ["ROOT", "EnvironmentFailed", "lock", "python_of"]
+__all__ = ["ROOT", "STATE", "EnvironmentFailed", "lock", "python_of"]
 
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".dev"
@@ -27,6 +27,8 @@ class EnvironmentFailed(RuntimeError):
 
 def python_of(entry: Entry) -> Path:
     """The interpreter to run a contender with; makes its environment if that is missing or out of date."""
+    if entry.home is not None:
+        return entry.home / ".venv" / "bin" / "python"
     if not entry.requirements:
         return Path(sys.executable)
     home = STATE / "bench" / entry.program

@@ -3,143 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import os
-import signal
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import psycopg
 
+from benchmarks import flow
 from benchmarks.catalogue import Entry
-from benchmarks.environments import ROOT
-from benchmarks.kit.protocol import (
-    BROKER_URL_VARIABLE,
-    BROKER_VARIABLE,
-    SERVER_VARIABLE,
-    URL_VARIABLE,
-    VARIANT_VARIABLE,
-)
-from benchmarks.servers import Address
+from benchmarks.contestant import QUICK, CallFailed, Cannot, Contestant, Facts, Figure, Figures, Sizes
 from tests.services.mariadb import connect
 
 __all__ = [
-    "FIGURES", "QUICK", "CallFailed", "Cannot", "Contestant", "Sizes", "Turn", "end_rates", "held_open",
-    "middle", "per_job", "percentile", "rate", "turns", "visit",
+    "FIGURES", "QUICK", "CallFailed", "Cannot", "Contestant", "Facts", "Sizes", "Turn", "end_rates", "held_open",
+    "is_settled", "middle", "per_job", "percentile", "rate", "turns", "visit",
 ]  # fmt: skip
-
-Facts = dict[str, Any]
 
 HISTORY_SEED = 1000
 END_SHARE = 0.1
 """How much of a drain counts as its beginning, and how much as its end."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much of everything."""
-
-    singles: int = 5_000
-    jobs: int = 50_000
-    samples: int = 100
-    naps: int = 1_000
-    nap_concurrency: int = 100
-    idle_seconds: int = 30
-    small_backlog: int = 10_000
-    large_backlog: int = 1_000_000
-    history: int = 5_000_000
-    held_jobs: int = 500_000
-    held_seconds: int = 600
-    command_seconds: int = 3_600
-    """How long one command may take before the contender is given up for that figure."""
-
-    @property
-    def backlog_jobs(self) -> int:
-        """How many jobs are timed behind a backlog; not all of the small one, whose end has costs of its own."""
-        return self.small_backlog * 4 // 5
-
-
-QUICK = Sizes(
-    singles=200,
-    jobs=1_000,
-    samples=10,
-    naps=200,
-    idle_seconds=3,
-    small_backlog=2_500,
-    large_backlog=10_000,
-    history=10_000,
-    held_jobs=3_000,
-    held_seconds=60,
-    command_seconds=300,
-)
-
-
-class CallFailed(RuntimeError):
-    """A contender's command ended in an error."""
-
-
-class Cannot(RuntimeError):
-    """The contender has no way to do this."""
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """A contender, the interpreter of its environment, and the database of one visit."""
-
-    entry: Entry
-    python: Path
-    address: Address
-    sizes: Sizes
-
-    def call(self, command: str, *arguments: object) -> Facts:
-        """Run one command of the protocol."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("STAGEPOST_")}
-        environment |= {
-            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
-            URL_VARIABLE: self.address.url,
-            SERVER_VARIABLE: " ".join(map(str, self.address.server_pids)),
-            BROKER_URL_VARIABLE: self.address.broker_url,
-            BROKER_VARIABLE: " ".join(map(str, self.address.broker_pids)),
-            VARIANT_VARIABLE: self.entry.variant,
-        }
-        words = [str(self.python), "-m", "benchmarks.kit", self.entry.program, command, *map(str, arguments)]
-        process = subprocess.Popen(
-            words,
-            env=environment,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            output, complaints = process.communicate(timeout=self.sizes.command_seconds)
-        except subprocess.TimeoutExpired:
-            # SIGINT: its own `finally` blocks then stop the workers it started.
-            process.send_signal(signal.SIGINT)
-            process.communicate()
-            raise CallFailed(f"{command} took longer than {self.sizes.command_seconds} s") from None
-        except KeyboardInterrupt:
-            process.communicate()  # a terminal interrupts everyone; let it stop its workers
-            raise
-        return _answer(command, output, complaints)
-
-    def fill(self, jobs: int) -> Facts | None:
-        """Enqueue jobs in bulk and return what that took; one by one, and None, where there is no other way."""
-        try:
-            return self.call("enqueue-bulk", jobs)
-        except Cannot:
-            self.call("enqueue-one", jobs)
-            return None
-
-
-Figures = Iterator[tuple[str, Facts]]
 
 
 def _enqueue(contestant: Contestant) -> Figures:
@@ -222,14 +107,6 @@ def _held(contestant: Contestant) -> Figures:
         yield "held", contestant.call("drain", sizes.held_jobs, "--seconds", sizes.held_seconds)
 
 
-@dataclass(frozen=True)
-class Figure:
-    """What a visit measures: the keys of its samples, and how."""
-
-    keys: tuple[str, ...]
-    measure: Callable[[Contestant], Figures]
-
-
 FIGURES: dict[str, tuple[Figure, ...]] = {
     "enqueue": (Figure(("enqueue_one",), _enqueue),),
     "drain": (
@@ -246,6 +123,7 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
     ),
     "history": (Figure(("history",), _history),),
     "held": (Figure(("held",), _held),),
+    **flow.FIGURES,
 }
 """By the name that `--figures` takes; each visit has a database of its own."""
 
@@ -273,6 +151,18 @@ def turns(
         for name in figures:
             for figure in FIGURES[name]:
                 yield from filter(takes_part, (Turn(number, figure, entry) for entry in order))
+
+
+def is_settled(turn: Turn, samples: Iterable[Facts]) -> bool:
+    """Whether an earlier visit of the round has shown that nothing of this one can be measured."""
+    settled = {
+        sample["figure"]
+        for sample in samples
+        if sample["contender"] == turn.entry.name
+        and sample["round"] == turn.round
+        and ("cannot" in sample or "error" in sample)
+    }
+    return settled.issuperset(turn.figure.keys)
 
 
 def visit(turn: Turn, figures: Callable[[], Figures]) -> list[Facts]:
@@ -366,17 +256,3 @@ def _slope(earlier: Sequence[float], later: Sequence[float]) -> float:
 
 def _checked(drained: Facts) -> Facts:
     return {key: drained[key] for key in ("ledger", "workers_killed")}
-
-
-def _answer(command: str, output: str, complaints: str) -> Facts:
-    lines = output.strip().splitlines()
-    try:
-        facts: Facts = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        tail = "\n".join(complaints.strip().splitlines()[-5:])
-        raise CallFailed(f"{command} gave no answer: {tail}") from None
-    if "cannot" in facts:
-        raise Cannot(facts["cannot"])
-    if "error" in facts:
-        raise CallFailed(f"{command}: {facts['error']}")
-    return facts

@@ -3,130 +3,33 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import end_rates, middle, per_job, percentile, rate
+from benchmarks.measure import middle
+from benchmarks.tables import NOTHING, TABLES, Column, Facts, Ratio, Table, Text
 
-__all__ = ["TABLES", "Column", "Table", "as_json", "cell", "merged", "tables", "text_of", "value_of", "write_docs"]
+__all__ = [
+    "TABLES",
+    "Column",
+    "Table",
+    "aligned",
+    "as_json",
+    "cell",
+    "merged",
+    "tables",
+    "text_of",
+    "value_of",
+    "write_docs",
+]
 
-Facts = Mapping[str, Any]
 Report = dict[str, Any]
 
-NOTHING = "—"
 BEGIN, END = "<!-- results: written by ./dev bench --write-docs -->", "<!-- end of results -->"
 SHOWN_ERROR = 160
-
-
-@dataclass(frozen=True)
-class Column:
-    """One number per contender: the figure it is taken from, how to read it from a sample, how to write it."""
-
-    title: str
-    figure: str
-    read: Callable[[Facts], float | None]
-    form: str = "{:,.0f}"
-    is_context: bool = False
-    """It is there to compare with, and alone no reason to show a row."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns that are read together."""
-
-    title: str
-    note: str
-    columns: tuple[Column, ...]
-
-
-def _cpu(key: str) -> Callable[[Facts], float | None]:
-    return lambda facts: per_job(facts, key)
-
-
-def _milliseconds(share: float) -> Callable[[Facts], float | None]:
-    return lambda facts: percentile(facts["milliseconds"], share) if facts.get("milliseconds") else None
-
-
-def _share_of_a_core(key: str) -> Callable[[Facts], float | None]:
-    return lambda facts: None if facts.get(key) is None else facts[key] / facts["seconds"] * 100
-
-
-def _end_rate(which: int) -> Callable[[Facts], float | None]:
-    def read(facts: Facts) -> float | None:
-        rates = end_rates(facts.get("curve", ()))
-        return None if rates is None else rates[which]
-
-    return read
-
-
-def _speed(title: str, figure: str, user: str) -> tuple[Column, Column, Column]:
-    return (
-        Column(f"{title}, jobs/s", figure, rate),
-        Column(f"{user} µs", figure, _cpu("worker_cpu_seconds")),
-        Column("server µs", figure, _cpu("server_cpu_seconds")),
-    )
-
-
-def _broker(title: str, figure: str) -> Column:
-    return Column(f"{title}, broker µs", figure, _cpu("broker_cpu_seconds"))
-
-
-TABLES: tuple[Table, ...] = (
-    Table(
-        "Enqueue",
-        "One client; each call returns when the job is stored for good. µs are CPU time per job.",
-        (*_speed("one by one", "enqueue_one", "client"), *_speed("in bulk", "enqueue_bulk", "client")),
-    ),
-    Table(
-        "Drain",
-        "Jobs that do nothing, until the store has them as ended. µs are CPU time per job.",
-        (*_speed("one process", "drain_1", "worker"), *_speed("two processes", "drain_2", "worker")),
-    ),
-    Table(
-        "A broker beside the database",
-        "What it costs above, where the database keeps the jobs and the broker carries them; and jobs that are stored "
-        "and not sent, until they are ended, by one process that sends, takes and runs them.",
-        (
-            _broker("one by one", "enqueue_one"),
-            _broker("in bulk", "enqueue_bulk"),
-            _broker("drain", "drain_1"),
-            Column("stored to ended, jobs/s", "through", rate),
-            Column("worker µs", "through", _cpu("worker_cpu_seconds")),
-            Column("server µs", "through", _cpu("server_cpu_seconds")),
-            _broker("stored to ended", "through"),
-        ),
-    ),
-    Table(
-        "Latency, sleeping jobs, idling",
-        "From the request to the handler on an idle worker; 1,000 jobs that sleep 100 ms at concurrency 100, ideal "
-        "time / time; a worker with nothing to do, in memory of its own and per cent of a core.",
-        (
-            Column("p50, ms", "latency", _milliseconds(0.50), "{:,.1f}"),
-            Column("p99, ms", "latency", _milliseconds(0.99), "{:,.1f}"),
-            Column("sleep efficiency", "sleep", lambda facts: facts["efficiency"], "{:.0%}"),
-            Column("idle MB", "idle", lambda facts: facts["memory_bytes"] / 1e6),
-            Column("idle worker CPU, %", "idle", _share_of_a_core("worker_cpu_seconds"), "{:.2f}"),
-            Column("idle server CPU, %", "idle", _share_of_a_core("server_cpu_seconds"), "{:.2f}"),
-        ),
-    ),
-    Table(
-        "Growth",
-        "Jobs/s of one process: behind a small and a large backlog, with a long history, and in the first and last "
-        "tenth of a drain during which another session holds a transaction open.",
-        (
-            Column("small backlog", "backlog_small", rate),
-            Column("large backlog", "backlog_large", rate),
-            Column("empty history", "drain_1", rate, is_context=True),
-            Column("long history", "history", rate),
-            Column("held open, first", "held", _end_rate(0)),
-            Column("held open, last", "held", _end_rate(1)),
-            Column("held open, server µs", "held", _cpu("server_cpu_seconds")),
-        ),
-    ),
-)
 
 
 def value_of(report: Report, contender: str, column: Column) -> float | None:
@@ -135,15 +38,33 @@ def value_of(report: Report, contender: str, column: Column) -> float | None:
     return middle(column.read(sample) for sample in good)
 
 
-def cell(report: Report, contender: str, column: Column) -> str:
+def cell(report: Report, contender: str, column: Column | Ratio | Text) -> str:
     """What a table shows: the number, or a dash; a number whose ledger was not exact is none."""
+    if isinstance(column, Ratio):
+        return _ratio(report, contender, column)
     samples = _samples(report, contender, column.figure)
     if any(sample.get("ledger", "exact") != "exact" for sample in samples):
         return "ledger wrong"
     if any("error" in sample for sample in samples):
         return "failed"
+    if isinstance(column, Text):
+        return next((sample[column.key] for sample in samples if column.key in sample), NOTHING)
     value = value_of(report, contender, column)
-    return NOTHING if value is None else column.form.format(value)
+    if value is None:
+        return column.without if any("cannot" in sample for sample in samples) else NOTHING
+    return column.form.format(value) if math.isfinite(value) else f"> {_limit(samples):,.0f}"
+
+
+def _ratio(report: Report, contender: str, column: Ratio) -> str:
+    over, under = value_of(report, contender, column.over), value_of(report, contender, column.under)
+    if over is None or not under or math.isinf(over) or math.isinf(under):
+        return NOTHING
+    return column.form.format(over / under)
+
+
+def _limit(samples: Sequence[Facts]) -> float:
+    """How long was waited for jobs that had not begun then, in milliseconds."""
+    return min(float(sample["limit_seconds"]) for sample in samples if "limit_seconds" in sample) * 1000
 
 
 def tables(report: Report) -> str:
@@ -154,16 +75,30 @@ def tables(report: Report) -> str:
 
 def text_of(report: Report) -> str:
     """The tables for a terminal: the same, with columns lined up."""
-    return "\n\n".join(_aligned(_table(report, table)) for table in TABLES if _is_measured(report, table))
+    return "\n\n".join(aligned(_table(report, table)) for table in TABLES if _is_measured(report, table))
 
 
-def merged(reports: Sequence[Report]) -> Report:
-    """Put runs together, for figures that were measured one after the other; the newest run describes the machine."""
-    whole: Report = {**reports[-1], "contenders": {}, "servers": {}, "samples": []}
-    for number, report in enumerate(reports):
-        whole["contenders"] |= report["contenders"]
+def merged(reports: Sequence[Report], *, replace: bool = False) -> Report:
+    """Put runs together, for figures that were measured one after the other; the newest describes a contender.
+
+    A report that was put together before keeps its runs; each sample names its own by number. Where several have the
+    same figure of the same contender, all their samples count, or with `replace` only those of the last.
+    """
+    whole: Report = {**reports[-1], "contenders": {}, "servers": {}, "runs": [], "samples": []}
+    for report in reports:
+        first = len(whole["runs"])
+        own = report.get("runs")
+        whole["runs"] += own or [{key: report[key] for key in ("machine", "sizes", "rounds")}]
+        for name, facts in report["contenders"].items():
+            former = {key: value for key, value in whole["contenders"].get(name, {}).items() if key != "absent"}
+            whole["contenders"][name] = {**former, **facts}
         whole["servers"] |= report["servers"]
-        whole["samples"] += [{**sample, "run": number} for sample in report["samples"]]
+        if replace:
+            renewed = {(sample["contender"], sample["figure"]) for sample in report["samples"]}
+            whole["samples"] = [
+                sample for sample in whole["samples"] if (sample["contender"], sample["figure"]) not in renewed
+            ]
+        whole["samples"] += [{**sample, "run": first + (sample["run"] if own else 0)} for sample in report["samples"]]
     return whole
 
 
@@ -191,7 +126,7 @@ def _samples(report: Report, contender: str, figure: str) -> list[Facts]:
 
 
 def _is_measured(report: Report, table: Table) -> bool:
-    own = [column for column in table.columns if not column.is_context]
+    own = [column for column in table.numbers if not column.is_context]
     return any(value_of(report, name, column) is not None for name in report["contenders"] for column in own)
 
 
@@ -217,7 +152,8 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _aligned(markdown: str) -> str:
+def aligned(markdown: str) -> str:
+    """Line up the columns of a Markdown table, for a terminal."""
     lines = markdown.splitlines()
     rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
@@ -261,6 +197,19 @@ def _settings(report: Report) -> str:
 
 
 def _machine(report: Report) -> str:
-    facts = "\n".join(f"- {name}: {value}" for name, value in report["machine"].items())
-    sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in report["sizes"].items())
-    return f"### Machine and sizes\n\n{facts}\n- sizes: {sizes}\n- rounds: {report['rounds']}"
+    """Where the figures come from; runs on several days, or with other sizes, are told apart."""
+    runs = report.get("runs") or [{key: report[key] for key in ("machine", "sizes", "rounds")}]
+    if len(runs) == 1:
+        return f"### Machine and sizes\n\n{_run(runs[0])}"
+    parts = ["### Machine and sizes"]
+    for number, run in enumerate(runs):
+        figures = dict.fromkeys(sample["figure"] for sample in report["samples"] if sample["run"] == number)
+        if figures:
+            parts.append(f"Run {number + 1}: {', '.join(figures)}.\n\n{_run(run)}")
+    return "\n\n".join(parts)
+
+
+def _run(run: Facts) -> str:
+    facts = "\n".join(f"- {name}: {value}" for name, value in run["machine"].items())
+    sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in run["sizes"].items())
+    return f"{facts}\n- sizes: {sizes}\n- rounds: {run['rounds']}"

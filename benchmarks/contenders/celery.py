@@ -9,7 +9,16 @@ from typing import Any
 
 from celery import Celery
 
-from benchmarks.kit.contender import NAP_SECONDS, PADDING, Contender, program
+from benchmarks.kit.contender import (
+    FLOW_VARIABLE,
+    LONG_SECONDS,
+    NAP_SECONDS,
+    PADDING,
+    RATE,
+    Contender,
+    is_worker,
+    program,
+)
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE, VARIANT_VARIABLE
 
@@ -23,9 +32,10 @@ app = Celery("bench", broker=os.environ.get(URL_VARIABLE))
 app.conf.update(
     task_acks_late=True,
     task_ignore_result=True,
-    worker_prefetch_multiplier=PREFETCH_MULTIPLIER,
     broker_connection_retry_on_startup=True,
 )
+if not os.environ.get(FLOW_VARIABLE):
+    app.conf.worker_prefetch_multiplier = PREFETCH_MULTIPLIER
 if os.environ.get(URL_VARIABLE, "").startswith("amqp"):
     app.conf.broker_transport_options = {"confirm_publish": True}
 
@@ -43,6 +53,26 @@ def nap(number: int, padding: str) -> None:
     time.sleep(NAP_SECONDS)
 
 
+@app.task(name="long")
+def long(number: int, padding: str) -> None:
+    """Sleep for seconds."""
+    note(number)
+    time.sleep(LONG_SECONDS)
+
+
+@app.task(name="rated", rate_limit=f"{RATE}/s")
+def rated(number: int, padding: str) -> None:
+    """Do nothing, a few times a second per worker."""
+    note(number)
+
+
+if not is_worker():
+
+    @app.task(name="unknown")
+    def unknown(padding: str) -> None:
+        """Never run."""
+
+
 def _worker(pool: str, size: int, *more: str) -> list[str]:
     worker = [program("celery"), "--app", "benchmarks.contenders.celery", "worker", "--loglevel", "WARNING"]
     return [*worker, "--pool", pool, "--concurrency", str(size), *more]
@@ -52,6 +82,8 @@ class CeleryContender(Contender):
     """Its broker's queue, worked off by `celery worker`."""
 
     packages = ("celery", "kombu", "redis", "amqp")
+    fate_of_unknown = "dropped"
+    has_bulk = False
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
@@ -84,6 +116,25 @@ class CeleryContender(Contender):
         """Send them one by one; there is no other way."""
         for number in numbers:
             nap.delay(number, PADDING)
+
+    def enqueue_long(self, numbers: Sequence[int]) -> None:
+        """Send them one by one."""
+        for number in numbers:
+            long.delay(number, PADDING)
+
+    def enqueue_rated(self, numbers: Sequence[int]) -> None:
+        """Send them one by one; each worker keeps the rate for itself."""
+        for number in numbers:
+            rated.delay(number, PADDING)
+
+    def enqueue_unknown(self, jobs: int) -> None:
+        """Send them one by one."""
+        for _ in range(jobs):
+            unknown.delay(PADDING)
+
+    def flow_commands(self, *, workers: int, slots: int) -> list[list[str]]:
+        """Workers with threads; the prefetch multiplier is its own."""
+        return [_worker("threads", slots, "--hostname", f"worker{number}@%h") for number in range(workers)]
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One worker whose pool has so many processes, or threads where asked for or for jobs that sleep."""

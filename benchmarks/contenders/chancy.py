@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 
 from chancy import Chancy, Queue, job
 
-from benchmarks.kit.contender import NAP_SECONDS, PADDING, AsyncContender, program
+from benchmarks.kit.contender import (
+    LONG_SECONDS,
+    NAP_SECONDS,
+    PADDING,
+    AsyncContender,
+    Unknown,
+    is_worker,
+    program,
+)
 from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE
@@ -34,10 +42,26 @@ async def nap(*, number: int, padding: str) -> None:
     await asyncio.sleep(NAP_SECONDS)
 
 
+@job(queue="default")
+async def long(*, number: int, padding: str) -> None:
+    """Sleep for seconds."""
+    note(number)
+    await asyncio.sleep(LONG_SECONDS)
+
+
+if not is_worker():
+
+    @job(queue="default")
+    async def unknown(*, number: int, padding: str) -> None:
+        """Never run."""
+
+
 class ChancyContender(AsyncContender):
     """Its queue, worked off by `chancy worker`."""
 
     packages = ("chancy", "psycopg")
+    fate_of_unknown = "failed at once"
+    why_no_rate = "it limits the rate of a whole queue, not of a task"
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
@@ -73,6 +97,22 @@ class ChancyContender(AsyncContender):
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Ask in transactions of a thousand."""
         self.run(self._push_many(nap, numbers))
+
+    def enqueue_long(self, numbers: Sequence[int]) -> None:
+        """Ask in transactions of a thousand."""
+        self.run(self._push_many(long, numbers))
+
+    def enqueue_unknown(self, jobs: int) -> None:
+        """Ask in transactions of a thousand."""
+        self.run(self._push_many(unknown, range(jobs)))
+
+    def unknown(self) -> Unknown:
+        """Count them by state."""
+        query = (
+            "select count(*) from chancy_jobs where func like '%.unknown'"
+            " and state {} ('pending', 'running', 'retrying')"
+        )
+        return Unknown(self._inspector.count(query.format("in")), self._inspector.count(query.format("not in")))
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One worker per process; how much it does at once is kept in the database."""

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSConfig, EnqueueOptions
 
-from benchmarks.kit.contender import NAP_SECONDS, PADDING, Contender, variable
+from benchmarks.kit.contender import LONG_SECONDS, NAP_SECONDS, PADDING, Contender, Unknown, variable
 from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE
 
 QUEUE = "bench"
+KEYED_QUEUE = "bench-keyed"
 CONCURRENCY = 500
 POLL_SECONDS = 0.1
 CONNECTIONS = 20
@@ -37,10 +38,20 @@ def nap(number: int, padding: str) -> None:
     time.sleep(NAP_SECONDS)
 
 
+@DBOS.workflow(name="long")
+def long(number: int, padding: str) -> None:
+    """Sleep for seconds."""
+    note(number)
+    time.sleep(LONG_SECONDS)
+
+
 class DbosContender(Contender):
     """Its queue, worked off by processes that launched DBOS."""
 
     packages = ("dbos", "psycopg", "SQLAlchemy")
+    fate_of_unknown = "an error in the log; kept as pending"
+    why_no_rate = "it limits the rate of a queue or of its partitions, not of a task"
+    has_bulk = False
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
@@ -79,6 +90,31 @@ class DbosContender(Contender):
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Ask in transactions of a thousand."""
         self._enqueue_many("nap", numbers)
+
+    def enqueue_long(self, numbers: Sequence[int]) -> None:
+        """Ask in transactions of a thousand."""
+        self._enqueue_many("long", numbers)
+
+    def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:
+        """Ask in transactions of a thousand, on a queue with partition_concurrency=1."""
+        for first in range(0, len(numbers), 1000):
+            with self._engine.begin() as connection:
+                for number in numbers[first : first + 1000]:
+                    options: EnqueueOptions = {
+                        **_options("noop"),
+                        "queue_name": KEYED_QUEUE,
+                        "queue_partition_key": str(number % keys),
+                    }
+                    self._client.enqueue_in_transaction(connection, options, number, PADDING)
+
+    def enqueue_unknown(self, jobs: int) -> None:
+        """Ask in transactions of a thousand."""
+        self._enqueue_many("unknown", range(jobs))
+
+    def unknown(self) -> Unknown:
+        """Count them by status."""
+        query = "select count(*) from dbos.workflow_status where name = 'unknown' and status {} ('ENQUEUED', 'PENDING')"
+        return Unknown(self._inspector.count(query.format("in")), self._inspector.count(query.format("not in")))
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One program per process."""
@@ -131,6 +167,13 @@ def _launch(concurrency: int) -> None:
     DBOS.launch()
     DBOS.register_queue(
         QUEUE, worker_concurrency=concurrency, polling_interval_sec=POLL_SECONDS, on_conflict="always_update"
+    )
+    DBOS.register_queue(
+        KEYED_QUEUE,
+        worker_concurrency=concurrency,
+        partition_concurrency=1,
+        polling_interval_sec=POLL_SECONDS,
+        on_conflict="always_update",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from huey import SqliteHuey
 
-from benchmarks.kit.contender import NAP_SECONDS, PADDING, Contender, program
+from benchmarks.kit.contender import LONG_SECONDS, NAP_SECONDS, PADDING, RATE, Contender, is_worker, program
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE
 
@@ -31,10 +31,40 @@ def nap(number: int, padding: str) -> None:
     time.sleep(NAP_SECONDS)
 
 
+@huey.task(name="long")
+def long(number: int, padding: str) -> None:
+    """Sleep for seconds."""
+    note(number)
+    time.sleep(LONG_SECONDS)
+
+
+@huey.task(name="keyed", retries=100, retry_delay=1)
+def keyed(number: int, padding: str, key: int) -> None:
+    """Do nothing, one at a time per key; a job that finds its key taken is retried."""
+    with huey.lock_task(f"key-{key}"):
+        note(number)
+
+
+@huey.task(name="rated")
+def rated(number: int, padding: str) -> None:
+    """Do nothing, a few times a second; a job that comes too early is retried."""
+    with huey.rate_limit("rated", limit=RATE, per=1):
+        note(number)
+
+
+if not is_worker():
+
+    @huey.task(name="unknown")
+    def unknown(padding: str) -> None:
+        """Never run."""
+
+
 class HueyContender(Contender):
     """Its queue in a SQLite file, worked off by `huey_consumer`."""
 
     packages = ("huey",)
+    fate_of_unknown = "dropped"
+    has_bulk = False
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
@@ -65,6 +95,30 @@ class HueyContender(Contender):
         for number in numbers:
             nap(number, PADDING)
 
+    def enqueue_long(self, numbers: Sequence[int]) -> None:
+        """Ask one by one."""
+        for number in numbers:
+            long(number, PADDING)
+
+    def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:
+        """Ask one by one; a lock per key holds the limit."""
+        for number in numbers:
+            keyed(number, PADDING, number % keys)
+
+    def enqueue_rated(self, numbers: Sequence[int]) -> None:
+        """Ask one by one."""
+        for number in numbers:
+            rated(number, PADDING)
+
+    def enqueue_unknown(self, jobs: int) -> None:
+        """Ask one by one."""
+        for _ in range(jobs):
+            unknown(PADDING)
+
+    def flow_commands(self, *, workers: int, slots: int) -> list[list[str]]:
+        """Consumers with threads."""
+        return self.commands(processes=1, concurrency=slots) * workers
+
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One consumer with so many worker processes, or threads for jobs that sleep."""
         kind = ["process", str(processes)] if concurrency is None else ["thread", str(concurrency)]
@@ -73,8 +127,8 @@ class HueyContender(Contender):
         return [[*consumer, "--graceful-signal", "TERM", "--worker-type", kind[0], "--workers", kind[1]]]
 
     def left(self) -> int:
-        """Jobs still in the file."""
-        return int(huey.pending_count())
+        """Jobs still in the file, those to be tried later included."""
+        return int(huey.pending_count() + huey.scheduled_count())
 
 
 CONTENDER = HueyContender

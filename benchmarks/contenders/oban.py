@@ -10,11 +10,20 @@ from collections.abc import Mapping, Sequence
 from oban import Oban, job
 from psycopg_pool import AsyncConnectionPool
 
-from benchmarks.kit.contender import NAP_SECONDS, PADDING, AsyncContender, program
+from benchmarks.kit.contender import (
+    LONG_SECONDS,
+    NAP_SECONDS,
+    PADDING,
+    AsyncContender,
+    Unknown,
+    is_worker,
+    program,
+)
 from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 
 CONCURRENCY = 100
+CHUNK = 10_000
 
 
 @job(queue="default")
@@ -30,10 +39,27 @@ async def nap(number: int, padding: str) -> None:
     await asyncio.sleep(NAP_SECONDS)
 
 
+@job(queue="default")
+async def long(number: int, padding: str) -> None:
+    """Sleep for seconds."""
+    note(number)
+    await asyncio.sleep(LONG_SECONDS)
+
+
+if not is_worker():
+
+    @job(queue="default")
+    async def unknown(padding: str) -> None:
+        """Never run."""
+
+
 class ObanContender(AsyncContender):
     """Its queue, worked off by `oban start`."""
 
     packages = ("oban", "psycopg", "uvloop")
+    fate_of_unknown = "an error, and tried again later"
+    why_no_keys = "limits per key are in Oban Pro only"
+    why_no_rate = "rate limits are in Oban Pro only"
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
@@ -77,6 +103,23 @@ class ObanContender(AsyncContender):
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Ask with one statement."""
         self.run(self._oban.enqueue_many([nap.new(number, PADDING) for number in numbers]))
+
+    def enqueue_long(self, numbers: Sequence[int]) -> None:
+        """Ask with one statement."""
+        self.run(self._oban.enqueue_many([long.new(number, PADDING) for number in numbers]))
+
+    def enqueue_unknown(self, jobs: int) -> None:
+        """Ask with a statement per ten thousand."""
+        for first in range(0, jobs, CHUNK):
+            self.run(self._oban.enqueue_many([unknown.new(PADDING) for _ in range(min(CHUNK, jobs - first))]))
+
+    def unknown(self) -> Unknown:
+        """Count them by state."""
+        query = (
+            "select count(*) from oban_jobs where worker like '%.unknown'"
+            " and state {} ('available', 'scheduled', 'suspended', 'executing', 'retryable')"
+        )
+        return Unknown(self._inspector.count(query.format("in")), self._inspector.count(query.format("not in")))
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One worker per process."""

@@ -14,12 +14,13 @@ from pgqueuer import PgQueuer, Queries
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 
-from benchmarks.kit.contender import NAP_SECONDS, PADDING, AsyncContender, program, variable
+from benchmarks.kit.contender import LONG_SECONDS, NAP_SECONDS, PADDING, AsyncContender, Unknown, program, variable
 from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE
 
 BATCH_SIZE = 500
+CHUNK = 10_000
 
 
 @asynccontextmanager
@@ -37,6 +38,11 @@ async def worker() -> AsyncIterator[PgQueuer]:
         note(json.loads(job.payload or b"")["number"])
         await asyncio.sleep(NAP_SECONDS)
 
+    @queuer.entrypoint("long")
+    async def long(job: Job) -> None:
+        note(json.loads(job.payload or b"")["number"])
+        await asyncio.sleep(LONG_SECONDS)
+
     try:
         yield queuer
     finally:
@@ -47,6 +53,8 @@ class PgQueuerContender(AsyncContender):
     """Its queue, worked off by `pgq run`."""
 
     packages = ("pgqueuer", "asyncpg", "uvloop")
+    fate_of_unknown = "kept in the queue"
+    why_no_keys = "it limits how many jobs of an entrypoint run at once, not of a key"
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
@@ -84,6 +92,19 @@ class PgQueuerContender(AsyncContender):
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Ask with one statement."""
         self.run(self._enqueue_many("nap", numbers))
+
+    def enqueue_long(self, numbers: Sequence[int]) -> None:
+        """Ask with one statement."""
+        self.run(self._enqueue_many("long", numbers))
+
+    def enqueue_unknown(self, jobs: int) -> None:
+        """Ask with a statement per ten thousand."""
+        for first in range(0, jobs, CHUNK):
+            self.run(self._enqueue_many("unknown", range(first, min(first + CHUNK, jobs))))
+
+    def unknown(self) -> Unknown:
+        """Count them in its queue table, which holds no ended jobs."""
+        return Unknown(self._inspector.count("select count(*) from pgqueuer where entrypoint = 'unknown'"), 0)
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One `pgq run` per process; it demands room for at least two batches."""

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from procrastinate import App, PsycopgConnector
 
-from benchmarks.kit.contender import NAP_SECONDS, PADDING, AsyncContender, program
+from benchmarks.kit.contender import LONG_SECONDS, NAP_SECONDS, PADDING, AsyncContender, Unknown, is_worker, program
 from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE
 
 CONCURRENCY = 50
 CONNECTIONS = 20
+CHUNK = 10_000
 
 app = App(connector=PsycopgConnector(conninfo=os.environ.get(URL_VARIABLE, ""), max_size=CONNECTIONS))
 
@@ -33,10 +34,25 @@ async def nap(number: int, padding: str) -> None:
     await asyncio.sleep(NAP_SECONDS)
 
 
+@app.task(name="long")
+async def long(number: int, padding: str) -> None:
+    """Sleep for seconds."""
+    note(number)
+    await asyncio.sleep(LONG_SECONDS)
+
+
+if not is_worker():
+
+    @app.task(name="unknown")
+    async def unknown(padding: str) -> None:
+        """Never run."""
+
+
 class Procrastinate(AsyncContender):
     """Its queue, worked off by `procrastinate worker`."""
 
     packages = ("procrastinate", "psycopg", "psycopg-pool")
+    fate_of_unknown = "failed at once"
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
@@ -71,6 +87,28 @@ class Procrastinate(AsyncContender):
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Ask with one statement."""
         self.run(nap.batch_defer_async(*_arguments(numbers)))
+
+    def enqueue_long(self, numbers: Sequence[int]) -> None:
+        """Ask with one statement."""
+        self.run(long.batch_defer_async(*_arguments(numbers)))
+
+    def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:
+        """Ask one by one: a call for many has one lock for all of them."""
+        self.run(self._enqueue_keyed(numbers, keys))
+
+    async def _enqueue_keyed(self, numbers: Sequence[int], keys: int) -> None:
+        for number in numbers:
+            await noop.configure(lock=str(number % keys)).defer_async(number=number, padding=PADDING)
+
+    def enqueue_unknown(self, jobs: int) -> None:
+        """Ask with a statement per ten thousand."""
+        for first in range(0, jobs, CHUNK):
+            self.run(unknown.batch_defer_async(*[{"padding": PADDING}] * min(CHUNK, jobs - first)))
+
+    def unknown(self) -> Unknown:
+        """Count them by status."""
+        query = "select count(*) from procrastinate_jobs where task_name = 'unknown' and status {} ('todo', 'doing')"
+        return Unknown(self._inspector.count(query.format("in")), self._inspector.count(query.format("not in")))
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One worker per process."""

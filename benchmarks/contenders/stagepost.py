@@ -8,19 +8,32 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.kit.contender import NAP_SECONDS, PADDING, Cannot, Contender
+from benchmarks.kit.contender import (
+    FLOW_VARIABLE,
+    LONG_SECONDS,
+    NAP_SECONDS,
+    NO_PREFETCH,
+    PADDING,
+    RATE,
+    Cannot,
+    Contender,
+    Unknown,
+    is_worker,
+)
 from benchmarks.kit.inspector import Inspector
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import BROKER_URL_VARIABLE, URL_VARIABLE, VARIANT_VARIABLE
-from stagepost import App, JobContext
+from stagepost import App, JobContext, RateLimit
 from stagepost.config import Settings
 from stagepost.store.migrate import migrate
 
 NOOP = "benchmarks.contenders.stagepost.noop"
 CONCURRENCY = 50
+FLOW = os.environ.get(FLOW_VARIABLE)
 PREFETCH = 2000
 """Of messages: four groups of claims, so that one is here when another is done."""
 WARM_UP_SECONDS = 60.0
+CHUNK = 10_000
 BROKER = os.environ.get(BROKER_URL_VARIABLE) or None
 VARIANT = os.environ.get(VARIANT_VARIABLE) or ""
 SENDER_QUEUE = "sender"
@@ -30,7 +43,8 @@ app = App(
     settings=Settings.load(
         database_url=os.environ.get(URL_VARIABLE, "sqlite://"),
         transport=BROKER,
-        rabbitmq={"prefetch": PREFETCH, "queue_type": VARIANT if BROKER else "quorum"},
+        rabbitmq={"queue_type": VARIANT if BROKER else "quorum", **({} if FLOW else {"prefetch": PREFETCH})},
+        prefetch=0 if FLOW == NO_PREFETCH else None,
     )
 )
 
@@ -67,6 +81,36 @@ async def nap(number: int, padding: str) -> None:
     await asyncio.sleep(NAP_SECONDS)
 
 
+@app.task
+async def long(number: int, padding: str) -> None:
+    """Sleep for seconds."""
+    note(number)
+    await asyncio.sleep(LONG_SECONDS)
+
+
+def _key(number: int, padding: str, key: int) -> str:
+    return str(key)
+
+
+@app.task(max_running=1, limit_by=_key)
+async def keyed(number: int, padding: str, key: int) -> None:
+    """Do nothing, one at a time per key."""
+    note(number)
+
+
+@app.task(rate_limit=RateLimit("bench", rate=RATE))
+async def rated(number: int, padding: str) -> None:
+    """Do nothing, a few times a second."""
+    note(number)
+
+
+if not is_worker():
+
+    @app.task(name="unknown")
+    async def unknown(padding: str) -> None:
+        """Never run."""
+
+
 @app.task(queue=SENDER_QUEUE)
 async def warm_up() -> None:
     """Show that a sender is at work: it sends this to itself."""
@@ -87,6 +131,7 @@ class Stagepost(Contender):
     """The product as `stagepost worker` runs it."""
 
     packages = ("stagepost", "psycopg", "PyMySQL")
+    fate_of_unknown = "kept in the queue"
 
     def settings(self) -> Mapping[str, str]:
         """How it is run."""
@@ -127,6 +172,30 @@ class Stagepost(Contender):
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Ask in one transaction."""
         nap.enqueue_many([(number, PADDING) for number in numbers])
+
+    def enqueue_long(self, numbers: Sequence[int]) -> None:
+        """Ask in one transaction."""
+        long.enqueue_many([(number, PADDING) for number in numbers])
+
+    def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:
+        """Ask in one transaction, with max_running=1 and limit_by."""
+        keyed.enqueue_many([(number, PADDING, number % keys) for number in numbers])
+
+    def enqueue_rated(self, numbers: Sequence[int]) -> None:
+        """Ask in one transaction."""
+        rated.enqueue_many([(number, PADDING) for number in numbers])
+
+    def enqueue_unknown(self, jobs: int) -> None:
+        """Ask in transactions of ten thousand."""
+        for first in range(0, jobs, CHUNK):
+            unknown.enqueue_many([(PADDING,)] * min(CHUNK, jobs - first))
+
+    def unknown(self) -> Unknown:
+        """Count them in both tables."""
+        return Unknown(
+            self._count("select count(*) from stagepost_job where task_name = 'unknown'"),
+            self._count("select count(*) from stagepost_job_history where task_name = 'unknown'"),
+        )
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One worker, or several under its own supervisor."""

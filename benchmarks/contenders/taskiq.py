@@ -13,7 +13,15 @@ from taskiq import AsyncBroker, AsyncTaskiqDecoratedTask
 from taskiq_aio_pika import AioPikaBroker
 from taskiq_redis import RedisStreamBroker
 
-from benchmarks.kit.contender import NAP_SECONDS, PADDING, AsyncContender, program
+from benchmarks.kit.contender import (
+    FLOW_VARIABLE,
+    LONG_SECONDS,
+    NAP_SECONDS,
+    PADDING,
+    AsyncContender,
+    is_worker,
+    program,
+)
 from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import URL_VARIABLE
 
@@ -25,7 +33,7 @@ PREFETCH = 200
 
 def _broker(url: str) -> AsyncBroker:
     if url.startswith("amqp"):
-        return AioPikaBroker(url, qos=PREFETCH)
+        return AioPikaBroker(url) if os.environ.get(FLOW_VARIABLE) else AioPikaBroker(url, qos=PREFETCH)
     # From the beginning of the stream: by default it would skip what was sent before the first worker.
     return RedisStreamBroker(url or "redis://", queue_name=QUEUE, consumer_id="0")
 
@@ -46,9 +54,25 @@ async def nap(number: int, padding: str) -> None:
     await asyncio.sleep(NAP_SECONDS)
 
 
+@broker.task(task_name="long")
+async def long(number: int, padding: str) -> None:
+    """Sleep for seconds."""
+    note(number)
+    await asyncio.sleep(LONG_SECONDS)
+
+
+if not is_worker():
+
+    @broker.task(task_name="unknown")
+    async def unknown(number: int, padding: str) -> None:
+        """Never run."""
+
+
 class TaskiqContender(AsyncContender):
     """Its broker's queue, worked off by `taskiq worker`."""
 
+    fate_of_unknown = "dropped"
+    has_bulk = False
     packages = ("taskiq", "taskiq-redis", "taskiq-aio-pika", "redis", "aio-pika", "uvloop")
 
     def settings(self) -> Mapping[str, str]:
@@ -86,6 +110,14 @@ class TaskiqContender(AsyncContender):
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Send them one by one; there is no other way."""
         self.run(self._send(nap, numbers))
+
+    def enqueue_long(self, numbers: Sequence[int]) -> None:
+        """Send them one by one."""
+        self.run(self._send(long, numbers))
+
+    def enqueue_unknown(self, jobs: int) -> None:
+        """Send them one by one."""
+        self.run(self._send(unknown, range(jobs)))
 
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """One manager that keeps so many processes."""

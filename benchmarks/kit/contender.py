@@ -7,21 +7,45 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["NAP_SECONDS", "PADDING", "AsyncContender", "Cannot", "Contender", "program", "variable"]
+from benchmarks.kit.ledger import LEDGER_VARIABLE
+
+__all__ = [
+    "FLOW_VARIABLE", "LONG_SECONDS", "LONG_VARIABLE", "NAP_SECONDS", "NO_PREFETCH", "PADDING", "RATE", "AsyncContender",
+    "Cannot", "Contender", "Unknown", "is_worker", "program", "variable",
+]  # fmt: skip
 
 T = TypeVar("T")
 
 PADDING = "x" * 166
 """Makes the arguments of a job 200 bytes of JSON: {"number": 1234567, "padding": "xxx…"}."""
 NAP_SECONDS = 0.1
+RATE = 2
+"""How many jobs of the rate-limited task may start per second."""
+LONG_VARIABLE = "BENCH_LONG_SECONDS"
+LONG_SECONDS = float(os.environ.get(LONG_VARIABLE, "3"))
+"""How long a long job sleeps; workers read it from their environment."""
+FLOW_VARIABLE = "BENCH_FLOW"
+"""Set for the figures that are measured with each product's own prefetch: to anything, or to NO_PREFETCH."""
+NO_PREFETCH = "no-prefetch"
 
 
 class Cannot(Exception):
     """The contender has no way to do this; the text says why, for the report."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """What a store has of the jobs whose task no worker knows."""
+
+    left: int
+    """Those that wait, to be tried for the first time or again."""
+    ended: int
+    """Those that it keeps as failed."""
 
 
 class Contender(ABC):
@@ -29,6 +53,12 @@ class Contender(ABC):
 
     packages: ClassVar[Sequence[str]]
     """Distributions whose versions belong in the report."""
+    fate_of_unknown: ClassVar[str] = ""
+    """What becomes of a job whose task no worker knows, in a few words for the report."""
+    has_bulk: ClassVar[bool] = True
+    """Whether a hundred thousand jobs can be enqueued within seconds."""
+    why_no_keys: ClassVar[str] = "it has no limit on how many jobs of one key run at once"
+    why_no_rate: ClassVar[str] = "it has no rate limit per task"
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -70,9 +100,33 @@ class Contender(ABC):
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
         """Ask for jobs that sleep for NAP_SECONDS."""
 
+    def enqueue_long(self, numbers: Sequence[int]) -> None:  # noqa: ARG002
+        """Ask for jobs that sleep for LONG_SECONDS."""
+        raise Cannot("its program has no long jobs")
+
+    def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:  # noqa: ARG002
+        """Ask for jobs that do nothing, of which at most one per key may run: `number % keys`."""
+        raise Cannot(self.why_no_keys)
+
+    def enqueue_rated(self, numbers: Sequence[int]) -> None:  # noqa: ARG002
+        """Ask for jobs of a task of which RATE may start per second."""
+        raise Cannot(self.why_no_rate)
+
+    def enqueue_unknown(self, jobs: int) -> None:  # noqa: ARG002
+        """Ask for jobs of a task that no worker knows."""
+        raise Cannot("its program has no jobs of an unknown task")
+
+    def unknown(self) -> Unknown | None:
+        """Count the jobs whose task no worker knows; None if its store cannot tell them from others."""
+        return None
+
     @abstractmethod
     def commands(self, *, processes: int, concurrency: int | None) -> list[list[str]]:
         """The workers to start; `concurrency` is for jobs that sleep, None for jobs that take no time."""
+
+    def flow_commands(self, *, workers: int, slots: int) -> list[list[str]]:
+        """Workers with so many slots each, and the product's own prefetch."""
+        return self.commands(processes=workers, concurrency=slots)
 
     def environment(self) -> Mapping[str, str]:
         """What the workers need in their environment besides the address and the ledger."""
@@ -151,6 +205,11 @@ class AsyncContender(Contender):
 def program(name: str) -> str:
     """The path of a program in this contender's own environment."""
     return str(Path(sys.executable).parent / name)
+
+
+def is_worker() -> bool:
+    """Whether this process runs jobs: tasks that no worker may know are only made where it is not."""
+    return LEDGER_VARIABLE in os.environ
 
 
 def variable(name: str, default: str | None = None) -> str:

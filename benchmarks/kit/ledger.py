@@ -25,6 +25,9 @@ class Ledger:
         (directory / "starts").write_bytes(bytes(jobs * WORD_BYTES))
         self.directory = directory
         self.jobs = jobs
+        """How many there are; a stage that makes room for more than it asks for corrects it before the verdict."""
+        self.others_left = 0
+        """How many jobs the store has besides, which no worker can run."""
         self._runs = _map(directory / "runs")
         self._starts = memoryview(_map(directory / "starts")).cast("q")
 
@@ -57,7 +60,7 @@ class Ledger:
         `left` and `ended` are the store's own counts after the workers stopped; None: it forgets ended jobs. Where
         workers were interrupted in the middle, jobs that ran may be left, to run again, but none may be missing.
         """
-        runs = self._runs[:]
+        runs = self._runs[: self.jobs]
         ran = len(runs) - runs.count(0)
         found = []
         if repeated := [number for number, times in enumerate(runs) if times > 1]:
@@ -70,7 +73,7 @@ class Ledger:
 
     def unsettled(self, *, left: int) -> int:
         """How many jobs ran and are left in the store all the same."""
-        return left - self._runs[:].count(0)
+        return left - self._runs[: self.jobs].count(0)
 
     def _process_files(self) -> list[Path]:
         return list(self.directory.glob("process-*"))

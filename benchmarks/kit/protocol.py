@@ -6,6 +6,11 @@
     drain N --processes P [--stop-after M] [--seconds S]
     latency N | sleep N --concurrency C | idle S
     fill-history N                               multiply the ended jobs
+    enqueue-keyed N --keys K                     ask for jobs of which at most one per key may run
+    mixed LONG QUICK --slots S --limit SECONDS   quick jobs behind long ones, two workers
+    rated N --slots S --seconds S --limit SECONDS
+    unknown N --singly M --plain P --slots S --limit SECONDS
+    enqueue-unknown N                            ask for jobs of a task that no worker knows
 
 The address of the database is in BENCH_URL, the server's process in BENCH_SERVER_PID; those of a broker beside it in
 BENCH_BROKER_URL and BENCH_BROKER_PID. BENCH_VARIANT says which of several ways to run the contender.
@@ -23,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kit import stages
+from benchmarks.kit import flow, stages
 from benchmarks.kit.contender import Cannot, Contender
 from benchmarks.kit.processes import CrewFailed
 
@@ -88,9 +93,28 @@ def _stage(bench: stages.Bench, options: argparse.Namespace) -> dict[str, Any]:
             return stages.nap(bench, options.count, concurrency=options.concurrency)
         case "idle":
             return stages.idle(bench, options.count)
+        case "enqueue-keyed":
+            return stages.enqueue_keyed(bench, options.count, keys=options.keys)
+        case "mixed" | "rated" | "unknown":
+            return _flow_stage(bench, options)
+        case "enqueue-unknown":
+            bench.contender.enqueue_unknown(options.count)
+            return {"count": options.count}
         case _:
             bench.contender.fill_history(options.count)
             return {"rows": bench.contender.ended()}
+
+
+def _flow_stage(bench: stages.Bench, options: argparse.Namespace) -> dict[str, Any]:
+    slots, limit = options.slots, options.limit
+    match options.command:
+        case "mixed":
+            return flow.mixed(bench, options.count, options.quick, slots=slots, limit=limit)
+        case "rated":
+            return flow.rated(bench, options.count, slots=slots, seconds=options.seconds, limit=limit)
+        case _:
+            more = {"singly": options.singly, "plain": options.plain}
+            return flow.unknown(bench, options.count, **more, slots=slots, limit=limit)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,7 +122,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("facts")
     commands.add_parser("prepare")
-    for name in ("enqueue-one", "enqueue-bulk", "drain", "latency", "sleep", "idle", "fill-history"):
+    for name in (
+        "enqueue-one", "enqueue-bulk", "enqueue-keyed", "enqueue-unknown", "drain", "latency", "sleep", "idle",
+        "fill-history", "mixed", "rated", "unknown",
+    ):  # fmt: skip
         command = commands.add_parser(name)
         command.add_argument("count", type=int)
         if name == "enqueue-bulk":
@@ -109,4 +136,20 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--seconds", type=float)
         if name == "sleep":
             command.add_argument("--concurrency", type=int, default=100)
+        if name == "enqueue-keyed":
+            command.add_argument("--keys", type=int, required=True)
+        if name in {"mixed", "rated", "unknown"}:
+            _add_flow_options(command, name)
     return parser
+
+
+def _add_flow_options(command: argparse.ArgumentParser, name: str) -> None:
+    command.add_argument("--slots", type=int, required=True)
+    command.add_argument("--limit", type=float, required=True)
+    if name == "mixed":
+        command.add_argument("quick", type=int)
+    if name == "rated":
+        command.add_argument("--seconds", type=float, required=True)
+    if name == "unknown":
+        command.add_argument("--singly", type=int, required=True)
+        command.add_argument("--plain", type=int, required=True)

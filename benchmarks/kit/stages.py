@@ -14,7 +14,10 @@ from benchmarks.kit.contender import NAP_SECONDS, Contender
 from benchmarks.kit.ledger import LEDGER_VARIABLE, Ledger
 from benchmarks.kit.processes import Crew, CrewFailed, cpu_seconds, memory_bytes, tree
 
-__all__ = ["Bench", "drain", "enqueue_each", "enqueue_many", "idle", "latency", "nap"]
+__all__ = [
+    "Bench", "Meter", "begin_of", "crewed", "drain", "enqueue_each", "enqueue_keyed", "enqueue_many", "idle", "latency",
+    "nap", "until_nothing_is_left",
+]  # fmt: skip
 
 POLL_SECONDS = 0.01
 STALL_SECONDS = 120.0
@@ -37,6 +40,11 @@ class Bench:
     directory: Path
     server_pids: Sequence[int] = ()
     broker_pids: Sequence[int] = ()
+
+    @property
+    def url(self) -> str:
+        """The address of the contender's database."""
+        return self.contender.url
 
     def server_seconds(self) -> float | None:
         """CPU time of the database or broker so far; None where it is a library inside the workers."""
@@ -88,6 +96,14 @@ def enqueue_many(bench: Bench, jobs: int, *, is_sent: bool = True) -> Facts:
     return _enqueue(bench, jobs, ask, is_sent=is_sent)
 
 
+def enqueue_keyed(bench: Bench, jobs: int, *, keys: int) -> Facts:
+    """Ask for jobs of which at most one per key may run; neighbours have different keys.
+
+    Nothing carries them to a broker meanwhile: those that have to wait for their key are sent later.
+    """
+    return _enqueue(bench, jobs, lambda: bench.contender.enqueue_keyed(range(jobs), keys=keys), is_sent=False)
+
+
 def _enqueue(bench: Bench, jobs: int, ask: Callable[[], None], *, is_sent: bool) -> Facts:
     """Ask for jobs; where others carry them from the store to a broker, until that has them all."""
     senders = bench.contender.senders() if is_sent else []
@@ -117,13 +133,13 @@ def drain(
     """
     goal = min(jobs, stop_after or jobs)
     commands = bench.contender.commands(processes=processes, concurrency=None)
-    with _crew(bench, jobs, commands) as (crew, ledger, verdict):
-        _wait(crew, ledger, lambda: ledger.processes >= processes or ledger.begun >= goal / 4)
+    with crewed(bench, jobs, commands) as (crew, ledger, verdict):
+        wait_until(crew, ledger, lambda: ledger.processes >= processes or ledger.begun >= goal / 4)
         meter, before = Meter(bench, lambda: cpu_seconds(crew.pids)), ledger.begun
         curve = _watch(crew, ledger, goal, give_up_at=None if seconds is None else time.monotonic() + seconds)
         begun, ended_at = ledger.begun, time.monotonic()
         if begun >= jobs:
-            ended_at = _until_nothing_is_left(crew, bench.contender)
+            ended_at = until_nothing_is_left(crew, bench.contender)
         facts = {"count": begun - before, **meter.stop(at=ended_at), "processes_seen": ledger.processes}
     return {**facts, "curve": curve, **verdict()}
 
@@ -136,11 +152,11 @@ def nap(bench: Bench, jobs: int, *, concurrency: int) -> Facts:
     """
     bench.contender.enqueue_naps(range(jobs))
     commands = bench.contender.commands(processes=1, concurrency=concurrency)
-    with _crew(bench, jobs, commands) as (crew, ledger, verdict):
-        _wait(crew, ledger, lambda: ledger.begun > 0)
+    with crewed(bench, jobs, commands) as (crew, ledger, verdict):
+        wait_until(crew, ledger, lambda: ledger.begun > 0)
         meter = Meter(bench, lambda: cpu_seconds(crew.pids))
         _watch(crew, ledger, jobs)
-        ended_at = _until_nothing_is_left(crew, bench.contender)
+        ended_at = until_nothing_is_left(crew, bench.contender)
         facts = {"count": jobs, **meter.stop(at=ended_at)}
     facts["seconds"] = ledger.last_begun_at() + NAP_SECONDS - ledger.first_begun_at()
     ideal = jobs * NAP_SECONDS / concurrency
@@ -152,23 +168,23 @@ def latency(bench: Bench, samples: int) -> Facts:
     jobs = WARM_UP_JOBS + samples
     commands = bench.contender.commands(processes=1, concurrency=None)
     milliseconds = []
-    with _crew(bench, jobs, commands) as (crew, ledger, verdict):
+    with crewed(bench, jobs, commands) as (crew, ledger, verdict):
         for number in range(jobs):
             asked_at = time.monotonic()
             bench.contender.enqueue(number)
-            milliseconds.append((_begin_of(crew, ledger, number) - asked_at) * 1000)
+            milliseconds.append((begin_of(crew, ledger, number) - asked_at) * 1000)
             time.sleep(random.uniform(*PAUSES))
-        _until_nothing_is_left(crew, bench.contender)
+        until_nothing_is_left(crew, bench.contender)
     return {"count": samples, "milliseconds": milliseconds[WARM_UP_JOBS:], **verdict()}
 
 
 def idle(bench: Bench, seconds: float) -> Facts:
     """Watch a worker that has run one job and has nothing more to do."""
     commands = bench.contender.commands(processes=1, concurrency=None)
-    with _crew(bench, 1, commands) as (crew, ledger, verdict):
+    with crewed(bench, 1, commands) as (crew, ledger, verdict):
         bench.contender.enqueue(0)
-        _begin_of(crew, ledger, 0)
-        _until_nothing_is_left(crew, bench.contender)
+        begin_of(crew, ledger, 0)
+        until_nothing_is_left(crew, bench.contender)
         time.sleep(SETTLE_SECONDS)
         meter = Meter(bench, lambda: cpu_seconds(crew.pids))
         time.sleep(seconds)
@@ -179,7 +195,7 @@ def idle(bench: Bench, seconds: float) -> Facts:
 
 
 @contextmanager
-def _crew(bench: Bench, jobs: int, commands: list[list[str]]) -> Iterator[tuple[Crew, Ledger, Callable[[], Facts]]]:
+def crewed(bench: Bench, jobs: int, commands: list[list[str]]) -> Iterator[tuple[Crew, Ledger, Callable[[], Facts]]]:
     """Start workers; the verdict compares ledger and store, and is asked for when they have stopped."""
     contender = bench.contender
     ledger = Ledger(bench.directory / "ledger", jobs)
@@ -190,7 +206,7 @@ def _crew(bench: Bench, jobs: int, commands: list[list[str]]) -> Iterator[tuple[
     def verdict() -> Facts:
         ended = contender.ended()
         new = None if ended is None or ended_before is None else ended - ended_before
-        left, interrupted = contender.left(), ledger.begun < jobs
+        left, interrupted = contender.left() - ledger.others_left, ledger.begun < ledger.jobs
         faults = ledger.faults(left=left, ended=new, interrupted=interrupted)
         facts = {"ledger": "; ".join(faults) or "exact", "workers_killed": crew.killed}
         return {**facts, "run_again": ledger.unsettled(left=left)} if interrupted else facts
@@ -199,7 +215,7 @@ def _crew(bench: Bench, jobs: int, commands: list[list[str]]) -> Iterator[tuple[
         yield crew, ledger, verdict
 
 
-def _wait(crew: Crew, ledger: Ledger, condition: Callable[[], bool]) -> None:
+def wait_until(crew: Crew, ledger: Ledger, condition: Callable[[], bool]) -> None:
     """Poll until the condition holds; an error if nothing moves for long."""
     moved_at, seen = time.monotonic(), ledger.begun
     while not condition():
@@ -223,7 +239,7 @@ def _watch(crew: Crew, ledger: Ledger, goal: int, *, give_up_at: float | None = 
             curve.append((round(now - first, 3), begun))
         return begun >= goal or (give_up_at is not None and now > give_up_at)
 
-    _wait(crew, ledger, is_done)
+    wait_until(crew, ledger, is_done)
     return _thinned(curve)
 
 
@@ -233,7 +249,7 @@ def _thinned(curve: list[tuple[float, int]]) -> list[tuple[float, int]]:
     return [*curve[: -1 : step or 1], *curve[-1:]]
 
 
-def _until_nothing_is_left(crew: Crew, contender: Contender) -> float:
+def until_nothing_is_left(crew: Crew, contender: Contender) -> float:
     """Wait until every job has ended in the store; returns when that was first seen."""
     deadline = time.monotonic() + STALL_SECONDS
     while True:
@@ -246,7 +262,7 @@ def _until_nothing_is_left(crew: Crew, contender: Contender) -> float:
         time.sleep(POLL_SECONDS)
 
 
-def _begin_of(crew: Crew, ledger: Ledger, number: int) -> float:
+def begin_of(crew: Crew, ledger: Ledger, number: int) -> float:
     give_up_at = time.monotonic() + STALL_SECONDS
     while (begun_at := ledger.begun_at(number)) is None:
         crew.check()

@@ -22,6 +22,7 @@ from stagepost.errors import (
     ConfigurationError,
     GateClosed,
     IllegalTransition,
+    JobDiffers,
     JobError,
     JobFailed,
     JobNotFound,
@@ -46,6 +47,7 @@ from stagepost.errors import (
     TransportError,
     UniqueKeyTaken,
     UnknownTask,
+    ValueTooLarge,
     WaitTimeout,
 )
 from stagepost.model.alert import Alert, AlertKind
@@ -96,6 +98,7 @@ __all__ = [
     "Job",
     "JobContext",
     "JobContextFilter",
+    "JobDiffers",
     "JobError",
     "JobFailed",
     "JobHandle",
@@ -146,6 +149,7 @@ __all__ = [
     "TransportError",
     "UniqueKeyTaken",
     "UnknownTask",
+    "ValueTooLarge",
     "WaitTimeout",
     "Worker",
     "configure_logging",

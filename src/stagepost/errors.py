@@ -5,7 +5,8 @@ StagepostError
 ├── TaskError               a task that is registered wrongly or not at all
 │   └── UnknownTask
 ├── PayloadError            arguments or results that cannot be stored as JSON
-│   └── PayloadTooLarge
+│   ├── PayloadTooLarge
+│   └── ValueTooLarge       the database server takes no statement as long as it would need
 ├── StoreError              the database
 │   ├── StoreUnavailable    it cannot be reached, or did not answer in time
 │   ├── SchemaError         its tables are missing, older or newer than this code
@@ -16,6 +17,7 @@ StagepostError
 │   ├── IllegalTransition   the job's state does not allow it
 │   ├── UniqueKeyTaken
 │   ├── JobFailed           waited for a result, the job ended without one
+│   ├── JobDiffers          another job under the same chosen id
 │   └── ChildDiffers        another attempt submitted another child under the same number
 ├── PipelineError           a pipeline that is declared wrongly, or input that does not fit it
 ├── RunError                one run of a pipeline
@@ -53,6 +55,7 @@ __all__ = [
     "ConfigurationError",
     "GateClosed",
     "IllegalTransition",
+    "JobDiffers",
     "JobError",
     "JobFailed",
     "JobNotFound",
@@ -77,6 +80,7 @@ __all__ = [
     "TransportError",
     "UniqueKeyTaken",
     "UnknownTask",
+    "ValueTooLarge",
     "WaitTimeout",
 ]
 
@@ -116,6 +120,17 @@ class PayloadTooLarge(PayloadError):
         super().__init__(
             f"{what}: {size:,} bytes of JSON, the limit is {limit:,}. "
             f"Store large values elsewhere and pass a key{remedy}."
+        )
+        self.size, self.limit = size, limit
+
+
+class ValueTooLarge(PayloadError):
+    """The database server takes no statement as long as the one that this value needs."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"the database would need a statement of {size:,} bytes for it; the server takes {limit:,}. Store large "
+            f"values elsewhere and pass a key, or raise `max_allowed_packet` on the server."
         )
         self.size, self.limit = size, limit
 
@@ -193,6 +208,18 @@ class JobFailed(JobError):
         reason = f": {error}" if error else ""
         super().__init__(f"job {job_id} ended {state}{reason}")
         self.job_id, self.state, self.error = job_id, state, error
+
+
+class JobDiffers(JobError):
+    """A job of the chosen id is there already, of another task or with other arguments."""
+
+    def __init__(self, job_id: str, task_name: str, found_task: str) -> None:
+        what = "with other arguments" if found_task == task_name else f"of task {found_task!r}, not {task_name!r}"
+        super().__init__(
+            f"job {job_id} is there already, {what}. Choose another id for another job. The same id is for asking "
+            f"again for the same task with the same arguments."
+        )
+        self.job_id = job_id
 
 
 class ChildDiffers(JobError):

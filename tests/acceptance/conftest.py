@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stagepost import App, Settings
+from stagepost.worker import stopping
 from stagepost.worker.lease_keeper import LeaseKeeper
 from tests.conformance.bench import DatabaseOnBench
 from tests.services.postgres import PostgresServer
@@ -17,6 +19,13 @@ from tests.services.rabbitmq import RabbitmqServer
 def quick_settings(url: str, *, lease: float = 120.0) -> Settings:
     """Settings of a worker that looks for work all the time, and loses none to a machine that stalls."""
     return Settings(database_url=url, poll_shortest=0.01, poll_longest=0.05, concurrency=4, lease=lease)
+
+
+@pytest.fixture(autouse=True)
+def _waits_for_slow_databases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers that stop write everything: a database that does not answer in time is slow here, and never hangs."""
+    for name in ("HURRIED", "UNHURRIED"):
+        monkeypatch.setattr(stopping, name, replace(getattr(stopping, name), writing=600.0, total=600.0))
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres", "mariadb"])

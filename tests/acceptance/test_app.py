@@ -13,6 +13,7 @@ from stagepost import (
     App,
     ConfigurationError,
     JobContext,
+    JobDiffers,
     JobFailed,
     JobNotFound,
     JobState,
@@ -273,6 +274,9 @@ def test_asking_again_with_the_same_id_is_asking_once(app: App) -> None:
     work(app)
 
     assert again.id == after_its_end.id == job_id
+    assert (again.is_new, after_its_end.is_new) == (False, False)
+    with pytest.raises(JobDiffers, match=f"job {job_id} is there already, with other arguments"):
+        charge.using(id=job_id).enqueue(1)
     assert charge.using(id=job_id).job(0).has_chosen_id
     assert not charge.using(priority=1).job(0).has_chosen_id
     assert after_its_end.result(timeout=0) == 0

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stagepost import App, JobState
+from stagepost import App, JobState, StoreUnavailable, ValueTooLarge
+from stagepost.model.groups import GROUP_BYTES
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed
 from stagepost.store import connection
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import claim
+from stagepost.store.statement import Operation
+from stagepost.store.store import Store
 from stagepost.worker import finisher
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights
@@ -48,3 +54,100 @@ async def test_outcomes_behind_one_that_lost_its_lease_in_a_lock_are_written(
     assert (writer.settled, writer.lost, len(known)) == (3, 1, 0)
     other.close()
     app.close()
+
+
+class Refusing(AsyncStore):
+    """A store that cannot settle some attempts, nor any group they are in; `error` says how."""
+
+    def __init__(self, store: Store, error: Exception) -> None:
+        super().__init__(store)
+        self.refused: set[str] = set()
+        self.error = error
+        self.groups: list[int] = []
+
+    async def run(self, operation: Operation[Any], *, patience_seconds: float | None = None) -> Any:
+        if operation.name == "settle":
+            [changes] = operation.arguments
+            self.groups.append(len(changes))
+            if self.refused & {change.id for change in changes if change.state is JobState.COMPLETED}:
+                raise self.error
+        return await super().run(operation, patience_seconds=patience_seconds)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    app = App(f"sqlite:///{tmp_path}/stagepost.db")
+    yield app
+    app.close()
+
+
+def ended(app: App, store: AsyncStore, number: int) -> tuple[Finisher, list[Flight]]:
+    """Run so many attempts that completed and are not written yet."""
+    task = app.task(name="task")(lambda: None)
+    for _ in range(number):
+        task.enqueue()
+    lease = app.settings.lease_duration
+    leased = app.store.run(claim("default", owner=new_id(), task_names=["task"], slots=number, lease=lease))
+    flights, known = [Flight(job, float("inf")) for job in leased], Flights()
+    known.add(flights)
+    writer = Finisher(store, known)
+    for flight in flights:
+        writer.put(flight, Completed())
+    return writer, flights
+
+
+async def test_a_group_that_fails_is_halved_and_the_one_at_fault_fails_alone(app: App) -> None:
+    store = Refusing(app.store, ValueTooLarge(2_000_000, 1_000_000))
+    writer, flights = ended(app, store, 64)
+    store.refused = {flights[20].job.id}
+
+    await writer.run_once()
+
+    states = [app.client.job(flight.job.id).state for flight in flights]
+    assert states == [JobState.FAILED if place == 20 else JobState.COMPLETED for place in range(64)]
+    assert "the server takes 1,000,000" in (app.client.job(flights[20].job.id).error or "")
+    assert writer.pending == 0
+    assert store.groups[:3] == [64, 32, 16]
+    assert len(store.groups) < 20  # not one by one
+
+
+async def test_a_group_that_is_lost_with_its_connection_is_not_repeated_whole(app: App) -> None:
+    lost = StoreUnavailable("gone")
+    lost.__cause__ = ConnectionResetError()
+    store = Refusing(app.store, lost)
+    writer, flights = ended(app, store, 64)
+    store.refused = {flights[0].job.id}
+
+    for _ in range(30):
+        with contextlib.suppress(StoreUnavailable):
+            await writer.run_once()
+
+    assert store.groups[:8] == [64, 32, 16, 8, 4, 2, 1, 1]
+    assert {app.client.job(flight.job.id).state for flight in flights[1:]} == {JobState.COMPLETED}
+    assert writer.pending == 1
+
+    store.refused = set()
+    while writer.pending:
+        await writer.run_once()
+    assert app.client.job(flights[0].job.id).state is JobState.COMPLETED
+
+
+async def test_groups_are_bounded_in_bytes(app: App) -> None:
+    store = Refusing(app.store, ValueError())
+    writer, flights = ended(app, store, 0)
+    assert flights == []
+    jobs = [app.task(name=f"task-{number}")(lambda: None).enqueue() for number in range(6)]
+    names = [f"task-{number}" for number in range(6)]
+    leased = app.store.run(
+        claim("default", owner=new_id(), task_names=names, slots=6, lease=app.settings.lease_duration)
+    )
+    for job in leased:
+        writer.put(Flight(job, float("inf")), Completed('"' + "x" * (GROUP_BYTES // 2 - 1000) + '"'))
+    assert writer.pending_bytes > 2 * GROUP_BYTES
+
+    while writer.pending:
+        await writer.run_once()
+
+    assert store.groups == [2, 2, 2]
+    assert writer.pending_bytes == 0
+    assert {app.client.job(job.id).state for job in jobs} == {JobState.COMPLETED}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -130,8 +134,8 @@ def test_a_process_ignores_signals_to_stop_from_its_first_moment_on(app: App, mo
     """They are sent to every process at once, and it is the worker that decides."""
     start = Child.__init__
 
-    def start_and_signal(child: Child) -> None:
-        start(child)
+    def start_and_signal(child: Child, *arguments: Path) -> None:
+        start(child, *arguments)
         for number in (signal.SIGTERM, signal.SIGINT):
             child._process.send_signal(number)
 
@@ -150,3 +154,60 @@ def test_programs_and_processes_that_a_handler_starts_can_be_stopped(app: App) -
     work(app)
 
     assert job.result(timeout=0) == [-signal.SIGTERM, -signal.SIGTERM]
+
+
+SHOP = """
+import os
+from stagepost import App
+
+app = App("sqlite:///shop.db")
+
+@app.task
+def go(folder: str) -> None:
+    os.chdir(folder)
+
+@app.task(pool="process")
+def name() -> list[str]:
+    return ["the shop", os.getcwd()]
+"""
+PROGRAM = """
+import asyncio, json, os, sys
+from stagepost import Worker
+sys.path[:0] = {path!r}
+import shop
+
+async def run(job):
+    await Worker(shop.app, concurrency=1).run(until_idle=True)
+    print(json.dumps(job.result(timeout=0)))
+
+{moves}
+asyncio.run(run(shop.name.enqueue()))
+"""
+MOVES = {
+    "program": "os.chdir(sys.argv[1])",
+    "handler": "shop.go.using(priority=9).enqueue(sys.argv[1])",
+}
+
+
+@pytest.mark.parametrize("who", MOVES)
+@pytest.mark.parametrize("path", [[], ["lib"]], ids=["the current directory", "a relative one"])
+def test_a_process_loads_the_app_from_where_it_was_made_though_the_worker_has_gone_elsewhere(
+    who: str, path: list[str], tmp_path: Path
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for folder, code in ((home, SHOP), (elsewhere, SHOP.replace("the shop", "a stranger"))):
+        for place in (folder, *(folder / name for name in path)):
+            place.mkdir()
+        place.joinpath("shop.py").write_text(code, encoding="utf-8")
+    if path:  # what is in the current directory is not for this program, nor for its processes
+        home.joinpath("msgspec.py").write_text("raise SystemError", encoding="utf-8")
+    program = PROGRAM.format(path=path, moves=MOVES[who])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+
+    ended = subprocess.run(
+        [sys.executable, *(["-P"] if path else []), "-c", program, str(elsewhere)],
+        cwd=home, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout) == ["the shop", str(home)]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,7 @@ STAYS = "ready()\nwhile True: signal.pause()"
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let processes that end slowly not be killed: their machine may be busy."""
     monkeypatch.setattr("stagepost.worker.supervisor.KILL_SECONDS", 10 * LIMIT)
+    monkeypatch.setattr("stagepost.worker.supervisor.HURRIED_KILL_SECONDS", 10 * LIMIT)
 
 
 @pytest.fixture
@@ -96,6 +97,33 @@ async def test_all_processes_are_told_to_stop_once_and_waited_for(notes: Path) -
     assert sorted(pids(notes, "told to stop")) == sorted(pids(notes, "ready"))
 
 
+@pytest.fixture
+def _reaped_by_loop() -> Iterator[None]:
+    """Let asyncio reap processes on the loop, as it does from Python 3.12 on; before, a thread of its own does."""
+    if sys.version_info >= (3, 12):
+        yield
+        return
+    before = asyncio.get_child_watcher()
+    asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
+    yield
+    asyncio.set_child_watcher(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux 5.3")
+@pytest.mark.usefixtures("_reaped_by_loop")
+async def test_a_process_that_ends_while_it_is_signalled_keeps_its_exit_code(notes: Path) -> None:
+    keeper = supervisor(notes, STAYS, processes=1)
+    running = asyncio.create_task(keeper.run())
+    await until(lambda: len(pids(notes, "ready")) == 1)
+    [process_id] = keeper.process_ids
+    os.kill(process_id, signal.SIGTERM)
+    os.waitid(os.P_PID, process_id, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - so that the loop cannot know yet
+
+    keeper.stop()
+
+    assert await ended(running) == 0
+
+
 async def test_a_second_request_is_passed_on_and_a_third_kills(notes: Path) -> None:
     keeper = supervisor(notes, "needed = 99\n" + STAYS, processes=1)
     running = asyncio.create_task(keeper.run())
@@ -118,6 +146,20 @@ async def test_a_process_that_does_not_end_is_killed_after_a_while(
     running = asyncio.create_task(keeper.run())
     await until(lambda: len(pids(notes, "ready")) == 1)
 
+    keeper.stop()
+
+    assert await ended(running) == 1
+
+
+async def test_a_process_that_does_not_hurry_is_killed_after_a_while(
+    notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stagepost.worker.supervisor.HURRIED_KILL_SECONDS", 0.1)
+    keeper = supervisor(notes, "needed = 99\n" + STAYS, processes=1)
+    running = asyncio.create_task(keeper.run())
+    await until(lambda: len(pids(notes, "ready")) == 1)
+
+    keeper.stop()
     keeper.stop()
 
     assert await ended(running) == 1

@@ -105,6 +105,10 @@ def check(store: Bench) -> None:
     """Look for what may never be, whatever was done."""
     assert kept(store) == counted(store)
     assert store.rows("select id, state from stagepost_job where sent_at is not null and state <> 'queued'") == []
+    if store.dialect.name == "mysql":
+        keys = store.rows("select unique_key, job_id from stagepost_live_key")
+        held = store.rows("select unique_key, id from stagepost_job where unique_key is not null")
+        assert sorted(keys) == sorted(held), "the keys in stagepost_live_key are those of the live jobs"
 
 
 @pytest.fixture

@@ -128,6 +128,18 @@ def test_renewing_many_tells_which_are_held_and_which_are_asked_to_stop(store: B
     assert renewed.asked_to_stop == {(stopped.id, 1)}
 
 
+def test_only_running_attempts_of_this_owner_that_were_cancelled_are_asked_to_stop(store: Bench) -> None:
+    going_on, stopped, ended = (running(store) for _ in range(3))
+    store.run(cancelling.cancel_job(stopped.id, actor="tester"))
+    store.run(cancelling.cancel_job(ended.id, actor="tester"))
+    settle(store, ended, Completed(None))
+    fences = [(job.id, job.attempt) for job in (going_on, stopped, ended)]
+
+    assert store.run(leases.asked_to_stop(fences, owner="worker-a")) == {(stopped.id, 1)}
+    assert store.run(leases.asked_to_stop(fences, owner="worker-b")) == set()
+    assert store.run(leases.asked_to_stop([(stopped.id, 2)], owner="worker-a")) == set()
+
+
 def test_a_lost_lease_cannot_be_renewed(store: Bench) -> None:
     job = running(store)
     lose_lease(store)

@@ -53,6 +53,7 @@ class CountedConnection:
     def __init__(self, connection: Connection, calls: list[str]) -> None:
         self._connection, self._calls = connection, calls
         self.raw, self.is_pooled = connection.raw, connection.is_pooled
+        self.most_bytes = connection.most_bytes
 
     def execute(self, sql: str, parameters: Any) -> Rows:
         self._calls.append(sql.split(maxsplit=1)[0])

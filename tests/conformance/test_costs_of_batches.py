@@ -10,7 +10,7 @@ import pytest
 
 from stagepost.model.batch import BatchState
 from stagepost.store import batches, concluding, runs
-from stagepost.store.statement import Load, Operation, Rows, Statement, Steps
+from stagepost.store.statement import Operation, Rows, Statement, Step, Steps
 from tests.conformance.batches import end, filled
 from tests.conformance.bench import Bench
 from tests.conformance.pipelines import new_run, step
@@ -35,13 +35,13 @@ def sealed(store: Bench, *, ended: int) -> str:
 
 def statements_of(store: Bench, operation: Operation[Any]) -> list[Statement]:
     """Run an operation and return what it asked the database."""
-    asked: list[Statement | Load] = []
+    asked: list[Step] = []
     store.run(Operation(_noting, (operation, asked), {}))
     return [step for step in asked if isinstance(step, Statement)]
 
 
-def _noting(operation: Operation[Any], asked: list[Statement | Load]) -> Steps[Any]:
-    steps: Generator[Statement | Load, Rows, Any] = operation.start()
+def _noting(operation: Operation[Any], asked: list[Step]) -> Steps[Any]:
+    steps: Generator[Step, Rows, Any] = operation.start()
     try:
         step = next(steps)
         while True:

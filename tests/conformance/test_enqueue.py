@@ -14,6 +14,7 @@ from stagepost.model.job import Enqueued, Job, NewJob, OnConflict, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs, leases, settling
+from stagepost.store.counting import count_by_state
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench, is_kept_waiting
@@ -108,6 +109,40 @@ def test_the_same_request_twice_makes_one_job(store: Bench) -> None:
 
     assert again == Enqueued(job.id, is_new=True)
     assert store.rows("select count(*) from stagepost_job") == [(1,)]
+
+
+@pytest.mark.parametrize("unique_key", [None, "letter:1"])
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_same_request_on_two_connections_at_once_makes_and_counts_one_job(
+    blocking_store: Bench, number: int, unique_key: str | None
+) -> None:
+    """As when a reply is lost, and the request is made again while the first is still under way."""
+    store = blocking_store
+    if not store.dialect.has_row_locks:
+        pytest.skip("one writer at a time")
+    asked = [new_job(unique_key=unique_key), *(new_job() for _ in range(number - 1))]
+    request: Operation[Any] = jobs.enqueue(asked[0]) if number == 1 else jobs.enqueue_many(asked)
+    [other] = store.database.racers(1)
+    with ThreadPoolExecutor(1) as threads:
+        with store.transaction() as connection:
+            store.database.store.drive(request, connection)
+            second = threads.submit(other.run, request)
+            wait_until(lambda: second.done() or is_kept_waiting(store), "a request that waits for the same", seconds=60)
+            assert not second.done()
+        second.result(timeout=60)
+
+    assert store.rows("select count(*) from stagepost_job") == [(number,)]
+    assert store.run(count_by_state())[JobState.QUEUED] == number  # as `check` finds for every test
+
+
+def test_many_equal_requests_at_once_make_and_count_one_job(blocking_store: Bench) -> None:
+    for _ in range(5):
+        job = new_job()
+        made = blocking_store.race(*[jobs.enqueue(job)] * 4)
+        assert {one.id for one in made} == {job.id}
+
+    assert blocking_store.rows("select count(*) from stagepost_job") == [(5,)]
+    assert blocking_store.run(count_by_state())[JobState.QUEUED] == 5
 
 
 @pytest.mark.parametrize("number", [2, 150])

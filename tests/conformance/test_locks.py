@@ -67,8 +67,8 @@ def test_an_open_transaction_keeps_nobody_waiting(store: Bench, impatient: Store
         for name, other in others.items():
             try:
                 impatient.run(other)
-            except StoreUnavailable:
-                waited.append(name)
+            except StoreUnavailable as error:
+                waited.append(f"{name}: {error}")
         caller.commit()
 
     assert waited == []

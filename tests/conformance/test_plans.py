@@ -112,6 +112,7 @@ HOT = [
         "primary key",
     ),
     (Statement("reschedule_jobs", {"changes": CHANGES}), "primary key"),
+    (Statement("find_stop_requests", {"leases": LEASES, "owner": "worker-a"}), "primary key"),
     (Statement("renew_leases", {"leases": LEASES, "owner": "worker-a", "lease_us": 30_000_000}), "primary key"),
     (Statement("promote_due_jobs", {"most": 100}), "stagepost_job_due"),
     (Statement("lock_expired_leases", {"grace_us": 0, "most": 100}), "stagepost_job_lease"),

@@ -31,6 +31,7 @@ def test_what_is_to_be_sent_has_all_that_its_message_needs(store: Bench) -> None
         created_at=created,
         payload=job.payload,
         context=job.context,
+        priority=job.priority,
         read_at=found.read_at,
     )
 

@@ -87,6 +87,7 @@ class TrappedConnection:
         self._statements: tuple[str, ...] = ()
         self._is_begun = False
         self.is_pooled = connection.is_pooled
+        self.most_bytes = connection.most_bytes
         self.raw = TrappedRaw(connection, self._around) if trap.sees_handlers else connection.raw
 
     def execute(self, sql: str, parameters: Any) -> Rows:

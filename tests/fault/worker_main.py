@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from datetime import timedelta
 
 from stagepost.client import App
@@ -16,11 +17,14 @@ from stagepost.upkeep.batch_keeper import BatchKeeper
 from stagepost.upkeep.reconciler import Uncarried
 from stagepost.upkeep.relay import Relay
 from stagepost.upkeep.rescuer import Rescuer
-from stagepost.worker import Worker
+from stagepost.worker import Worker, stopping
 from stagepost.worker.reporter import Reporter
 
+SLOW_SECONDS = 600.0
 QUEUES = "FAULT_QUEUES"
 TASKS = "FAULT_TASKS"
+IMPATIENT = "FAULT_IMPATIENT"
+"""Set where the database hangs on purpose; elsewhere it is slow, because the machine is busy."""
 
 
 class QuickWorker(Worker):
@@ -32,7 +36,7 @@ class QuickWorker(Worker):
             leader.term = timedelta(seconds=0.9)
             leader.interval = 0.3
         self.promoter.interval = 0.2
-        for service in self._upkeep:
+        for service in self.upkeep:
             if isinstance(service, Rescuer):
                 service.interval = 0.2
                 service._margin = timedelta(seconds=0.2)
@@ -45,10 +49,13 @@ def main() -> None:
     configure_logging()
     faulthandler.register(signal.SIGUSR2, chain=False)  # for whoever looks into a hang
     import tests.fault.families
-    import tests.fault.uploads  # noqa: F401 - both register tasks
+    import tests.fault.large
+    import tests.fault.uploads  # noqa: F401 - all register tasks
     from tests.fault.tasks import app, configure
 
     configure()
+    if IMPATIENT not in os.environ:
+        wait_for_slow_databases()
     if known := names_in(TASKS):
         app.registry._tasks = {name: app.registry.get(name) for name in known}
     queues = names_in(QUEUES)
@@ -61,6 +68,12 @@ def main() -> None:
         asyncio.run(work())
     finally:
         app.close()
+
+
+def wait_for_slow_databases() -> None:
+    """Let a worker that stops write everything, however long that takes."""
+    for name in ("HURRIED", "UNHURRIED"):
+        setattr(stopping, name, replace(getattr(stopping, name), writing=SLOW_SECONDS, total=SLOW_SECONDS))
 
 
 def report_pools(app: App) -> None:

@@ -140,6 +140,22 @@ def test_a_source_is_cut_into_chunks(number: int, sizes: list[int]) -> None:
     assert asyncio.run(lengths(iter(source(number)))) == sizes
 
 
+def test_a_chunk_ends_early_where_its_items_are_large() -> None:
+    weights = {f"{position}": weight for position, weight in enumerate([1, 4_194_303, 1, 9_000_000, 1, 1])}
+
+    def weigh(item: Item) -> int:
+        return weights[item.key]
+
+    async def cut() -> list[list[str]]:
+        chunks = chunks_of_async(iter(items), 4, lambda item: item, weigh=weigh)
+        return [[item.key for item in chunk] async for chunk in chunks]
+
+    items = [Item(key, item.job) for item, key in zip(source(6), weights, strict=True)]
+
+    plain = [[item.key for item in chunk] for chunk in chunks_of(items, 4, lambda item: item, weigh=weigh)]
+    assert plain == asyncio.run(cut()) == [["0", "1"], ["2", "3"], ["4", "5"]]
+
+
 def test_more_items_than_one_transaction_should_hold_are_refused() -> None:
     def endless() -> Iterator[Item]:
         while True:

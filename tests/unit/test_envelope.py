@@ -67,6 +67,11 @@ def test_a_request_has_the_fields_of_the_contract_and_no_others() -> None:
     }
 
 
+def test_a_request_has_a_priority_only_if_its_queue_has_levels() -> None:
+    assert request().priority is None
+    assert request(priority=2).priority == 2
+
+
 def test_a_request_has_the_ids_and_headers_of_the_contract() -> None:
     message = request()
 

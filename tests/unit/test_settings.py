@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stagepost import ConfigurationError, Settings
@@ -114,6 +115,15 @@ BAD: list[tuple[str, str]] = [
     ("[rabbitmq]\nprefix = 'my shop'", "rabbitmq.prefix is 'my shop': use 1 to 180 letters"),
     ("[rabbitmq]\nexchange = '#'", "rabbitmq.exchange is '#'"),
     ("[rabbitmq.queue.mail]\nname = ''", "rabbitmq.queue.mail.name is ''"),
+    ("[rabbitmq]\nqueue_type = 'classic'\npriorities = [5, 5]", r"rabbitmq.priorities is \[5, 5\]:.*smallest first"),
+    ("[rabbitmq]\npriorities = [32768]", r"rabbitmq.priorities is \[32768\]: give job priorities from -32767 to 32767"),
+    ("[rabbitmq]\nqueue_type = 'classic'\npriorities = [1,2,3,4,5,6,7,8,9,10,11]", "has 11 numbers: give at most 10"),
+    ("[rabbitmq]\npriorities = [1, 2]", r"rabbitmq.priorities is \[1, 2\], and a quorum queue has two levels"),
+    (
+        "[rabbitmq]\nqueue_type = 'classic'\n[rabbitmq.queue.mail]\nqueue_type = 'quorum'\npriorities = [1, 2]",
+        r"rabbitmq.queue.mail.priorities is \[1, 2\], and a quorum queue",
+    ),
+    ("[rabbitmq]\npriorities = [1]\n[rabbitmq.queue.mail]\nprefetch = 0", "rabbitmq.queue.mail.prefetch is 0, so a"),
     ("transport = 'redis://broker'", "transport begins with 'redis': give amqp"),
     ("trnsport = 1", "unknown field `trnsport`.*Known are: database_url, transport, rabbitmq,"),
 ]
@@ -136,8 +146,24 @@ def test_a_bad_value_of_the_environment_is_named() -> None:
 def test_what_a_queue_leaves_out_is_as_for_all() -> None:
     settings = RabbitmqSettings(prefetch=5, message_ttl=60, queue={"films": QueueSettings(prefetch=0, max_length=9)})
 
-    assert settings.of("mail") == QueueSettings(prefetch=5, message_ttl=60)
-    assert settings.of("films") == QueueSettings(prefetch=0, message_ttl=60, max_length=9)
+    mail = QueueSettings(prefetch=5, message_ttl=60, queue_type="quorum", priorities=[])
+    assert settings.of("mail") == mail
+    assert settings.of("films") == msgspec.structs.replace(mail, prefetch=0, max_length=9)
+
+
+def test_a_queue_may_have_priorities_and_a_type_of_its_own() -> None:
+    settings = RabbitmqSettings(
+        priorities=[1],
+        queue={
+            "films": QueueSettings(priorities=[]),
+            "mail": QueueSettings(queue_type="classic", priorities=[-5, 1, 100]),
+        },
+    )
+
+    assert [settings.of("other").message_priority(one) for one in (-32768, 0, 1, 32767)] == [0, 0, 5, 5]
+    assert settings.of("films").message_priority(100) is None
+    of_mail = [settings.of("mail").message_priority(one) for one in (-32768, -6, -5, 0, 1, 99, 100, 32767)]
+    assert of_mail == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize(("queues", "carried"), [(None, ["mail", "films"]), (["films"], ["films"]), ([], [])])

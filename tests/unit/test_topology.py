@@ -6,6 +6,7 @@ import pytest
 
 from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
 from stagepost.errors import ConfigurationError
+from stagepost.transport.rabbitmq.admin import lacks_priorities
 from stagepost.transport.rabbitmq.topology import QueuePlan, topology_of
 
 STEPS = ("extract_audio", "asr", "translate", "tts", "mux_video", "tts_compensation")
@@ -72,6 +73,37 @@ def test_limits_are_those_of_the_queue_or_of_all() -> None:
     }
 
     assert limits == {"asr": (2, 7), "tts": (60_000, 1000)}
+
+
+def test_a_classic_queue_has_a_level_above_each_of_its_priorities() -> None:
+    settings = RabbitmqSettings(queue={"asr": QueueSettings(queue_type="classic", priorities=[-5, 1, 100])})
+
+    asr, tts = plan_of("asr", settings), plan_of("tts", settings)
+
+    assert (asr.arguments["x-queue-type"], asr.arguments["x-max-priority"]) == ("classic", 3)
+    assert "x-dead-letter-strategy" not in asr.arguments
+    assert (tts.arguments["x-queue-type"], tts.priorities) == ("quorum", ())
+    assert "x-max-priority" not in tts.arguments
+
+
+def test_a_quorum_queue_needs_no_argument_for_its_two_levels() -> None:
+    settings = RabbitmqSettings(priorities=[1])
+
+    assert plan_of("asr", settings).arguments == plan_of("asr", RabbitmqSettings()).arguments
+    assert plan_of("asr", settings).priorities == (1,)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_refused"),
+    [("3.10.8", True), ("3.13.7", True), ("4.0.0", False), ("4.2.1", False), ("10.0", False), ("", False)],
+)
+def test_priorities_of_a_quorum_queue_need_a_broker_that_has_them(version: str, is_refused: bool) -> None:
+    quorum = plan_of("asr", RabbitmqSettings(priorities=[1]))
+    classic = plan_of("asr", RabbitmqSettings(priorities=[1], queue_type="classic"))
+
+    assert (lacks_priorities(quorum, version) is not None) == is_refused
+    assert lacks_priorities(classic, version) is None
+    assert lacks_priorities(plan_of("asr", RabbitmqSettings()), version) is None
 
 
 @pytest.mark.parametrize("name", ["task.dlq", "task.results"])

@@ -32,9 +32,15 @@ def plan(invocation: Invocation) -> None:
     topology = _topology(invocation)
     output = invocation.output
     section = Section(
-        columns=("queue", "carries", "routing key", "arguments"),
+        columns=("queue", "carries", "routing key", "priorities", "arguments"),
         rows=[
-            (one.name, one.carries, one.name, ", ".join(f"{name}={value}" for name, value in one.arguments.items()))
+            (
+                one.name,
+                one.carries,
+                one.name,
+                ", ".join(map(str, one.priorities)) or None,
+                ", ".join(f"{name}={value}" for name, value in one.arguments.items()),
+            )
             for one in topology.queues
         ],
     )
@@ -112,7 +118,13 @@ def _document(invocation: Invocation, topology: Topology) -> dict[str, Any]:
         "broker": _address(invocation),
         "exchange": {"name": topology.exchange, "type": "topic", "durable": True},
         "queues": [
-            {"name": one.name, "carries": one.carries, "durable": True, "arguments": dict(one.arguments)}
+            {
+                "name": one.name,
+                "carries": one.carries,
+                "durable": True,
+                "priorities": list(one.priorities),
+                "arguments": dict(one.arguments),
+            }
             for one in topology.queues
         ],
         "bindings": [

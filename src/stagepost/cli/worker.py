@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
+import threading
 from typing import Any
 
 import click
@@ -13,6 +15,7 @@ import click
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.watch import report_sources
+from stagepost.clock import sleep
 from stagepost.config.logging import configure_logging
 from stagepost.store.migrate import check_schema
 from stagepost.worker.lifeline import OPTION, READY, ParentLine
@@ -23,6 +26,8 @@ __all__ = ["LOG_LEVELS", "queue_names", "worker", "worker_command", "worker_opti
 
 MUST_RESTART = 75
 """Exit code of a worker that can do no more work in this process; a supervisor starts another."""
+LEAST_SECONDS = 0.2
+"""How long the interpreter has at least to end in order."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -125,10 +130,24 @@ def run_worker(
         if parent is not None:
             _obey(parent, running)
         await running.run(install_signals=parent is None, until_idle=until_idle)
+        _leave_within(running.seconds_left, MUST_RESTART if running.must_restart else 0)
         return running.must_restart
 
     if asyncio.run(run()):
         sys.exit(MUST_RESTART)
+
+
+def _leave_within(seconds: float, code: int) -> None:
+    """End this process even if something keeps it: a thread of a handler's, a coroutine that ignores its cancel."""
+
+    def leave() -> None:
+        sleep(max(LEAST_SECONDS, seconds))
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+    threading.Thread(target=leave, name="stagepost-leave", daemon=True).start()
 
 
 def _obey(parent: ParentLine, running: Worker) -> None:

@@ -61,7 +61,8 @@ class App:
             **{**_fields(settings), **{name: value for name, value in given.items() if value is not None}}
         )
         self.clock = clock or SystemClock()
-        self._folder = Path.cwd()
+        self.folder = Path.cwd()
+        """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
         self.schedules: dict[str, ScheduleSpec] = {}
         self._alert_task: AppTask[..., Any] | None = None
@@ -89,7 +90,7 @@ class App:
     def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         """Open another store on the same database, with connections of its own."""
         size = self.settings.pool_size if pool_size is None else pool_size
-        options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self._folder}
+        options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self.folder}
         return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
 
     @cached_property

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from stagepost.client.app import App
+from stagepost.config.rabbitmq import LEAST_PRIORITY
 from stagepost.task import Task
 
 __all__ = ["asyncapi_of"]
@@ -38,10 +39,10 @@ def asyncapi_of(app: App, *, title: str = "Stagepost", version: str = "1") -> di
     messages = {_name(task, "request"): _request(task, schemas) for task in tasks}
     messages |= {_name(task, "answer"): _answer(task, schemas) for task in tasks}
     messages["deadLetter"] = _dead_letter()
-    requests = {settings.routing_key(queue) for queue in queues}
+    queue_of = {settings.routing_key(queue): queue for queue in queues}
     operations = {}
     for address in channels:
-        if address in requests:
+        if address in queue_of:
             operations[f"request.{address}"] = _operation("send", address, "Ask for an attempt of a job.")
             operations[f"work.{address}"] = _operation("receive", address, "Take a request and run it.")
     answered = _operation("receive", settings.answers, "Take what foreign programs answer.")
@@ -51,7 +52,11 @@ def asyncapi_of(app: App, *, title: str = "Stagepost", version: str = "1") -> di
         "asyncapi": VERSION,
         "info": {"title": title, "version": version, "description": "Requests, answers and dead letters of tasks."},
         "defaultContentType": "application/json",
-        "channels": {_key(address): _channel(app, address, names) for address, names in channels.items()},
+        "channels": {
+            _key(address): _channel(app, address, names)
+            | (_priorities(app, queue_of[address]) if address in queue_of else {})
+            for address, names in channels.items()
+        },
         "operations": {_key(name): operation for name, operation in operations.items()},
         "components": {"messages": messages, "schemas": schemas.components},
     }
@@ -185,6 +190,21 @@ def _channel(app: App, address: str, names: list[str]) -> dict[str, Any]:
                 "bindingVersion": "0.3.0",
             }
         },
+    }
+
+
+def _priorities(app: App, queue: str) -> dict[str, Any]:
+    """Say which AMQP priority a request has, where its queue has several."""
+    own = app.settings.rabbitmq.of(queue)
+    if not own.priorities:
+        return {}
+    return {
+        "description": "Requests have the AMQP property `priority`: that of the last level whose number the priority "
+        "of the job reaches.",
+        "x-priorities": [
+            {"jobPriority": first, "messagePriority": own.message_priority(first)}
+            for first in (LEAST_PRIORITY, *own.priorities)
+        ],
     }
 
 

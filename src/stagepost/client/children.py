@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -14,6 +13,7 @@ from stagepost.client.tasks import AppTask, app_of
 from stagepost.errors import ConfigurationError
 from stagepost.model.batch import Item, new_item
 from stagepost.model.children import NewChild
+from stagepost.model.groups import groups_of
 from stagepost.model.job import Job, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.store.listing import list_jobs
@@ -96,9 +96,12 @@ async def submit_all_async(context: JobContext, jobs: Iterable[NewJob | Item], t
 
 
 def _chunks(context: JobContext, jobs: Iterable[NewJob | Item], most: int | None) -> Iterator[Sequence[NewChild]]:
-    source = iter(jobs)
-    while chunk := [_numbered(context, job) for job in islice(source, most)]:
-        yield chunk
+    children = (_numbered(context, job) for job in jobs)
+    if most is None:
+        if chunk := list(children):
+            yield chunk
+        return
+    yield from groups_of(children, size=lambda child: len(child.job.payload), most=most)
 
 
 def _numbered(context: JobContext, job: NewJob | Item) -> NewChild:

@@ -152,11 +152,15 @@ class Client:
 
     def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """End a job that is not running, ask a running one to stop; returns the state it is in now."""
-        return self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
+        state = self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
+        self._hints.ring_for_stop(state, tx)
+        return state
 
     async def cancel_async(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """End a job, or ask it to stop, without blocking the loop."""
-        return await self._run_async(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
+        state = await self._run_async(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
+        self._hints.ring_for_stop(state, tx)
+        return state
 
     def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
         """Queue ended jobs again; returns the ids of those that were ended.

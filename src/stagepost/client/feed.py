@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from stagepost.errors import ConfigurationError, SourceMismatch
 from stagepost.model.batch import Batch, Cursor, Item
+from stagepost.model.groups import GROUP_BYTES
 from stagepost.model.job import NewJob
 from stagepost.store.batches import Added, add_jobs
 from stagepost.store.statement import Operation
@@ -42,6 +42,11 @@ class Feed:
         # Added after others, the position in this source is not the batch's: then it moves by what is new.
         self._moves_cursor = resumes or batch.position == 0
         self._tell = tell
+
+    @staticmethod
+    def weigh(job: NewJob) -> int:
+        """Say how much of a chunk's bytes a job takes."""
+        return len(job.payload)
 
     def prepare(self, item: Item) -> NewJob:
         """Make the source's next item what is stored; the chunk before may still be on its way."""
@@ -108,34 +113,57 @@ def _few(key: str, taken: list[Item]) -> list[Item]:
     return taken
 
 
-def chunks_of(source: Iterable[Item], size: int, prepare: Callable[[Item], T]) -> Iterator[list[T]]:
-    """Cut a source into lists of `size`, the last one shorter; each item is prepared when it is taken."""
-    items = map(prepare, source)
-    while chunk := list(islice(items, size)):
-        yield chunk
+def chunks_of(
+    source: Iterable[Item], size: int, prepare: Callable[[Item], T], *, weigh: Callable[[T], int] = lambda _: 0
+) -> Iterator[list[T]]:
+    """Cut a source into lists of `size`, or fewer that are large; each item is prepared when it is taken."""
+    chunks = Chunks(size, weigh)
+    for item in map(prepare, source):
+        if chunk := chunks.put(item):
+            yield chunk
+    if chunks.rest:
+        yield chunks.rest
 
 
 async def chunks_of_async(
-    source: Iterable[Item] | AsyncIterable[Item], size: int, prepare: Callable[[Item], T]
+    source: Iterable[Item] | AsyncIterable[Item],
+    size: int,
+    prepare: Callable[[Item], T],
+    *,
+    weigh: Callable[[T], int] = lambda _: 0,
 ) -> AsyncIterator[list[T]]:
     """Do the same for a source of either colour."""
-    chunk: list[T] = []
+    chunks = Chunks(size, weigh)
     if isinstance(source, AsyncIterable):
         async for item in source:
-            chunk.append(prepare(item))
-            if len(chunk) == size:
+            if chunk := chunks.put(prepare(item)):
                 yield chunk
-                chunk = []
     else:
-        items = map(prepare, source)
-        while taken := list(islice(items, min(PLAIN_AT_ONCE, size - len(chunk)))):
-            chunk += taken
-            if len(chunk) == size:
+        for position, prepared in enumerate(map(prepare, source), 1):
+            if chunk := chunks.put(prepared):
                 yield chunk
-                chunk = []
-            await asyncio.sleep(0)
-    if chunk:
-        yield chunk
+            if position % PLAIN_AT_ONCE == 0:
+                await asyncio.sleep(0)
+    if chunks.rest:
+        yield chunks.rest
+
+
+class Chunks(Generic[T]):
+    """Collects items until they are a chunk, by their number or their weight in bytes."""
+
+    def __init__(self, size: int, weigh: Callable[[T], int]) -> None:
+        self.rest: list[T] = []
+        self._size, self._weigh = size, weigh
+        self._bytes = 0
+
+    def put(self, item: T) -> list[T] | None:
+        """Take an item; returns the chunk that it completes."""
+        self.rest.append(item)
+        self._bytes += self._weigh(item)
+        if len(self.rest) < self._size and self._bytes < GROUP_BYTES:
+            return None
+        chunk, self.rest, self._bytes = self.rest, [], 0
+        return chunk
 
 
 def checked(key: str, item: Item) -> Item:

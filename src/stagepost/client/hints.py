@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stagepost.model.job import NewJob
+from stagepost.model.lifecycle import JobState
 from stagepost.model.series import JobSeries
 from stagepost.store.doorbell import Doorbell
 
@@ -18,6 +19,11 @@ class Hints:
     def __init__(self, bell: Doorbell, *, to_others: bool = False) -> None:
         self.to_others = to_others
         self._bell = bell
+
+    def ring_for_stop(self, state: JobState, tx: Any) -> None:
+        """Tell workers of this process that a job was asked to stop, if it is running."""
+        if state is JobState.RUNNING:
+            self._bell.ring_for_stop(tx=tx)
 
     def ring(self, jobs: Iterable[NewJob] | JobSeries, tx: Any) -> None:
         """Tell of jobs that are committed, or written through `tx` if the app lent it, and can be claimed at once."""

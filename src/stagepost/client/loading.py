@@ -28,7 +28,7 @@ def load(app: App, feed: Feed, source: Iterable[Item], *, chunk: int) -> int:
     """
     with ThreadPoolExecutor(1, thread_name_prefix="stagepost-batch") as thread:
         flying: tuple[Sequence[NewJob], Future[Added]] | None = None
-        for items in chunks_of(source, chunk, feed.prepare):
+        for items in chunks_of(source, chunk, feed.prepare, weigh=feed.weigh):
             if flying is not None:
                 _land(app, feed, flying[0], flying[1].result())
                 flying = None
@@ -46,7 +46,7 @@ async def load_async(app: App, feed: Feed, source: Iterable[Item] | AsyncIterabl
     """Do the same without blocking the loop; commits are made in a task."""
     flying: tuple[Sequence[NewJob], asyncio.Task[Added]] | None = None
     try:
-        async for items in chunks_of_async(source, chunk, feed.prepare):
+        async for items in chunks_of_async(source, chunk, feed.prepare, weigh=feed.weigh):
             if flying is not None:
                 _land(app, feed, flying[0], await flying[1])
             step = feed.next(items)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -11,13 +13,21 @@ import msgspec
 from stagepost.errors import ConfigurationError
 from stagepost.model.alert import ALERT_QUEUE
 
-__all__ = ["QueueSettings", "RabbitmqSettings"]
+__all__ = ["QueueSettings", "QueueType", "RabbitmqSettings"]
+
+QueueType = Literal["quorum", "classic"]
 
 NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,180}")
 LONGEST_SECONDS = 365 * 24 * 3600
 MOST_SENDS = 1_000_000
 LIMITS = {"prefetch": (0, 65_535), "message_ttl": (0.001, LONGEST_SECONDS), "max_length": (1, 2**31 - 1)}
 """From and to which these make sense to a broker; a prefetch of 0 is none."""
+LEAST_PRIORITY, MOST_PRIORITY = -(2**15), 2**15 - 1
+"""Of a job."""
+MOST_PRIORITIES = 10
+"""Each level costs a classic queue memory and CPU time; RabbitMQ advises against more."""
+QUORUM_HIGH = 5
+"""Quorum queues take messages of priority 5 and more before those of priority 0 to 4."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,6 +41,17 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How long a message waits before it becomes a dead letter."""
     max_length: int | None = None
     """How many messages it holds."""
+    queue_type: QueueType | None = None
+    """`classic` or `quorum`, if it differs from the other queues."""
+    priorities: list[int] | None = None
+    """Job priorities at which a higher level begins at the broker; `[]` for none."""
+
+    def message_priority(self, job_priority: int) -> int | None:
+        """The AMQP priority of a job's message, once nothing is left out; None if all messages are equal."""
+        if not self.priorities:
+            return None
+        level = bisect_right(self.priorities, job_priority)
+        return level if self.queue_type == "classic" else min(level, 1) * QUORUM_HIGH
 
 
 class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +63,7 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What the names at the broker begin with: several apps can share one."""
     exchange: str | None = None
     """A topic exchange; `<prefix>_exchange` unless given."""
-    queue_type: Literal["quorum", "classic"] = "quorum"
+    queue_type: QueueType = "quorum"
     """`quorum` survives the loss of a node; `classic` is for brokers without it."""
     declare: bool = True
     """Make exchange and queues where they are missing. Otherwise somebody runs `stagepost rabbitmq apply`."""
@@ -52,6 +73,10 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How long a message waits in its queue before it becomes a dead letter; as long as it takes, unless given."""
     max_length: int | None = None
     """How many messages a queue holds; the rest waits in the database."""
+    priorities: list[int] = []
+    """Job priorities at which a higher level begins at the broker. With `[1, 10]` a job with a priority of 10 or more
+    overtakes all others in the broker's queue, and one with 1 to 9 those below 1. Empty: first come, first served.
+    Needs classic queues, or RabbitMQ 4.0 and one number."""
     confirm_timeout: float = 10.0
     """How long the broker may take to confirm what was published; what it does not confirm is published again."""
     unroutable_timeout: float = 60.0
@@ -81,6 +106,9 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         _check_limits("rabbitmq", self)
         for queue, own in self.queue.items():
             _check_limits(f"rabbitmq.queue.{queue}", own)
+        _check_priorities("rabbitmq", self.of(""))
+        for queue in self.queue:
+            _check_priorities(f"rabbitmq.queue.{queue}", self.of(queue))
         if not 1 <= self.most_sends <= MOST_SENDS:
             raise ConfigurationError(f"rabbitmq.most_sends is {self.most_sends}: it must be 1 to {MOST_SENDS:,}.")
         for field in ("confirm_timeout", "unroutable_timeout", "lost_after", "quiet_time"):
@@ -124,6 +152,8 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             prefetch=self.prefetch if own.prefetch is None else own.prefetch,
             message_ttl=self.message_ttl if own.message_ttl is None else own.message_ttl,
             max_length=self.max_length if own.max_length is None else own.max_length,
+            queue_type=self.queue_type if own.queue_type is None else own.queue_type,
+            priorities=self.priorities if own.priorities is None else own.priorities,
         )
 
 
@@ -135,3 +165,26 @@ def _check_limits(where: str, settings: QueueSettings | RabbitmqSettings) -> Non
         value = getattr(settings, field)
         if value is not None and not least <= value <= most:
             raise ConfigurationError(f"{where}.{field} is {value}: it must be {least} to {most:,}.")
+
+
+def _check_priorities(where: str, settings: QueueSettings) -> None:
+    """Refuse levels that a broker does not have, and a prefetch that leaves it nothing to sort."""
+    levels = settings.priorities or []
+    is_rising = all(lower < higher for lower, higher in pairwise(levels))
+    if not is_rising or not all(LEAST_PRIORITY < level <= MOST_PRIORITY for level in levels):
+        raise ConfigurationError(
+            f"{where}.priorities is {levels}: give job priorities from {LEAST_PRIORITY + 1} to {MOST_PRIORITY}, "
+            f"the smallest first."
+        )
+    if len(levels) > MOST_PRIORITIES:
+        raise ConfigurationError(f"{where}.priorities has {len(levels)} numbers: give at most {MOST_PRIORITIES}.")
+    if len(levels) > 1 and settings.queue_type == "quorum":
+        raise ConfigurationError(
+            f"{where}.priorities is {levels}, and a quorum queue has two levels. Give one number, or set "
+            f'`queue_type = "classic"` there: a classic queue is on one node only.'
+        )
+    if levels and settings.prefetch == 0:
+        raise ConfigurationError(
+            f"{where}.prefetch is 0, so a worker takes all messages at once and the broker has none left to sort by "
+            f"`priorities`. Set it to 1 or a little more."
+        )

@@ -17,6 +17,8 @@ from stagepost.errors import ConfigurationError
 __all__ = ["CONFIG_VARIABLE", "Settings"]
 
 PREFIX = "STAGEPOST_"
+LISTS = ("queues", "priorities")
+"""Settings whose values in the environment are separated by commas."""
 CONFIG_VARIABLE = "STAGEPOST_CONFIG"
 
 
@@ -128,7 +130,7 @@ def _from_environment(
         if value is None and f"{variable}_FILE" in environment:
             value = _from_secret_file(f"{variable}_FILE", Path(environment[f"{variable}_FILE"]))
         if value is not None:
-            values[name] = [part.strip() for part in value.split(",") if part.strip()] if name == "queues" else value
+            values[name] = [part.strip() for part in value.split(",") if part.strip()] if name in LISTS else value
     return values
 
 

@@ -74,6 +74,11 @@ class Bad(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _make_readable(self)
 
+    def shortened(self, why: str) -> Bad:
+        """The same with as much of the body as every database takes."""
+        body, error = _beginning(self.body, f"{self.error}; {why}")
+        return msgspec.structs.replace(self, body=body, error=error)
+
 
 class Notice(msgspec.Struct, frozen=True):
     """Says that a job failed for good."""
@@ -124,6 +129,11 @@ class DeadMessage(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, Any]
     body: bytes
     received_at: int = 0
+
+    def shortened(self, why: str) -> DeadMessage:
+        """The same with as much of the body as every database takes; its id still follows from the whole."""
+        body, error = _beginning(self.body, f"{self.error}; {why}")
+        return msgspec.structs.replace(self, body=body, error=_plain(error, most=MOST_ERROR_CHARACTERS))
 
     @property
     def reason(self) -> str:
@@ -310,8 +320,10 @@ def _plain(text: str, *, most: int = MOST_CHARACTERS) -> str:
 
 
 def _kept(body: bytes, error: str) -> tuple[bytes, str]:
-    if len(body) <= MOST_BYTES:
-        return body, error
+    return (body, error) if len(body) <= MOST_BYTES else _beginning(body, error)
+
+
+def _beginning(body: bytes, error: str) -> tuple[bytes, str]:
     return body[:KEPT_BYTES], f"{error}; it has {len(body):,} bytes, of which the first {KEPT_BYTES:,} are kept"
 
 

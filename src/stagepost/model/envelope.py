@@ -52,6 +52,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     message_id: str
     correlation_id: str | None = None
     headers: Mapping[str, Any] = {}
+    priority: int | None = None
+    """The level at the broker, 0 to 255; None where all messages are equal."""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -104,8 +106,9 @@ def request_for(
     created_at: int,
     payload: str,
     context: str | None,
+    priority: int | None = None,
 ) -> Message:
-    """Make the message that asks for one attempt of a job."""
+    """Make the message that asks for one attempt of a job; `priority` is the broker's, not the job's."""
     trace = TraceContext.decode(context)
     submitted_at = utc_text(created_at)
     trace_id = trace.trace_id or job_id
@@ -123,7 +126,7 @@ def request_for(
     if trace.user_id is not None:
         headers["userId"] = trace.user_id
     correlation_id = (trace.correlation_id or trace_id).encode()[:SHORT_STRING_BYTES].decode(errors="ignore")
-    return Message(routing_key, body, message_id_of(job_id, attempt), correlation_id, headers)
+    return Message(routing_key, body, message_id_of(job_id, attempt), correlation_id, headers, priority)
 
 
 def message_id_of(job_id: str, attempt: int) -> str:

@@ -9,10 +9,11 @@ import msgspec
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome
+from stagepost.store.capacity import in_pieces
 from stagepost.store.leases import leased
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
-from stagepost.store.statement import Statement, Steps, as_json, operation
+from stagepost.store.statement import Rows, Statement, Steps, as_json, operation
 
 __all__ = ["REMOTE", "Accepted", "Settled", "accept_answers"]
 
@@ -93,5 +94,7 @@ def _report(progress: Mapping[Fence, str]) -> Steps[frozenset[Fence]]:
         {"id": job_id, "attempt": attempt, "progress": progress[job_id, attempt]}
         for job_id, attempt in sorted(progress)
     ]
-    rows = yield Statement("report_progress", {"reports": as_json(reports)})
+    rows: Rows = []
+    for piece in (yield from in_pieces("report_progress", "reports", reports)):
+        rows += yield Statement("report_progress", {"reports": piece.text})
     return frozenset(progress.keys() - {(str(job_id), attempt) for job_id, attempt in rows})

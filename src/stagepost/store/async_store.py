@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from stagepost.clock import monotonic
 from stagepost.store.statement import Operation
 from stagepost.store.store import Store
+from stagepost.store.threads import DaemonThreads
 
 __all__ = ["AsyncStore"]
 
@@ -24,14 +26,32 @@ class AsyncStore:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.answered_at = float("-inf")
+        """When an operation last succeeded, on the local monotonic clock."""
+        self._calls = store.twin()
+        self._under_way: set[Future[Any]] = set()
         # Its own threads, never the loop's default ones, which handlers may fill up.
-        self._threads = ThreadPoolExecutor(store.pool.size, thread_name_prefix="stagepost-store")
+        self._threads = DaemonThreads(store.pool.size, name="stagepost-store")
 
     async def run(self, operation: Operation[T], *, patience_seconds: float | None = None) -> T:
         """Run an operation in a transaction of its own."""
-        call = partial(self.store.run, operation, patience_seconds=patience_seconds)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        call = self._threads.submit(partial(self._calls.run, operation, patience_seconds=patience_seconds))
+        self._under_way.add(call)
+        call.add_done_callback(self._under_way.discard)
+        result = await asyncio.wrap_future(call)
+        self.answered_at = monotonic()
+        return result
+
+    async def finish_calls(self) -> None:
+        """Wait for the operations that are under way, among them those whose callers were cancelled."""
+        if calls := list(self._under_way):
+            await asyncio.gather(*map(asyncio.wrap_future, calls), return_exceptions=True)
 
     def close(self) -> None:
         """Let running operations end, then stop the threads; the store itself stays open."""
-        self._threads.shutdown(wait=True)
+        self._threads.close(waits=True)
+
+    def abort(self) -> None:
+        """Break off running operations and stop the threads without waiting; the store itself stays open."""
+        self._calls.abort()
+        self._threads.close(waits=False)

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+import msgspec
+
 from stagepost.model.lifecycle import JobState
+from stagepost.store.capacity import in_pieces
 from stagepost.store.counting import record_moves
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.statement import Rows, Statement, Steps, as_json, query
@@ -69,7 +72,11 @@ def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settl
 
 
 def _reschedule(delays: Sequence[Settlement]) -> Steps[set[Fence]]:
-    rows = yield Statement("reschedule_jobs", {"changes": as_json(delays)})
+    # Their errors are for the failure log.
+    changes = [msgspec.structs.replace(change, error=None, traceback=None) for change in delays]
+    rows: Rows = []
+    for piece in (yield from in_pieces("reschedule_jobs", "changes", changes)):
+        rows += yield Statement("reschedule_jobs", {"changes": piece.text})
     yield from record_moves(
         (queue_name, batch_id, JobState.RUNNING, became) for _, _, queue_name, batch_id, became in rows
     )
@@ -77,12 +84,16 @@ def _reschedule(delays: Sequence[Settlement]) -> Steps[set[Fence]]:
 
 
 def _end(ends: Sequence[Settlement], *, is_enough: bool) -> Steps[set[Fence]]:
-    facts = {"changes": as_json(ends)}
-    if len(ends) == 1:
-        facts["only"] = ends[0].id
-    elif len({*map(HOW_IT_ENDS, ends)}) == 1:
-        facts |= {"ids": as_json([change.id for change in ends]), "like": as_json(ends[0])}
-    rows = yield Statement("end_jobs", facts, is_enough=is_enough)
+    """End jobs, with one statement unless what they gave is too much for that."""
+    rows: Rows = []
+    pieces = yield from in_pieces("end_jobs", "changes", ends)
+    for changes, text in pieces:
+        facts = {"changes": text}
+        if len(changes) == 1:
+            facts["only"] = changes[0].id
+        elif len({*map(HOW_IT_ENDS, changes)}) == 1:
+            facts |= {"ids": as_json([change.id for change in changes]), "like": as_json(changes[0])}
+        rows += yield Statement("end_jobs", facts, is_enough=is_enough and len(pieces) == 1)
     yield from record_moves((row[3], row[4], row[2], None) for row in rows if row[2:] and row[2])
     return _fences(rows)
 
@@ -95,11 +106,15 @@ def log_failures(changes: Iterable[Settlement]) -> Steps[None]:
     """Add the attempts that failed, of those given, to the failure log."""
     failures = [change for change in changes if change.kind is not None]
     if failures:
-        yield Statement("record_failures", {"failures": as_json(failures)})
+        for piece in (yield from in_pieces("record_failures", "failures", failures)):
+            yield Statement("record_failures", {"failures": piece.text})
 
 
 @query
 def ended_by(changes: Sequence[Settlement]) -> Steps[set[Fence]]:
     """Tell which of these attempts have ended their job already."""
-    rows = yield Statement("find_ended", {"changes": as_json(changes)})
+    rows: Rows = []
+    fences = [{"id": change.id, "attempt": change.attempt, "owner": change.owner} for change in changes]
+    for piece in (yield from in_pieces("find_ended", "changes", fences)):
+        rows += yield Statement("find_ended", {"changes": piece.text})
     return _fences(rows)

@@ -231,7 +231,8 @@ def finish(batch_id: str) -> Steps[Finished]:
 def enqueue_later(template: str, job_id: str) -> Steps[None]:
     """Enqueue a job that was encoded before, under an id that makes it once."""
     job = msgspec.json.decode(template, type=NewJob)
-    yield from enqueue_many([msgspec.structs.replace(job, id=job_id, has_chosen_id=True)], tell=True)
+    job = msgspec.structs.replace(job, id=job_id, has_chosen_id=True)
+    yield from enqueue_many([job], tell=True, are_derived=True)
 
 
 @query

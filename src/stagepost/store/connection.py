@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from stagepost.clock import monotonic
 from stagepost.config.urls import masked
-from stagepost.errors import ConfigurationError, StoreUnavailable
+from stagepost.errors import ConfigurationError, StoreUnavailable, ValueTooLarge
+from stagepost.model.groups import groups_of
 from stagepost.store.copying import pieces_of
 from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
 from stagepost.store.libpq import Session
@@ -26,6 +27,9 @@ from stagepost.store.statement import Row, Rows
 __all__ = ["Connection", "Database", "database_at"]
 
 CONNECT_SECONDS = 10
+MOST_LOADED = 10_000
+PAYLOAD = 1
+"""The place of the longest value in a row that is loaded."""
 CALL_SECONDS = 60
 """How long a statement of a handler's own may take; ours have a deadline of their own."""
 LOCK_SECONDS = 10
@@ -50,6 +54,8 @@ class Connection(Protocol):
     """What the driver calls a connection; callers' own statements go through it."""
     is_pooled: bool
     """Every transaction may be in another session: its limits must be set in each, so there must be one."""
+    most_bytes: int | None
+    """How long a statement may be, where the server has a limit; a longer one is a ValueTooLarge."""
 
     def execute(self, sql: str, parameters: Any) -> Rows:
         """Run one statement and fetch all it returns."""
@@ -154,6 +160,7 @@ class SqliteConnection:
 
     raw: sqlite3.Connection
     is_pooled: bool = False
+    most_bytes: int | None = None
 
     def execute(self, sql: str, parameters: Any) -> Rows:
         return self.raw.execute(sql, parameters).fetchall()
@@ -234,6 +241,7 @@ class PostgresConnection:
 
     raw: Any
     is_pooled: bool = False
+    most_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self._session = Session(self.raw, prepares=not self.is_pooled)
@@ -266,6 +274,8 @@ class PostgresConnection:
             shut_down(self.raw.fileno())
 
 
+PACKET_HEAD_BYTES = 1024
+"""More than goes ahead of a statement on the wire."""
 FIXED_OPTIONS = {"charset": "utf8mb4", "autocommit": "1"}
 """Options of a URL that may be given, but only so."""
 
@@ -314,11 +324,13 @@ class MysqlDatabase:
                 cursor.execute("set session transaction isolation level read committed")
                 if "mariadb" in raw.get_server_info().lower():  # MySQL has no such limit
                     cursor.execute(f"set session idle_transaction_timeout = {IDLE_SECONDS}")
+                cursor.execute(f"select {MYSQL.longest_statement}")  # of this session: it stays as it is now
+                [(raw.most_bytes,)] = cursor.fetchall()
             raw._read_timeout = self.options.get("read_timeout", CALL_SECONDS)  # noqa: SLF001 - there is no other way
             raw._write_timeout = self.options.get("write_timeout", CALL_SECONDS)  # noqa: SLF001
         except pymysql.Error as error:
             raise StoreUnavailable(f"MySQL/MariaDB at {masked(self.url)} cannot be reached: {error}") from error
-        return MysqlConnection(raw)
+        return MysqlConnection(raw, most_bytes=raw.most_bytes)
 
 
 @cache
@@ -329,8 +341,18 @@ def _mysql_connection() -> type[Any]:
     class Connection(base):  # type: ignore[misc]
         """Reads none of the system's certificates to encrypt without checking any: that took longer than the rest.
 
-        Writes backslashes in text only where they must be, which is not before the double quotes of JSON.
+        Writes backslashes in text only where they must be, which is not before the double quotes of JSON. Sends no
+        statement that is longer than the server takes, which would close the connection, as an outage does.
         """
+
+        most_bytes: int | None = None
+
+        def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
+            text = sql.encode(self.encoding) if isinstance(sql, str) else sql
+            if self.most_bytes is not None and len(text) + PACKET_HEAD_BYTES > self.most_bytes:
+                raise ValueTooLarge(len(text), self.most_bytes)
+            rows: int = super().query(text, unbuffered)
+            return rows
 
         def escape(self, obj: Any, mapping: Any = None) -> str:
             if type(obj) is str and not self.server_status & no_backslashes:
@@ -359,6 +381,7 @@ class MysqlConnection:
 
     raw: Any
     is_pooled: bool = False
+    most_bytes: int | None = None
 
     def execute(self, sql: str, parameters: Any) -> Rows:
         with self.raw.cursor() as cursor:
@@ -366,8 +389,14 @@ class MysqlConnection:
             return list(cursor.fetchall()) if cursor.description else []
 
     def load(self, sql: str, rows: Iterable[Row]) -> int:
+        put = 0
         with self.raw.cursor() as cursor:
-            return int(cursor.executemany(sql, [(*own, *shared) for own, shared in rows]) or 0)
+            if self.most_bytes is not None:
+                cursor.max_stmt_length = min(cursor.max_stmt_length, self.most_bytes - PACKET_HEAD_BYTES)
+            whole = ((*own, *shared) for own, shared in rows)
+            for group in groups_of(whole, size=lambda row: len(row[PAYLOAD]), most=MOST_LOADED):
+                put += int(cursor.executemany(sql, group) or 0)
+        return put
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
         self.raw.query("begin")

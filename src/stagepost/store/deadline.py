@@ -72,6 +72,14 @@ class Deadlines:
         with self._lock:
             self._calls.pop(token, None)
 
+    def abort_all(self) -> None:
+        """Break off every call that is under way, as if its time were up."""
+        with self._lock:
+            while self._calls:
+                _, (_, break_off) = self._calls.popitem()
+                with contextlib.suppress(Exception):
+                    break_off()
+
     def _watch(self) -> None:
         seen = 0
         with self._lock:

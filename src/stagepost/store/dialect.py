@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -52,6 +53,8 @@ class Dialect:
     """A database with one writer at a time has none: the common files' `for update` lines are left out."""
     reads_by_statement: bool = True
     """Every statement sees the newest commits, in a transaction or not: one that only reads gains nothing by it."""
+    longest_statement: str | None = None
+    """An expression for how many bytes a statement may have, parameters included, wherever its text names them."""
     _scripts: dict[tuple[str, ParameterStyle, bool, frozenset[str]], Script] = field(default_factory=dict, repr=False)
 
     def script(self, name: str, style: ParameterStyle, *, own_clock: bool, given: Set[str] = frozenset()) -> Script:
@@ -69,6 +72,10 @@ class Dialect:
             texts = _split(source, row_locks=self.has_row_locks)
             script = self._scripts[key] = Script(name, tuple(_compile(text, style, now) for text in texts))
         return script
+
+    def mentions(self, name: str) -> tuple[Counter[str], ...]:
+        """How often each text of a statement names its parameters."""
+        return _mentions(self.name, name)
 
     def load_text(self, name: str) -> str | None:
         """Fetch the text that many rows follow; None where this dialect has no quicker way than a statement."""
@@ -159,6 +166,7 @@ MYSQL = Dialect(
     # Not unix_timestamp(now(6)), which goes through the session's time zone and its repeated hour.
     now="timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))",
     trouble=mysql_trouble,
+    longest_statement="@@max_allowed_packet",
 )
 SQLITE = Dialect(
     name="sqlite",
@@ -186,6 +194,13 @@ def _source(dialect: str, name: str) -> str:
 def optional_names(dialect: str, name: str) -> frozenset[str]:
     """The parameters of a statement's optional clauses."""
     return frozenset().union(*(_names(clause[0]) for clause in _OPTIONAL.finditer(_source(dialect, name))))
+
+
+@cache
+def _mentions(dialect: str, name: str) -> tuple[Counter[str], ...]:
+    texts = _split(_OPTIONAL.sub(lambda clause: clause[2], _source(dialect, name)), row_locks=True)
+    named = ((name for name in _TOKEN.findall(text) if name not in {"", "now", "selected"}) for text in texts)
+    return tuple(map(Counter, named))
 
 
 def _wanted(clause: re.Match[str], given: Set[str]) -> str:

@@ -31,6 +31,7 @@ class Doorbell:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
+        self._stoppers: list[Callable[[], None]] = []
         self._lent: dict[int, Loan] = {}
         renew_after_fork(self)
 
@@ -38,6 +39,7 @@ class Doorbell:
         """Forget who answers: the workers of the parent are not in the child."""
         self._lock = threading.Lock()
         self._answers = []
+        self._stoppers = []
 
     @property
     def is_answered(self) -> bool:
@@ -53,6 +55,26 @@ class Doorbell:
         """Be called no more; nothing happens to one that never answered."""
         with self._lock, contextlib.suppress(ValueError):
             self._answers.remove(answer)
+
+    def answer_stops(self, answer: Callable[[], None]) -> None:
+        """Be called from now on when a running job was asked to stop."""
+        with self._lock:
+            self._stoppers.append(answer)
+
+    def ignore_stops(self, answer: Callable[[], None]) -> None:
+        """Be called no more; nothing happens to one that never answered."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._stoppers.remove(answer)
+
+    def ring_for_stop(self, *, tx: Any = None) -> None:
+        """Tell that a running job was asked to stop, once `tx` is committed if there is one."""
+        if tx is not None:
+            self.call_after_commit(tx, self.ring_for_stop)
+            return
+        with self._lock:
+            answers = tuple(self._stoppers)
+        for answer in answers:
+            answer()
 
     def ring(self, queues: Collection[str], *, tx: Any = None) -> None:
         """Tell that jobs were committed; those written through `tx` count once whoever lent it has committed it."""

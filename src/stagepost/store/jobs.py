@@ -14,13 +14,16 @@ from stagepost.errors import (
     StoreUnavailable,
     UniqueKeyTaken,
 )
+from stagepost.model.groups import groups_of
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob
 from stagepost.model.lifecycle import Cause, JobState
 from stagepost.model.series import JobSeries, Likeness, Singles
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
+from stagepost.store.capacity import in_pieces
+from stagepost.store.chosen_ids import refuse_ambiguous, refuse_others
 from stagepost.store.counting import Change, record_moves
-from stagepost.store.statement import Load, Row, Statement, Steps, as_json, operation, query
+from stagepost.store.statement import Load, Row, Rows, Statement, Steps, as_json, operation, query
 from stagepost.store.unique_keys import find_existing, hold_unique_key, live_key, update_existing
 
 __all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", "restart"]
@@ -34,8 +37,8 @@ FEW_BETWEEN = 500
 ROWS_PER_STATEMENT = 5_000
 ROWS_TO_LOOK_FOR = 1_000
 """How many rows at most where a statement compares each with those found: MariaDB looks through all of them."""
-BYTES_PER_STATEMENT = 4_000_000
-"""MariaDB refuses statements over its max_allowed_packet, 16 MiB unless set otherwise."""
+THERE = ("there",)
+"""What some databases say beside the id of a job that was there before the insert."""
 
 
 @operation
@@ -44,6 +47,7 @@ def enqueue_many(
     *,
     tell: bool = False,
     are_new: bool = False,
+    are_derived: bool = False,
     on_taken: Callable[[], None] = lambda: None,
     repeated: bool = False,
 ) -> Steps[list[Enqueued]]:
@@ -52,7 +56,9 @@ def enqueue_many(
     Those of a series are made while the database takes in the ones before, if there are enough to load.
 
     A request whose id was chosen, or that is known to be `repeated`, after a lost reply for instance, may have been
-    made before: it looks whether its job is there, live or ended, and afterwards whether that ended meanwhile.
+    made before: it looks whether its job is there, live or ended, and afterwards whether that ended meanwhile. Under a
+    chosen id only the same task with the same arguments is found; all else is a `JobDiffers`. Ids that `are_derived`
+    from what the jobs are for are not compared: what exists under one is the job, whatever its arguments are.
 
     With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
     of the one that can: it takes no statement of its own and follows the state that the insert chose, and the others
@@ -64,6 +70,9 @@ def enqueue_many(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
         )
     asked = jobs if isinstance(jobs, JobSeries) else Singles(jobs)
+    chosen = set() if are_derived else set(asked.chosen_ids)
+    if chosen:
+        refuse_ambiguous(jobs)
     doubtful = asked.ids if repeated else asked.chosen_ids
     loaded: set[str] = set()
     if len(jobs) >= LOAD_FROM and asked.plain_ids:
@@ -85,6 +94,10 @@ def enqueue_many(
     is_enough = len(jobs) == 1 and not doubtful
     insertion = Insertion(doubtful=frozenset(doubtful), are_new=are_new, tell=tell, is_enough=is_enough)
     results |= yield from _insert_or_find(open_, insertion)
+    there = {job_id for job_id, result in results.items() if result.id == job_id and not result.is_new}
+    yield from refuse_others([rest[job_id] for job_id in there & chosen])
+    # An id that was not chosen is this request's own; so is, in all likelihood, what a lost reply had made.
+    results |= {job_id: Enqueued(job_id, is_new=True) for job_id in there if repeated or job_id not in chosen}
     yield from update_existing(rest.values(), held)  # last: the holder may be among these jobs
     if doubtful:
         yield from _refuse_doubles(doubtful)
@@ -95,7 +108,7 @@ def enqueue_many(
 def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Steps[Enqueued]:
     """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
     is_doubtful = repeated or job.has_chosen_id
-    if not is_doubtful and job.unique_for_us is None and (yield _insert([job], Insertion(tell=tell, is_enough=True))):
+    if not is_doubtful and job.unique_for_us is None and (yield _insert_one(job, Insertion(tell=tell, is_enough=True))):
         return Enqueued(job.id, is_new=True)
     [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated)
     return enqueued
@@ -119,17 +132,15 @@ def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Steps[dict[str
     for _ in range(ENQUEUE_TRIES):
         if not open_:
             return results
-        made: set[str] = set()
-        for chunk in _chunks(open_, ROWS_PER_STATEMENT if insertion.are_new else ROWS_TO_LOOK_FOR):
-            made |= {str(row[0]) for row in (yield _insert(chunk, insertion, freed))}
-        results |= {job_id: Enqueued(job_id, is_new=True) for job_id in made}
-        open_ = [job for job in open_ if job.id not in made]
+        rows = yield from _insert_all(open_, insertion, freed)
+        results |= {str(row[0]): Enqueued(str(row[0]), is_new=row[1:] != THERE) for row in rows}
+        open_ = [job for job in open_ if job.id not in results]
         if open_:
             existing = yield from find_existing(open_, freed)
             freed |= yield from update_existing(open_, existing)
             # A holder that ended in between is not found: then its key is free again.
             existing = {asked: holder for asked, holder in existing.items() if asked not in freed}
-            results |= {asked: Enqueued(holder, is_new=asked == holder) for asked, holder in existing.items()}
+            results |= {asked: Enqueued(holder, is_new=False) for asked, holder in existing.items()}
             open_ = [job for job in open_ if job.id not in existing]
     if open_:
         raise StoreError(f"unique key {open_[0].unique_key!r} changed hands too often; enqueue the job again.")
@@ -142,7 +153,7 @@ def _refuse_doubles(ids: Collection[str]) -> Steps[None]:
     An insert that waits for the very end of its job finds neither the job nor, having begun before, its history. This
     statement begins after it.
     """
-    found = Counter(str(job_id) for (job_id,) in (yield Statement("known_jobs", {"ids": as_json(sorted(set(ids)))})))
+    found = Counter(str(job_id) for (job_id,) in (yield from _look_for(ids)))
     doubled = [job_id for job_id, times in found.items() if times > 1]
     if doubled:
         raise StoreUnavailable(
@@ -202,7 +213,14 @@ def known_of(ids: Collection[str]) -> Steps[set[str]]:
         found = yield Statement("jobs_between", between)
         if len(found) < FEW_BETWEEN:
             return {str(job_id) for (job_id,) in found} & set(ids)
-    return {str(job_id) for (job_id,) in (yield Statement("known_jobs", {"ids": as_json(sorted(ids))}))}
+    return {str(job_id) for (job_id,) in (yield from _look_for(ids))}
+
+
+def _look_for(ids: Collection[str]) -> Steps[Rows]:
+    rows: Rows = []
+    for piece in (yield from in_pieces("known_jobs", "ids", sorted(set(ids)))):
+        rows += yield Statement("known_jobs", {"ids": piece.text})
+    return rows
 
 
 @query
@@ -280,7 +298,34 @@ def job_of(row: tuple[Any, ...]) -> Job:
     return Job(**values)
 
 
-def _row(job: NewJob) -> dict[str, Any]:
+def _insert_all(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[str]) -> Steps[Rows]:
+    """Insert those that are not there, with as few statements as carry them."""
+    if len(jobs) == 1 and jobs[0].batch_id is None:
+        return (yield _insert_one(jobs[0], insertion, freed))
+    rows: Rows = []
+    most = ROWS_PER_STATEMENT if insertion.are_new else ROWS_TO_LOOK_FOR
+    for group in groups_of(jobs, size=_payload_size, most=most):
+        for piece in (yield from in_pieces("insert_jobs", "jobs", [_row(job, freed) for job in group])):
+            facts = _facts(piece.rows, insertion)
+            if not insertion.are_new or "keyed" in facts or "marked" in facts:
+                facts["looks"] = 1
+            rows += yield Statement("insert_jobs", {"jobs": piece.text, **facts})
+    return rows
+
+
+def _payload_size(job: NewJob) -> int:
+    return len(job.payload)
+
+
+def _insert_one(job: NewJob, insertion: Insertion, freed: Collection[str] = ()) -> Statement:
+    """Insert a job that is in no batch: either this statement makes it, or it changes nothing."""
+    row = _row(job, freed)
+    return Statement("insert_job", row | _facts([row], insertion), is_enough=insertion.is_enough)
+
+
+def _row(job: NewJob, freed: Collection[str]) -> dict[str, Any]:
+    """What a statement takes of a job. The keys of those whose holder has ended are `freed`, whatever is seen."""
+    unique_key = live_key(job)
     return {
         "id": job.id,
         "queue_name": job.queue_name,
@@ -289,42 +334,22 @@ def _row(job: NewJob) -> dict[str, Any]:
         "available_at": job.available_at,
         "delay_us": job.delay_us,
         "max_attempts": job.max_attempts,
-        "unique_key": live_key(job),
+        "unique_key": unique_key,
         "limit_key": job.limit_key,
         "limit_slots": job.limit,
         "batch_id": job.batch_id,
         "item_key": job.item_key,
         "payload": job.payload,
         "context": job.context,
+        "kept_key": None if job.id in freed else unique_key,
     }
 
 
-def _insert(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[str] = ()) -> Statement:
-    """Insert those that are not there. The keys of those whose holder has ended are `freed`, whatever is seen.
-
-    Some databases look before they insert, and afterwards whether it was they who did, in statements of their own.
-    They need to be told what to look for.
-    """
-    rows = [_row(job) | {"kept_key": None if job.id in freed else live_key(job)} for job in jobs]
+def _facts(rows: Sequence[dict[str, Any]], insertion: Insertion) -> dict[str, Any]:
+    """Tell databases what to look for that look before they insert, and afterwards whether it was they who did."""
     facts: dict[str, Any] = {"tell": int(insertion.tell)}
-    is_keyed = any(row["unique_key"] is not None for row in rows)
-    if is_keyed:
+    if any(row["unique_key"] is not None for row in rows):
         facts["keyed"] = 1
-    if not insertion.doubtful.isdisjoint(job.id for job in jobs) or any(job.available_at is not None for job in jobs):
+    if any(row["available_at"] is not None or row["id"] in insertion.doubtful for row in rows):
         facts["marked"] = 1
-    if len(jobs) == 1 and jobs[0].batch_id is None:  # either made by this statement, or it changed nothing
-        return Statement("insert_job", rows[0] | facts, is_enough=insertion.is_enough)
-    if is_keyed or "marked" in facts or not insertion.are_new:
-        facts["looks"] = 1
-    return Statement("insert_jobs", {"jobs": as_json(rows), **facts})
-
-
-def _chunks(jobs: Sequence[NewJob], most: int) -> Iterator[Sequence[NewJob]]:
-    """Cut jobs into runs of a size that one statement can carry."""
-    start = size = 0
-    for position, job in enumerate(jobs):
-        if position - start >= most or size >= BYTES_PER_STATEMENT:
-            yield jobs[start:position]
-            start, size = position, 0
-        size += len(job.payload)
-    yield jobs[start:]
+    return facts

@@ -10,6 +10,7 @@ from typing import Any
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import SUSPECT_CRASHES, Crashed, cause_of
+from stagepost.store.capacity import in_pieces
 from stagepost.store.counting import Change, record_moves
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
@@ -94,22 +95,32 @@ def renew(
     An attempt whose row is locked is passed over, and counts as held while its lease lasts: it is being settled, or
     its handler is about to. After that it may be a rescue that has it.
     """
-    listed = as_json(
-        [{"id": fence[0], "attempt": fence[1], "progress": reports.get(fence)} for fence in sorted(leases)]
-    )
-    facts = {"leases": listed, "owner": owner, "lease_us": microseconds(lease)}
-    rows = yield Statement("renew_leases", facts | {"reporting": 1} if reports else facts)
+    listed = [{"id": fence[0], "attempt": fence[1], "progress": reports.get(fence)} for fence in sorted(leases)]
+    facts = {"owner": owner, "lease_us": microseconds(lease)} | ({"reporting": 1} if reports else {})
+    rows: Rows = []
+    for piece in (yield from in_pieces("renew_leases", "leases", listed)):
+        rows += yield Statement("renew_leases", {"leases": piece.text, **facts})
     held = {(str(job_id), attempt) for job_id, attempt, _ in rows}
     locked: set[Fence] = set()
     if missing := sorted(set(leases) - held):
-        listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in missing])
-        rows_held = yield Statement("find_held", {"leases": listed, "owner": owner})
-        locked = {(str(job_id), attempt) for job_id, attempt in rows_held}
+        for piece in (
+            yield from in_pieces("find_held", "leases", [{"id": fence[0], "attempt": fence[1]} for fence in missing])
+        ):
+            found = yield Statement("find_held", {"leases": piece.text, "owner": owner})
+            locked |= {(str(job_id), attempt) for job_id, attempt in found}
     return Renewed(
         held=frozenset(held | locked),
         asked_to_stop=frozenset((str(job_id), attempt) for job_id, attempt, asked in rows if asked),
         passed_over=frozenset(locked),
     )
+
+
+@query
+def asked_to_stop(leases: Sequence[Fence], *, owner: str) -> Steps[set[Fence]]:
+    """Tell which of these attempts, given as (job id, attempt), are asked to stop; waits for nobody's lock."""
+    listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)])
+    rows = yield Statement("find_stop_requests", {"leases": listed, "owner": owner})
+    return {(str(job_id), attempt) for job_id, attempt in rows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def _tell_of_end(run: Run) -> Steps[None]:
     payload = as_json({name: facts[name] for name in plan.on_complete_takes})
     job_id = item_id(run.id, f"\0done:{run.starts}")
     job = replace(plan.on_complete, id=job_id, has_chosen_id=True, payload=payload, context=run.context)
-    yield from enqueue_many([job], tell=True)
+    yield from enqueue_many([job], tell=True, are_derived=True)
 
 
 def save_run(run: Run) -> Steps[None]:

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock
+from stagepost.store.capacity import Gauge
 from stagepost.store.dialect import Dialect, ParameterStyle, SqlCall, calls_of
-from stagepost.store.statement import Load, Operation, Rows
+from stagepost.store.statement import Capacity, Load, Operation, Rows
 
 __all__ = ["Calls", "Loader", "calls_for", "drive", "drive_async"]
 
@@ -18,20 +19,31 @@ Loader = Callable[[Load], Rows]
 
 
 def calls_for(
-    operation: Operation[T], *, dialect: Dialect, style: ParameterStyle, clock: Clock, load: Loader | None = None
+    operation: Operation[T],
+    *,
+    dialect: Dialect,
+    style: ParameterStyle,
+    clock: Clock,
+    load: Loader | None = None,
+    most_bytes: int | None = None,
 ) -> Calls[T]:
     """Turn an operation into the driver calls it needs; sending their rows leads to its result.
 
     `load` puts many rows at once where a connection can; an operation asks for it after its first statement only,
-    when its transaction is open.
+    when its transaction is open. `most_bytes` is how long a statement may be, if the connection knows.
     """
     steps = operation.start()
+    gauge = Gauge(dialect, most_bytes)
     try:
         step = next(steps)
         while True:
             if isinstance(step, Load):
                 rows = load(step) if load else []
+            elif isinstance(step, Capacity):
+                rows = [((yield from gauge.capacity(step)),)]
             else:
+                if gauge.is_needed:
+                    yield from gauge.check(step)
                 rows = yield from calls_of(step, dialect=dialect, style=style, clock=clock)
             step = steps.send(rows)
     except StopIteration as end:

@@ -40,6 +40,8 @@ __all__ = [
     "unsent",
 ]
 
+ENVELOPE_BYTES = 500
+"""About what a message has beside its payload, with its properties."""
 ALWAYS = 2**62
 """Later than any instant."""
 UNKNOWN_TASK_DELAY = timedelta(seconds=5)
@@ -56,8 +58,14 @@ class Unsent(msgspec.Struct, frozen=True, gc=False):
     created_at: int
     payload: str
     context: str | None
+    priority: int = 0
     read_at: int = 0
     """When it was found unsent, by the database's clock."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its message has."""
+        return ENVELOPE_BYTES + len(self.payload) + len(self.context or "")
 
 
 @query

@@ -27,6 +27,8 @@ Fence = tuple[str, int]
 """A job's id and the number of an attempt."""
 
 ERROR_CHARACTERS = 8_000
+FENCE_BYTES = 200
+"""About what a settlement takes that says nothing but that its job completed."""
 WITH_REASON = (JobState.FAILED, JobState.DEAD_LETTER)
 COMPLETED = next_state(JobState.RUNNING, Cause.COMPLETE)
 
@@ -66,6 +68,16 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def fence(self) -> Fence:
         """Which attempt this is about."""
         return self.id, self.attempt
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes to write it."""
+        size = FENCE_BYTES if self.result is None else FENCE_BYTES + len(self.result)
+        if self.error is not None:
+            size += len(self.error) + len(self.traceback or "")
+        if self.ending is not None and self.ending.then is not None:
+            size += len(self.ending.then.payload)
+        return size
 
     @property
     def is_final(self) -> bool:

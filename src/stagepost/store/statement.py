@@ -10,7 +10,20 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-__all__ = ["NO_PARAMETERS", "Load", "Operation", "Row", "Rows", "Statement", "Steps", "as_json", "operation", "query"]
+__all__ = [
+    "NO_PARAMETERS",
+    "Capacity",
+    "Load",
+    "Operation",
+    "Row",
+    "Rows",
+    "Statement",
+    "Step",
+    "Steps",
+    "as_json",
+    "operation",
+    "query",
+]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -49,7 +62,20 @@ class Load(NamedTuple):
     rows: Iterable[Row]
 
 
-Steps = Generator[Statement | Load, Rows, T]
+class Capacity(NamedTuple):
+    """Asks how many bytes a named statement takes as one of its parameters, of which `needed` are wanted.
+
+    It is answered with one row, a number that may be smaller than `needed`, and reaches the database only if nothing
+    else knows.
+    """
+
+    name: str
+    parameter: str
+    needed: int
+
+
+Step = Statement | Load | Capacity
+Steps = Generator[Step, Rows, T]
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,7 @@ class Store:
         self.pool = Pool(database, size=pool_size)
         self.doorbell = Doorbell()
         self._deadlines = Deadlines()
+        self._is_aborted = False
         self._pause = pause
 
     @classmethod
@@ -84,7 +86,7 @@ class Store:
                     operation = operation.repeated()
                 failure = error
             pause = min(1.0, 0.01 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries
-            if monotonic() + pause > give_up_at:
+            if self._is_aborted or monotonic() + pause > give_up_at:
                 raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
             self._pause(pause)
 
@@ -107,6 +109,17 @@ class Store:
     def close(self) -> None:
         """Close all connections; operations that are running end first."""
         self.pool.close()
+
+    def twin(self) -> Store:
+        """Make another store on the same connections, whose operations can be aborted by themselves."""
+        twin = copy.copy(self)
+        twin._deadlines = Deadlines()  # noqa: SLF001 - of our own class
+        return twin
+
+    def abort(self) -> None:
+        """Break off the operations that are running, from any thread, and begin no other; what they did is undone."""
+        self._is_aborted = True
+        self._deadlines.abort_all()
 
     def __repr__(self) -> str:
         return f"Store({masked(getattr(self.database, 'url', getattr(self.database, 'path', '')))!r})"
@@ -138,6 +151,9 @@ class Store:
                 is_begun = True
 
             with self._in_time(connection):
+                # Not before: a call that begins while others are aborted is either among them or sees this.
+                if self._is_aborted:
+                    raise StoreUnavailable(f"{operation.name}: broken off, nobody waits for its result any more")
                 try:
                     if connection.is_pooled:
                         begin()
@@ -146,8 +162,10 @@ class Store:
                     result = drive(calls, connection.execute, begin=None if goes_without else begin)
                 except Exception as error:
                     if self.dialect.trouble(error) is not Trouble.CONNECTION:
-                        connection.rollback()
-                        loan.is_sound = True
+                        # What went wrong counts, not that the server has closed the connection over it.
+                        with contextlib.suppress(Exception):
+                            connection.rollback()
+                            loan.is_sound = True
                     raise
                 if is_begun:
                     connection.commit()
@@ -168,4 +186,11 @@ class Store:
             sql = database.dialect.load_text(step.name)
             return [] if sql is None else [(connection.load(sql, step.rows),)]
 
-        return calls_for(operation, dialect=database.dialect, style=database.style, clock=self.clock, load=load)
+        return calls_for(
+            operation,
+            dialect=database.dialect,
+            style=database.style,
+            clock=self.clock,
+            load=load,
+            most_bytes=connection.most_bytes,
+        )

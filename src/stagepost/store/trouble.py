@@ -76,6 +76,9 @@ MYSQL_CONNECTION = {
     4031,  # disconnected because of inactivity
 }
 MYSQL_SCHEMA = {1054, 1146}
+MYSQL_DUPLICATE = 1062
+MYSQL_KEYS_OF_JOBS = ("for key 'PRIMARY'", "for key 'stagepost_job.PRIMARY'")
+"""How the message ends in MariaDB, which names no table, and in MySQL."""
 
 
 def mysql_trouble(error: BaseException) -> Trouble:
@@ -89,6 +92,8 @@ def mysql_trouble(error: BaseException) -> Trouble:
         return Trouble.CONNECTION
     if code in MYSQL_SCHEMA:
         return Trouble.SCHEMA
+    if code == MYSQL_DUPLICATE and str(error.args[-1]).endswith(MYSQL_KEYS_OF_JOBS):
+        return Trouble.CONFLICT  # two requests for the same job at once: once more, and it is known
     return Trouble.OTHER
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+import msgspec
+
 from stagepost.model.job import Job, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
+from stagepost.store.capacity import in_pieces
 from stagepost.store.counting import record_moves
-from stagepost.store.statement import Statement, Steps, as_json
+from stagepost.store.statement import Statement, Steps, operation
 
-__all__ = ["find_existing", "hold_unique_key", "live_key", "update_existing"]
+__all__ = ["FreedKeys", "find_existing", "free_stale_keys", "hold_unique_key", "live_key", "update_existing"]
 
 STATE = Job.__struct_fields__.index("state")
 DEBOUNCED_TIMES = 10
@@ -41,11 +44,10 @@ def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Steps[dict[
     for behind in ({}, {"behind": 1}):
         asked = [job for job in jobs if job.id not in found and (behind or job.id not in freed)]
         if asked:
-            rows = as_json([{"id": job.id, "unique_key": live_key(job)} for job in asked])
-            found |= {
-                str(job_id): str(holder)
-                for job_id, holder in (yield Statement("find_enqueued", {"jobs": rows, **behind}))
-            }
+            rows = [{"id": job.id, "unique_key": live_key(job)} for job in asked]
+            for piece in (yield from in_pieces("find_enqueued", "jobs", rows)):
+                holders = yield Statement("find_enqueued", {"jobs": piece.text, **behind})
+                found |= {str(job_id): str(holder) for job_id, holder in holders}
     return found
 
 
@@ -82,3 +84,23 @@ def _is_running(job_id: str) -> Steps[bool]:
     return bool(
         (yield Statement("lock_job", {"id": job_id}))
     )  # it changed after the snapshot of a caller's transaction
+
+
+class FreedKeys(msgspec.Struct, frozen=True):
+    """What became of one page of unique keys."""
+
+    until: str | None
+    """The last key of the page; None if there was none."""
+    freed: int = 0
+
+
+@operation
+def free_stale_keys(*, after: str = "", most: int = 1000) -> Steps[FreedKeys]:
+    """Delete unique keys whose live job is gone, among the `most` next ones.
+
+    Only a database that keeps them in a table of their own has any, and only if somebody deleted jobs by hand.
+    """
+    page = yield Statement("last_live_key", {"after": after, "most": most})
+    until = str(page[0][0]) if page else None
+    freed = yield Statement("free_stale_keys", {"after": after, "until": until or after})
+    return FreedKeys(until, len(freed))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from stagepost.config.rabbitmq import RabbitmqSettings
-from stagepost.errors import StoreUnavailable
+from stagepost.errors import StoreUnavailable, ValueTooLarge
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage, Letter, Notice, Undelivered, sort_letter, stray
+from stagepost.model.groups import halves
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.dead_messages import Known, add_dead_messages, give_up, known_jobs
 from stagepost.transport.rabbitmq.consumer import Delivery
@@ -81,7 +82,7 @@ class DeadLetterCollector(Taker):
         self._done(done)
         return len(done)
 
-    async def _store_all(self, deliveries: list[Delivery]) -> list[Delivery]:
+    async def _store_all(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         try:
             await self._store_together(deliveries)
         except StoreUnavailable:
@@ -90,10 +91,10 @@ class DeadLetterCollector(Taker):
             if len(deliveries) == 1:
                 log.exception("%s: a message could not be stored; it stays there", self._settings.dead_letters)
                 return []
-            return [done for one in deliveries for done in await self._store_all([one])]
+            return [done for half in halves(deliveries) for done in await self._store_all(half)]
         return deliveries
 
-    async def _store_together(self, deliveries: list[Delivery]) -> None:
+    async def _store_together(self, deliveries: Sequence[Delivery]) -> None:
         letters = [_letter(delivery) for delivery in deliveries]
         about = [(letter, sort_letter(letter)) for letter in letters]
         given_up = await self._give_up([kind for _, kind in about if isinstance(kind, Undelivered)])
@@ -123,7 +124,12 @@ class DeadLetterCollector(Taker):
     async def _store_strays(self, messages: list[DeadMessage]) -> None:
         why = "; ".join(sorted({message.reason for message in messages})[:MOST_REASONS])
         alert = Alert.of_messages(AlertKind.STRAY, len(messages), why, queue=self._settings.dead_letters)
-        await self._alarm.run(add_dead_messages(messages), lambda _: alert)
+        try:
+            await self._alarm.run(add_dead_messages(messages), lambda _: alert)
+        except ValueTooLarge as error:
+            if len(messages) > 1:
+                raise
+            await self._alarm.run(add_dead_messages([messages[0].shortened(str(error))]), lambda _: alert)
 
     def _tell(self, numbers: dict[str, int]) -> None:
         """Say it once for each kind."""

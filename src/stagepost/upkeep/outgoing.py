@@ -11,6 +11,8 @@ from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage
+from stagepost.model.envelope import Message
+from stagepost.model.groups import Portion, groups_of
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.store.async_store import AsyncStore
@@ -26,6 +28,10 @@ __all__ = ["Outgoing"]
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 200
+MOST_BYTES = 8 * 1024 * 1024
+"""Of messages that are read at once; half of that is published together."""
+FIRST = 20
+"""So many are read as long as their sizes are not known."""
 OUTBOX_SECONDS = 0.2
 """How often the outbox is looked at: the relay is woken by every enqueue, and there is seldom anything in it."""
 NOTICE_SECONDS = 1.0
@@ -61,6 +67,7 @@ class Outgoing:
         self._carried_since: dict[str, int] = {}
         self._told_until: dict[tuple[str, JobState], int] = {}
         self._opened_at = self._noticed_at = self._looked_long_at = float("-inf")
+        self._outbox, self._notices = (Portion(most=MOST_AT_ONCE, most_bytes=MOST_BYTES, first=FIRST) for _ in range(2))
         self.has_more = False
         """Whether there is more to send at once."""
 
@@ -74,11 +81,12 @@ class Outgoing:
         if now - self._opened_at < OUTBOX_SECONDS:
             return 0
         self._opened_at = now
-        while page := await self._store.run(next_messages(after=after, most=MOST_AT_ONCE)):
+        while page := await self._store.run(next_messages(after=after, most=self._outbox.next())):
+            self._outbox.note([len(waiting.message.body) for waiting in page])
             after = page[-1].id
             # A message that is returned is known by its id: of two with the same one the second waits for its turn.
             batch = list({waiting.message.message_id: waiting for waiting in reversed(page)}.values())[::-1]
-            verdicts = await asyncio.wrap_future(self._publisher.publish([waiting.message for waiting in batch]))
+            verdicts = await self._publish([waiting.message for waiting in batch])
             outcomes = dict(zip((waiting.id for waiting in batch), verdicts, strict=True))
             there = [number for number, verdict in outcomes.items() if verdict is Verdict.CONFIRMED]
             if there:
@@ -88,6 +96,16 @@ class Outgoing:
             if Verdict.UNKNOWN in verdicts:
                 break  # those behind would overtake these
         return confirmed
+
+    async def _publish(self, messages: Sequence[Message]) -> list[Verdict]:
+        """Publish messages, no more at once than fit into memory; none behind one that may not have arrived."""
+        verdicts: list[Verdict] = []
+        for group in groups_of(messages, size=_size, most=MOST_AT_ONCE, most_bytes=MOST_BYTES // 2):
+            answer = await asyncio.wrap_future(self._publisher.publish(group))
+            verdicts += answer
+            if Verdict.UNKNOWN in verdicts:
+                break
+        return verdicts + [Verdict.UNKNOWN] * (len(messages) - len(verdicts))
 
     async def _keep_unroutable(self, returned: list[Waiting]) -> None:
         """Let a message that nobody waits for become a dead one, lest it hold up those behind it for ever."""
@@ -111,6 +129,7 @@ class Outgoing:
         return sum([await self._tell(queue, state, look_back) for queue in self._queues for state in DEAD])
 
     async def _tell(self, queue: str, state: JobState, look_back: timedelta) -> int:
+        most = self._notices.next()
         found = await self._store.run(
             unannounced(
                 queue,
@@ -118,11 +137,12 @@ class Outgoing:
                 since=await self._since(queue, state, look_back),
                 routing_key=self._settings.dead_letters,
                 asked_by=self._settings.routing_key(queue),
-                most=MOST_AT_ONCE,
+                most=most,
             )
         )
         if found.notices:
-            verdicts = await asyncio.wrap_future(self._publisher.publish(found.notices))
+            self._notices.note([len(notice.body) for notice in found.notices])
+            verdicts = await self._publish(found.notices)
             there = [
                 fence for fence, verdict in zip(found.fences, verdicts, strict=True) if verdict is Verdict.CONFIRMED
             ]
@@ -130,7 +150,7 @@ class Outgoing:
                 await self._store.run(mark_announced(there))
             if len(there) < len(found.fences):
                 return len(there)
-        if len(found.notices) < MOST_AT_ONCE:
+        if len(found.notices) < most:
             self._told_until[queue, state] = found.now
         else:
             self._told_until[queue, state] = found.finished_at[-1]
@@ -142,6 +162,10 @@ class Outgoing:
         if queue not in self._carried_since:
             self._carried_since[queue] = await self._store.run(begin_carrying(queue))
         return max(self._carried_since[queue], self._told_until.get((queue, state), 0) - microseconds(look_back))
+
+
+def _size(message: Message) -> int:
+    return len(message.body)
 
 
 def _unroutable(waiting: Waiting, exchange: str) -> DeadMessage:

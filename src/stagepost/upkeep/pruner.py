@@ -12,6 +12,7 @@ from stagepost.store.history import prune, prune_limit_keys
 from stagepost.store.rates import prune_rates
 from stagepost.store.runs import prune_runs
 from stagepost.store.statement import Operation
+from stagepost.store.unique_keys import free_stale_keys
 from stagepost.store.workers import forget_silent, unknown_tasks
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 SILENT = timedelta(minutes=10)
 UNSERVED = timedelta(minutes=5)
 MOST_AT_ONCE = 1000
+KEY_PAGES = 10
+"""How many pages of unique keys are looked through in one pass: there may be one for every live job."""
 
 
 class Pruner(Service):
@@ -33,6 +36,7 @@ class Pruner(Service):
         self._store = store
         self._leader = leader
         self._keep = timedelta(days=history_days)
+        self._last_key = ""
 
     async def run_once(self) -> int:
         """Prune until nothing is too old; returns how many rows went."""
@@ -43,6 +47,7 @@ class Pruner(Service):
             pruned += await self._prune_until_none(pruning)
         for paging in (prune_limit_keys, prune_rates):
             await self._page_through(paging)
+        await self._free_keys()
         await self._store.run(forget_silent(SILENT))
         for task in await self._store.run(unknown_tasks(UNSERVED)):
             log.error(
@@ -61,6 +66,18 @@ class Pruner(Service):
                 break
             pruned += removed
         return pruned
+
+    async def _free_keys(self) -> None:
+        """Look through the next unique keys for some whose job was deleted by hand: nobody could use them again."""
+        freed = 0
+        for _ in range(KEY_PAGES):
+            page = await self._store.run(free_stale_keys(after=self._last_key, most=MOST_AT_ONCE))
+            freed += page.freed
+            self._last_key = page.until or ""
+            if page.until is None or self.is_stopping:
+                break
+        if freed:
+            log.warning("%d unique keys are free again: their jobs were deleted from the database by hand", freed)
 
     async def _page_through(self, paging: Callable[..., Operation[str | None]]) -> None:
         after: str | None = ""

@@ -76,7 +76,7 @@ class Recounter(Service):
         try:
             return await _recount_in(own, part)
         finally:
-            own.close()
+            own.abort()  # which has something to break off only where this pass was cancelled
             own.store.close()
 
 

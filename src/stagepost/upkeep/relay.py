@@ -8,12 +8,14 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import TransportError
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.envelope import Message, request_for
+from stagepost.model.groups import Portion, groups_of
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.counting import count_by_queue
 from stagepost.store.queues import ALL_QUEUES, QueueSettings, queue_settings
@@ -33,6 +35,10 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 2000
 GROUP = 500
 """So many are published together; they are marked while the next group is on its way."""
+MOST_BYTES = 8 * 1024 * 1024
+"""Of payloads that are read at once; half of that is published together."""
+FIRST = 100
+"""So many jobs are read of a queue whose sizes are not known."""
 LONGEST_REST_SECONDS = 0.02
 """After a few jobs it rests for twice as long as they took, at most so long: those that come one by one meanwhile go
 together. One that comes alone does not wait."""
@@ -80,6 +86,7 @@ class Relay(Service):
         self._learned_at = float("-inf")
         self._limits: dict[str, float] = {}
         self._most: dict[str, int] = {}
+        self._portions: dict[str, Portion] = {}
         self._resting: dict[str, float] = {}
         self._returned_since: dict[str, dict[Fence, float]] = {}
         self._alarm = alarm or Alarm(store)
@@ -93,7 +100,7 @@ class Relay(Service):
         try:
             await super().run()
         finally:
-            await asyncio.get_running_loop().run_in_executor(None, self._publisher.stop)
+            await in_thread(self._publisher.stop)
 
     async def run_once(self) -> int:
         """Publish what is to be sent now; returns how many messages the broker confirmed."""
@@ -105,9 +112,11 @@ class Relay(Service):
         for queue in self.queues:
             if self._resting.get(queue, float("-inf")) > self._clock.monotonic() or self.is_stopping:
                 continue
-            most = min(self._most.get(queue, MOST_AT_ONCE), await self._room(queue))
+            portion = self._portions.setdefault(queue, Portion(most=MOST_AT_ONCE, most_bytes=MOST_BYTES, first=FIRST))
+            most = min(self._most.get(queue, MOST_AT_ONCE), await self._room(queue), portion.next())
             jobs = await self._store.run(unsent(queue, most=most)) if most > 0 else []
             if jobs:
+                portion.note([job.size for job in jobs])
                 done = await self._send(queue, jobs)
                 confirmed += done
                 if done == most:
@@ -145,12 +154,12 @@ class Relay(Service):
 
     async def _send(self, queue: str, jobs: list[Unsent]) -> int:
         routing_key = self._settings.routing_key(queue)
-        messages = [_message(routing_key, job) for job in jobs]
+        own = self._settings.of(queue)
         by_verdict: dict[Verdict, list[Fence]] = {verdict: [] for verdict in Verdict}
         marking: asyncio.Task[int] | None = None
-        for first in range(0, len(jobs), GROUP):
-            group = jobs[first : first + GROUP]
-            verdicts = await asyncio.wrap_future(self._publisher.publish(messages[first : first + GROUP]))
+        for group in groups_of(jobs, size=attrgetter("size"), most=GROUP, most_bytes=MOST_BYTES // 2):
+            messages = [_message(routing_key, job, own.message_priority(job.priority)) for job in group]
+            verdicts = await asyncio.wrap_future(self._publisher.publish(messages))
             marked = len(by_verdict[Verdict.CONFIRMED])
             for job, verdict in zip(group, verdicts, strict=True):
                 by_verdict[verdict].append((job.id, job.attempt))
@@ -222,7 +231,7 @@ def _limit(settings: QueueSettings) -> float:
     return min(math.inf if settings.max_running is None else settings.max_running, rate)
 
 
-def _message(routing_key: str, job: Unsent) -> Message:
+def _message(routing_key: str, job: Unsent, priority: int | None) -> Message:
     return request_for(
         routing_key=routing_key,
         job_id=job.id,
@@ -231,4 +240,5 @@ def _message(routing_key: str, job: Unsent) -> Message:
         created_at=job.created_at,
         payload=job.payload,
         context=job.context,
+        priority=priority,
     )

@@ -8,8 +8,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from stagepost.model.groups import groups_of
 from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
 from stagepost.upkeep.service import Service
+from stagepost.upkeep.threads import in_thread
 
 __all__ = ["Taker"]
 
@@ -62,7 +64,7 @@ class Taker(Service):
         if self._is_connected:
             consumer, self.consumer, self._is_connected = self.consumer, self._new_consumer(), False
             self._undone = []
-            await asyncio.get_running_loop().run_in_executor(None, consumer.stop)
+            await in_thread(consumer.stop)
 
     async def run_once(self) -> int:
         """Take in what has arrived since the last pass; returns how much that was."""
@@ -75,7 +77,9 @@ class Taker(Service):
             self.consumer.start()
         await self._prepare_pass()
         self._undone += self.consumer.take(self._most_at_once - len(self._undone))
-        done = await self._take_in(list(self._undone)) if self._undone else 0
+        done = 0
+        for group in groups_of(list(self._undone), size=_size, most=self._most_at_once):
+            done += await self._take_in(group)
         if self.consumer.has_more:
             self.wake()
         return done
@@ -98,3 +102,7 @@ class Taker(Service):
             self._is_told = True
             with contextlib.suppress(RuntimeError):  # the loop has ended; the messages go back to the broker
                 self._loop.call_soon_threadsafe(self.wake)
+
+
+def _size(delivery: Delivery) -> int:
+    return len(delivery.body)

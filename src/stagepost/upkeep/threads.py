@@ -35,5 +35,5 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(tell, result, error)
 
-    threading.Thread(target=run, name="stagepost-broker", daemon=True).start()
+    threading.Thread(target=run, name="stagepost-aside", daemon=True).start()
     return await answer

@@ -13,6 +13,7 @@ from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import BadMessage, PayloadError, StoreUnavailable
 from stagepost.model.envelope import Answer, decode_answer
+from stagepost.model.groups import halves
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
 from stagepost.model.results import check_progress, check_result
@@ -143,17 +144,35 @@ class Answers(Taker):
             if not is_conflict(error, self._store) or len(final) <= 1:
                 raise
             accepted = None
-        except Exception:
-            log.exception("%d answers could not be stored together; storing them one by one", len(final))
-            accepted = None
-        if accepted is None:
             await self._accept_singly(final)
+        except Exception as error:  # noqa: BLE001 - it is logged with the one answer that it is about
+            log.warning("%d answers could not be stored together; storing them in halves: %s", len(final), error)
+            accepted = None
+            await self._accept_in_halves(final)
+        if accepted is None:
             accepted, final = await self._store.run(self._accepting({}, in_progress)), {}
         undone = [newest[fence][1] for fence in sorted(accepted.passed_over)[:MOST_REPORTS]]
         taken = [delivery for _, delivery in progress if not any(delivery is kept for kept in undone)]
         self.counted.progress += len(taken)
         self._done(taken)
         await self._note(accepted, final)
+
+    async def _accept_in_halves(self, final: Named) -> None:
+        """Store smaller and smaller groups, down to the answer that the store refuses."""
+        if len(final) <= 1:
+            await self._accept_singly(final)
+            return
+        for half in map(dict, halves(list(final.items()))):
+            try:
+                accepted = await self._store.run(self._accepting(half, {}), patience_seconds=0)
+            except StoreUnavailable as error:
+                if not is_conflict(error, self._store):
+                    raise
+                await self._accept_singly(half)
+            except Exception:  # noqa: BLE001 - as above
+                await self._accept_in_halves(half)
+            else:
+                await self._note(accepted, half)
 
     async def _accept_singly(self, final: Named) -> None:
         """Find the answer that the store refuses and fail that job, not its neighbours; pass over locked ones."""

@@ -62,9 +62,13 @@ class Reply(msgspec.Struct, frozen=True, tag=True):
 class ChildPool:
     """Starts children when they are needed, keeps idle ones, replaces dead ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        """Children start in `folder`, where the app was made, wherever this process has gone since."""
         self._lock = threading.Lock()
         self._idle: list[Child] = []
+        self._folder = folder or Path.cwd()
+        self._alive: set[Child] = set()
+        self._is_closed = False
 
     def run(self, context: JobContext, place: Place) -> Reply:
         """Run an attempt in a child, from a thread; a child that dies is a crash of this attempt alone.
@@ -77,22 +81,32 @@ class ChildPool:
             return Reply(Crashed("the attempt was over before it began"), False)
         try:
             reply = child.run(context)
-        except (EOFError, OSError) as error:
-            child.kill()
+        except (EOFError, OSError, ValueError) as error:  # the last: its pipes were closed when it was killed
+            self._drop(child)
             return Reply(Crashed(f"the handler's process died ({child.fate()}): {error}"), False)
         self._keep(child)
         return reply
 
     def close(self) -> None:
-        """End all idle children."""
+        """End all children, those too that are starting or still run what nobody waits for any more."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for child in idle:
-            child.kill()
+            self._is_closed = True
+            self._idle.clear()
+            children = list(self._alive)
+        for child in children:
+            self._drop(child)
 
     def _keep(self, child: Child) -> None:
         with self._lock:
-            self._idle.append(child)
+            if not self._is_closed:
+                self._idle.append(child)
+                return
+        self._drop(child)
+
+    def _drop(self, child: Child) -> None:
+        child.kill()
+        with self._lock:
+            self._alive.discard(child)
 
     def _take(self) -> Child:
         with self._lock:
@@ -100,7 +114,14 @@ class ChildPool:
                 child = self._idle.pop()
                 if child.is_alive():
                     return child
-        return Child()
+                self._alive.discard(child)
+        child = Child(self._folder)
+        with self._lock:
+            self._alive.add(child)
+            is_closed = self._is_closed
+        if is_closed:
+            self._drop(child)
+        return child
 
 
 class Place:
@@ -128,13 +149,18 @@ class Place:
 class Child:
     """One process, and the two pipes to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         their_input, our_output = os.pipe()
         our_input, their_output = os.pipe()
-        command = [sys.executable, "-m", "stagepost.worker.child", str(their_input), str(their_output)]
+        # -P: what is in its current directory is imported only if this process would do so, too.
+        command = [sys.executable, "-P", "-m", "stagepost.worker.child", str(their_input), str(their_output)]
         with _stop_signals_blocked():
             self._process = subprocess.Popen(
-                command, pass_fds=(their_input, their_output), stdin=subprocess.DEVNULL, env=_environment()
+                command,
+                pass_fds=(their_input, their_output),
+                stdin=subprocess.DEVNULL,
+                env=_environment(folder),
+                cwd=folder if folder.is_dir() else None,  # somebody may have deleted it meanwhile
             )
         os.close(their_input)
         os.close(their_output)
@@ -215,6 +241,6 @@ def _decode(frame: bytes) -> Report | Reply:
     return msgspec.json.decode(frame, type=Report | Reply)
 
 
-def _environment() -> dict[str, str]:
-    """Give the child the same modules to import from."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+def _environment(folder: Path) -> dict[str, str]:
+    """Give the child the same modules to import from; a relative path begins where the app was made."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder / path) for path in sys.path)}

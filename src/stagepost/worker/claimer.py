@@ -60,17 +60,16 @@ class Claimer(Service):
         self._start = start
         self._clock = clock
         self._shortest, self._longest = poll_shortest, poll_longest
-        self._may_have_strays = False
+        self.may_have_strays = False
+        """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
         self._limited: frozenset[str] = frozenset()
         self._marks = {queue: Marks() for queue in queues}
         self._settings_read_at = float("-inf")
 
     async def run_once(self) -> int:
         """Fill the free room from all queues; returns how many jobs were claimed."""
-        if self._may_have_strays:
-            async with self._flights.claiming:
-                await self._store.run(release_strays(owner=self._owner, held=self._held()))
-            self._may_have_strays = False
+        if self.may_have_strays:
+            await self.release_strays()
         await self._read_settings()
         looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._marks.values())
         claimed = wanted = 0
@@ -88,6 +87,12 @@ class Claimer(Service):
         self._choose_interval(claimed=claimed, wanted=wanted)
         return claimed
 
+    async def release_strays(self) -> None:
+        """Give back what was leased without this worker's knowledge."""
+        async with self._flights.claiming:
+            await self._store.run(release_strays(owner=self._owner, held=self._held()))
+        self.may_have_strays = False
+
     def wake_if_full(self) -> None:
         """Look again if there may be more: the last pass stopped because there was no more room."""
         if self._is_full:
@@ -104,13 +109,13 @@ class Claimer(Service):
         start = self._marks[queue].at(asked_at)
         operation = self._leasing(queue, slots, start)
         # Until the answer is here: one that is lost on the way leaves jobs leased to us that we do not know of.
-        self._may_have_strays = True
+        self.may_have_strays = True
         try:
             jobs = await self._store.run(operation, patience_seconds=0)
         except StoreError:
             self.interval = self._longest
             raise
-        self._may_have_strays = False
+        self.may_have_strays = False
         self.looked_at = self._clock.monotonic()
         self._marks[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
         self._take(jobs, lease_ends=asked_at + self._lease.total_seconds())

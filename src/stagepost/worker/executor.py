@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from stagepost.client.context import JobContext, enter, outcome_of
@@ -46,12 +47,16 @@ class Executor:
         clock: Clock,
         new_limiter: Callable[[RateLimit], RateLimiter],
         longest_wait: timedelta = LONGEST_WAIT_IN_SLOT,
+        folder: Path | None = None,
     ) -> None:
+        """`folder` is where the processes of handlers start; where this process is now, unless given."""
         self.concurrency = concurrency
         self.on_idle: Callable[[], None] = lambda: None
         """Called when an attempt is over and no other is ready to take its slot."""
+        self.is_closing: Callable[[], bool] = lambda: False
+        """Whether the event loop is closing, which cancels every task, also those of attempts."""
         self.threads = ThreadPool(on_freed=self._fill)
-        self.children = ChildPool()
+        self.children = ChildPool(folder)
         self._registry = registry
         self._finisher = finisher
         self._clock = clock
@@ -117,8 +122,9 @@ class Executor:
     def abandon_running(self) -> None:
         """Give back attempts whose handlers would not stop; whatever they still do is fenced off."""
         for flight in self._running.values():
-            log.warning("job %s: its handler would not stop; the job is given back", flight.job.id)
-            self._finisher.put(flight, Released())
+            if not flight.has_outcome:
+                log.warning("job %s: its handler would not stop; the job is given back", flight.job.id)
+                self._finisher.put(flight, Released())
 
     def close(self) -> None:
         """End idle threads and processes."""
@@ -186,6 +192,8 @@ class Executor:
             log.error("job %s: its attempt ended in an error of the worker's own", flight.job.id, exc_info=error)
             is_passing = isinstance(error, StoreError)
             self._finisher.put(flight, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
+        if self.is_closing():
+            return
         self._fill()
         if not self._ready:
             self.on_idle()
@@ -288,6 +296,9 @@ class Executor:
         return reply.outcome
 
     def _interrupted(self, flight: Flight, context: JobContext, error: BaseException) -> Outcome:
+        if self.is_closing():
+            context.request_stop("the worker is shutting down")  # a thread goes on until it looks
+            return Released()
         if flight in self._released or flight.is_lost:
             self._released.discard(flight)
             return Released()

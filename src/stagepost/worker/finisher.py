@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from stagepost.errors import LeaseLost, StoreError, StoreUnavailable
+from stagepost.model.groups import first_group, halves
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome, Refused
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 1000
 PATIENCE_SECONDS = 10.0
+LARGE_PAYLOAD = 10_000
+"""From which size on a payload is let go of when its attempt is over."""
 
 
 class Ending(NamedTuple):
@@ -55,6 +58,10 @@ class Finisher(Service):
         self._on_settled = on_settled
         self._notifies = notifies
         self._endings: list[Ending] = []
+        self._most: int | None = None
+        """How many are written together after a group was lost with its connection; None: as many as are possible."""
+        self.pending_bytes = 0
+        """About how large the outcomes are that are not written yet."""
         self.on_unlimited: Callable[[], None] = lambda: None
         """Called when a job that counts against a limit has ended, so that the next can be let through."""
         self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
@@ -73,19 +80,25 @@ class Finisher(Service):
     def put(self, flight: Flight, outcome: Outcome) -> None:
         """Take an outcome; it is written with the next group."""
         flight.has_outcome = True
-        self._endings.append(Ending(flight, Settlement.of(flight.job, outcome)))
+        change = Settlement.of(flight.job, outcome)
+        self._endings.append(Ending(flight, change))
+        self.pending_bytes += change.size
+        if len(flight.job.payload) >= LARGE_PAYLOAD:
+            self._flights.forget_payload(flight)
         self.wake()
 
     async def run_once(self) -> int:
         """Write one group; what cannot be written now stays for a later pass."""
-        group = self._endings[:MOST_AT_ONCE]
+        most = MOST_AT_ONCE if self._most is None else min(MOST_AT_ONCE, self._most)
+        group = first_group(self._endings, size=_size, most=most)
         if not group:
             return 0
         held = await self._settle(group)
+        self._most = None if self._most is None or self._most >= MOST_AT_ONCE else 2 * self._most
         tried = {ending.flight.fence for ending in group}
         kept = [ending for ending in group if ending.flight.fence not in held and ending in self._endings]
         # Behind the others: one whose row is locked, by a transaction its handler left open, must not hold them up.
-        self._endings = [ending for ending in self._endings if ending.flight.fence not in tried] + kept
+        self._keep([ending for ending in self._endings if ending.flight.fence not in tried] + kept)
         self._note([ending for ending in group if ending.flight.fence in held], held)
         if any(ending.change.limit_key for ending in group):
             self.on_unlimited()
@@ -106,30 +119,55 @@ class Finisher(Service):
         with contextlib.suppress(StoreError):
             await self._store.run(notify_workers(queues), patience_seconds=0)
 
-    async def _settle(self, group: list[Ending]) -> dict[Fence, bool]:
+    async def _settle(self, group: Sequence[Ending]) -> dict[Fence, bool]:
         try:
             return await self._settle_together(group)
         except StoreUnavailable as error:
             self._drop_lost()
-            if not is_conflict(error, self._store) or len(group) == 1:
+            if not is_conflict(error, self._store):
+                self._take_fewer(group)
+                raise
+            if len(group) == 1:
                 raise
             return await self._settle_singly([ending for ending in group if not ending.flight.is_lost])
-        except Exception:
-            log.exception("%d outcomes could not be written together; writing them one by one", len(group))
-            return await self._settle_singly(group)
+        except Exception as error:  # noqa: BLE001 - it is logged with the one outcome that it is about
+            if len(group) == 1:
+                return await self._settle_singly(group)
+            log.warning("%d outcomes could not be written together; writing them in halves: %s", len(group), error)
+            held: dict[Fence, bool] = {}
+            for half in halves(group):
+                held |= await self._settle(half)
+            return held
 
-    async def _settle_together(self, group: list[Ending]) -> dict[Fence, bool]:
+    def _take_fewer(self, group: Sequence[Ending]) -> None:
+        """Write half as many the next time: it may be the size of a group that ends its connection.
+
+        One that is written alone goes behind the others, which need not wait for it.
+        """
+        self._most = max(1, len(group) // 2)
+        if len(group) == 1:
+            [last] = group
+            self._endings = [ending for ending in self._endings if ending is not last] + [
+                ending for ending in self._endings if ending is last
+            ]
+
+    async def _settle_together(self, group: Sequence[Ending]) -> dict[Fence, bool]:
         """Write what handlers have not written themselves; where only the store knows whether they have, ask it."""
         held = {flight.fence: True for flight, _ in group if flight.is_settled}
         asked = [change for flight, change in group if flight.may_be_settled and flight.fence not in held]
         if asked:
-            ended = await self._store.run(ended_by(asked), patience_seconds=PATIENCE_SECONDS)
+            ended = await self._store.run(ended_by(asked), patience_seconds=self._patience)
             held |= dict.fromkeys(ended, True)
         if rest := [change for _, change in group if change.fence not in held]:
-            held |= await self._store.run(settle(rest), patience_seconds=PATIENCE_SECONDS)
+            held |= await self._store.run(settle(rest), patience_seconds=self._patience)
         return held
 
-    async def _settle_singly(self, group: list[Ending]) -> dict[Fence, bool]:
+    @property
+    def _patience(self) -> float:
+        """A group that was lost with its connection is not repeated whole for long."""
+        return PATIENCE_SECONDS if self._most is None else 0
+
+    async def _settle_singly(self, group: Sequence[Ending]) -> dict[Fence, bool]:
         """Find the one the store refuses, and fail that job instead of its neighbours; leave out what is locked."""
         held: dict[Fence, bool] = {}
         for ending in group:
@@ -160,8 +198,11 @@ class Finisher(Service):
     def _drop_lost(self) -> None:
         """Forget outcomes whose lease ended while the store was away: their jobs are others' by now."""
         lost = [ending for ending in self._endings if ending.flight.is_lost]
-        self._endings = [ending for ending in self._endings if not ending.flight.is_lost]
+        self._keep([ending for ending in self._endings if not ending.flight.is_lost])
         self._note(lost, {})
+
+    def _keep(self, endings: list[Ending]) -> None:
+        self._endings, self.pending_bytes = endings, sum(map(_size, endings))
 
     def _note(self, endings: list[Ending], held: dict[Fence, bool]) -> None:
         """Let go of attempts, and say what became of those that did not just complete."""
@@ -176,6 +217,10 @@ class Finisher(Service):
             else:
                 self.lost += 1
                 log.warning("%s", LeaseLost(change.id, change.attempt))
+
+
+def _size(ending: Ending) -> int:
+    return ending.change.size
 
 
 def tell(job: LeasedJob, change: Settlement) -> None:

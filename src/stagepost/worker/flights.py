@@ -7,12 +7,16 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from stagepost.client.context import JobContext
 from stagepost.model.job import LeasedJob
 
 __all__ = ["Flight", "Flights"]
 
 Fence = tuple[str, int]
+
+SMOOTHING = 0.3
 
 
 @dataclass(eq=False, slots=True)
@@ -57,6 +61,11 @@ class Flight:
         reported = None if self.context is None else self.context.reported
         return None if reported == self.written else reported
 
+    @property
+    def can_be_stopped(self) -> bool:
+        """Whether its handler runs and has not been asked to stop."""
+        return self.waits_in is not None and not self.has_outcome and not (self.context and self.context.is_cancelled)
+
     def stop(self, reason: str) -> None:
         """Ask its handler to stop, on the loop; a coroutine is cancelled, once, a thread can only be told."""
         if self.context is None or self.waits_in is None or self.has_outcome or self.context.is_cancelled:
@@ -73,6 +82,10 @@ class Flights:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._flights: dict[Fence, Flight] = {}
+        self.payload_bytes = 0
+        """How large the payloads are that are held."""
+        self.bytes_each = 0.0
+        """How large one is expected to be, from those that came; 0 before the first."""
         self.claiming = asyncio.Lock()
         """Held from a claim until its jobs are in here: in between they look like strays."""
         self.on_removed: list[Callable[[list[Flight]], None]] = []
@@ -86,19 +99,40 @@ class Flights:
 
     def add(self, flights: list[Flight]) -> None:
         """Take on what was claimed."""
+        if not flights:
+            return
+        size = sum(map(_size, flights))
+        mean = size / len(flights)
         with self._lock:
             self._flights.update((flight.fence, flight) for flight in flights)
+            self.payload_bytes += size
+            # An increase counts at once: too large an estimate costs a claim, too small a one memory.
+            self.bytes_each = max(mean, self.bytes_each + SMOOTHING * (mean - self.bytes_each))
 
     def remove(self, flights: Iterable[Flight]) -> None:
         """Let go of what is settled or lost; twice does no harm."""
         gone = list(flights)
         with self._lock:
             for flight in gone:
-                self._flights.pop(flight.fence, None)
+                if self._flights.pop(flight.fence, None) is not None:
+                    self.payload_bytes -= _size(flight)
         for tell in self.on_removed:
             tell(gone)
+
+    def forget_payload(self, flight: Flight) -> None:
+        """Let go of the payload of an attempt that is over; what is left to do needs only its fence."""
+        with self._lock:
+            if self._flights.get(flight.fence) is flight:
+                self.payload_bytes -= _size(flight)
+            flight.job = msgspec.structs.replace(flight.job, payload="")
+        if flight.context is not None:
+            flight.context.job = flight.job
 
     def all(self) -> list[Flight]:
         """All of them at this moment."""
         with self._lock:
             return list(self._flights.values())
+
+
+def _size(flight: Flight) -> int:
+    return len(flight.job.payload)

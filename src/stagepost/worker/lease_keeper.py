@@ -10,7 +10,8 @@ from datetime import timedelta
 from itertools import accumulate
 
 from stagepost.clock import Clock, monotonic
-from stagepost.store.leases import Renewed, renew
+from stagepost.store.leases import Renewed, asked_to_stop, renew
+from stagepost.store.settlement import Fence
 from stagepost.store.store import Store
 from stagepost.worker.flights import Flight, Flights
 
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 REPORT_SECONDS = 1.0
-"""How soon progress is written that comes long before the next renewal."""
+"""How soon progress is written, and a cancelled job noticed, long before the next renewal."""
 MOST_BYTES = 1_000_000
 """Of progress in one statement: leases must be renewed in time, whatever handlers report."""
 
@@ -52,20 +53,27 @@ class LeaseKeeper(threading.Thread):
         self._beat = beat
         self._interval = lease.total_seconds() / 3
         self._margin = lease.total_seconds() / 6
+        self._wake_event = threading.Event()
         self._stop_event = threading.Event()
 
     def run(self) -> None:
         """Pass after pass until stopped; a failed pass is tried again soon."""
         due = monotonic() + self._interval
-        while not self._stop_event.wait(max(0.0, min(due - monotonic(), REPORT_SECONDS))):
+        while True:
+            self._wake_event.wait(max(0.0, min(due - monotonic(), REPORT_SECONDS)))
+            self._wake_event.clear()
+            if self._stop_event.is_set():
+                return
             try:
                 if monotonic() < due:
-                    self.report_once()
+                    self.look_once()
                 else:
                     self.run_once()
                     self._beat()
                     due = monotonic() + self._interval
             except Exception as error:  # noqa: BLE001 - whatever went wrong, the leases must be tried again
+                if self._stop_event.is_set():
+                    return
                 pause = min(1.0, self._interval / 4)
                 due = monotonic() + pause
                 log.warning("leases could not be renewed, trying again in %.1f s: %s", pause, error)
@@ -81,6 +89,25 @@ class LeaseKeeper(threading.Thread):
         """Renew all leases in one statement, and stop attempts that lost theirs or are asked to stop."""
         flights = self._flights.all()
         return self._renew(flights, newest(flights), patience=max(0.5, self._interval)) if flights else None
+
+    def look_once(self) -> None:
+        """Do what should not wait for the next renewal: write progress, and stop attempts of cancelled jobs."""
+        renewed = self.report_once()
+        self.ask_once(besides=renewed.held if renewed else frozenset())
+
+    def ask_once(self, *, besides: frozenset[Fence] = frozenset()) -> set[Fence]:
+        """Stop attempts that are asked to stop, and say which; one small read, and none while no handler runs."""
+        flights = {flight.fence: flight for flight in self._flights.all() if flight.can_be_stopped}
+        if not (fences := flights.keys() - besides):
+            return set()
+        found = self._store.run(asked_to_stop(list(fences), owner=self._owner), patience_seconds=0)
+        for fence in found:
+            self._stop(flights[fence])
+        return found
+
+    def wake(self) -> None:
+        """Look now, from any thread: a job was cancelled in this process."""
+        self._wake_event.set()
 
     def report_once(self) -> Renewed | None:
         """Renew the leases of attempts whose handlers have reported progress that is not written yet."""
@@ -109,14 +136,24 @@ class LeaseKeeper(threading.Thread):
                 continue
             flight.lease_ends = asked_at + self._lease.total_seconds()
             if flight.fence in renewed.asked_to_stop:
-                self._loop.call_soon_threadsafe(flight.stop, "cancelled on request")
+                self._stop(flight)
         return renewed
+
+    def _stop(self, flight: Flight) -> None:
+        self._loop.call_soon_threadsafe(flight.stop, "cancelled on request")
 
     def stop(self) -> None:
         """End the thread after the pass that is running, and wait for that."""
         self._stop_event.set()
+        self._wake_event.set()
         if self.is_alive():
             self.join(timeout=self._store.call_seconds + 1)
+
+    def abort(self) -> None:
+        """Break off a pass that did not end, and close the connection unless it is the app's own."""
+        if not self._store.database.is_memory:
+            self._store.abort()
+            self._store.close()
 
     def _fence_expiring(self) -> None:
         """Stop attempts whose lease could not be renewed in time: another worker may get them any moment."""

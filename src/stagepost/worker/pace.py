@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stagepost.clock import Clock
 
-__all__ = ["Pace", "room"]
+__all__ = ["HELD_BYTES", "Pace", "room", "within_bytes"]
 
 AHEAD_SECONDS = 0.1
 """Jobs for this long are leased ahead: enough to hide a round trip, too few to keep them from other workers."""
@@ -15,6 +15,8 @@ MOST_AHEAD = 2000
 MOST_OVER = 2000
 """How many attempts that are over and not yet written make room for others."""
 SMOOTHING = 0.3
+HELD_BYTES = 16 * 1024 * 1024
+"""How much of payloads, and as much of outcomes, a worker holds before it leases no more than its slots need."""
 
 
 class Pace:
@@ -62,3 +64,14 @@ def room(*, slots: int, ahead: int, held: int, over: int, ready: int) -> int:
     ends would cost more than many a job.
     """
     return 0 if ready > ahead // 2 else slots + ahead - (held - min(over, MOST_OVER))
+
+
+def within_bytes(jobs: int, *, free: int, held_bytes: int, bytes_each: float) -> int:
+    """How many of these jobs to claim so that the payloads that are held stay within their bound.
+
+    Each free slot gets its job, whatever its size. As long as sizes are not known, no more are claimed than that; nor
+    while most of the bound is taken: a claim for every job that ends would cost more than it gains.
+    """
+    left = HELD_BYTES - held_bytes
+    fitting = int(left / bytes_each) if bytes_each and left >= HELD_BYTES // 4 else 0
+    return min(jobs, max(free, fitting))

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.errors import ValueTooLarge
 from stagepost.model.dead_letter import Bad
+from stagepost.model.groups import halves
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.outbox import park
 from stagepost.transport.rabbitmq.consumer import Delivery
@@ -31,13 +33,22 @@ class Parking:
         """Keep deliveries with the reasons why they are bad; once this returns they can be acknowledged."""
         if not bad:
             return
-        await self._store.run(
-            park([_bad(delivery, error) for delivery, error in bad], routing_key=self._settings.dead_letters)
-        )
+        await self._park_all([_bad(delivery, error) for delivery, error in bad])
         self.parked += len(bad)
         delivery, error = bad[0]
         log.error("queue %s: %d messages cannot be read, the first: %s", delivery.queue, len(bad), error)
         self._on_parked()
+
+    async def _park_all(self, bad: Sequence[Bad]) -> None:
+        try:
+            await self._store.run(park(bad, routing_key=self._settings.dead_letters))
+        except ValueTooLarge as error:
+            if len(bad) == 1:
+                short = bad[0].shortened(str(error))
+                await self._store.run(park([short], routing_key=self._settings.dead_letters))
+                return
+            for half in halves(bad):
+                await self._park_all(half)
 
     async def park_one(self, delivery: Delivery, error: str) -> None:
         """Keep one delivery with the reason why it is bad."""

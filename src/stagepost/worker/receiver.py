@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
+import msgspec
+
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import BadMessage
@@ -24,6 +26,8 @@ __all__ = ["BadDelivery", "Receiver"]
 
 MOST_AT_ONCE = 500
 SETTINGS_SECONDS = 1.0
+LARGE_BODY = 10_000
+"""From which size on the body of a message is let go of when its job is leased."""
 
 
 BadDelivery = tuple[Delivery, str]
@@ -81,15 +85,16 @@ class Receiver(Taker):
         self._held: dict[Fence, list[Delivery]] = {}
         self._limited: frozenset[str] = frozenset()
         self._settings_read_at = float("-inf")
-        self._may_have_strays = False
+        self.may_have_strays = False
+        """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
         flights.on_removed.append(self._settled)
 
     async def _prepare_pass(self) -> None:
-        if self._may_have_strays:
+        if self.may_have_strays:
             async with self._flights.claiming:
                 held = [flight.fence for flight in self._flights.all()]
                 await self._store.run(release_strays(owner=self._owner, held=held))
-            self._may_have_strays = False
+            self.may_have_strays = False
         await self._read_settings()
         await self._doubts.look()
 
@@ -107,9 +112,10 @@ class Receiver(Taker):
         jobs, taken = await self._claim(queue, named) if named else ([], Taken([]))
         self._forget(deliveries)
         needless = len(deliveries) - len(bad) - len(taken.put_back) - len(taken.jobs)
-        flights = [flight for flight in jobs if flight.fence in named]
+        claimed = {flight.fence: flight for flight in jobs}
+        flights = [claimed[fence] for fence in named if fence in claimed]  # in the broker's order: urgent ones first
         for flight in flights:
-            self._held[flight.fence] = named.pop(flight.fence)
+            self._held[flight.fence] = [_without_body(delivery) for delivery in named.pop(flight.fence)]
         self._start(flights)
         # What names nothing that can be run now: the database has all that is left to do.
         self.consumer.ack([*(delivery for group in named.values() for delivery in group), *(item for item, _ in bad)])
@@ -129,11 +135,11 @@ class Receiver(Taker):
             is_limited=queue in self._limited,
         )
         async with self._flights.claiming:
-            self._may_have_strays = True  # until the answer is here
+            self.may_have_strays = True  # until the answer is here
             taken = await self._store.run(operation, patience_seconds=0)
             flights = [Flight(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs]
             self._flights.add(flights)
-            self._may_have_strays = False
+            self.may_have_strays = False
         return flights, taken
 
     def _settled(self, flights: list[Flight]) -> None:
@@ -149,6 +155,11 @@ class Receiver(Taker):
         limited = {settings.name for settings in rows.values() if settings.is_limited or settings.paused_at is not None}
         self._limited = frozenset(queues if ALL_QUEUES in limited else limited)
         self._settings_read_at = self._clock.monotonic()
+
+
+def _without_body(delivery: Delivery) -> Delivery:
+    """What is needed to acknowledge a message: the job has what it said."""
+    return delivery if len(delivery.body) < LARGE_BODY else msgspec.structs.replace(delivery, body=b"")
 
 
 def _named(deliveries: list[Delivery]) -> tuple[dict[Fence, list[Delivery]], list[BadDelivery]]:

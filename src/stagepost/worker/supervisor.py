@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ MOST_DEATHS_AT_START = 5
 READY_POLL_SECONDS = 0.05
 KILL_SECONDS = 15.0
 """How much longer than its shutdown timeout a worker may take to end before it is killed."""
+HURRIED_KILL_SECONDS = 10.0
+"""How long a worker may take to end that was told to hurry before it is killed."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,16 @@ class Member:
                 self.shutdown_timeout = float(seconds)
         return self.shutdown_timeout is not None
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal unless the process is known to have ended.
+
+        `Process.send_signal` would first reap a process that has just ended, and asyncio would never learn its exit
+        code. Until asyncio has reaped it, its pid belongs to nobody else.
+        """
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):  # reaped, and asyncio is about to note it
+                os.kill(self.process.pid, number)
+
 
 class Supervisor:
     """Runs a worker's command line in several processes.
@@ -80,6 +94,7 @@ class Supervisor:
         self._clock = clock or SystemClock()
         self._members: dict[int, Member] = {}
         self._stop_event = asyncio.Event()
+        self._hurry_event = asyncio.Event()
         self._others_may_start = asyncio.Event()
         self._was_ever_ready = False
         self._requests = 0
@@ -96,6 +111,7 @@ class Supervisor:
         self._stop_event.set()
         self._others_may_start.set()
         if self._requests == 2:
+            self._hurry_event.set()
             for member in self._members.values():
                 member.lifeline.say(HURRY)
         self._signal(signal.SIGTERM if self._requests < 3 else signal.SIGKILL)
@@ -150,7 +166,7 @@ class Supervisor:
         member = self._members[number] = Member(process, lifeline, self._clock.monotonic())
         log.info("worker process %d of %d started (pid %d)", number, self._processes, process.pid)
         if self._stop_event.is_set():  # asked to stop while it was being started
-            process.terminate()
+            member.signal(signal.SIGTERM)
         return member
 
     async def _pause(self, number: int, code: int, deaths: int) -> None:
@@ -179,13 +195,14 @@ class Supervisor:
         """Kill what has not ended long after it was told to; its jobs are taken back when their leases end."""
         await self._stop_event.wait()
         timeouts = [member.shutdown_timeout or 0.0 for member in self._members.values()]
-        await asyncio.sleep(max(timeouts, default=0.0) + KILL_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry_event.wait(), max(timeouts, default=0.0) + KILL_SECONDS)
+            await asyncio.sleep(HURRIED_KILL_SECONDS)
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         for member in self._members.values():
-            if member.process.returncode is None:
-                member.process.send_signal(number)
+            member.signal(number)
 
     def _lived(self, member: Member) -> float:
         return self._clock.monotonic() - member.started_at

@@ -8,17 +8,18 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from stagepost.client.app import App
 from stagepost.errors import ConfigurationError, StoreError
 from stagepost.model.identity import new_id
+from stagepost.model.outcome import Released
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.health import durability_warnings
 from stagepost.store.migrate import check_schema
-from stagepost.store.workers import forget_worker
 from stagepost.transport import wakeups_for
 from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.batch_keeper import BatchKeeper
@@ -33,24 +34,26 @@ from stagepost.upkeep.recounter import Recounter
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.upkeep.scheduler import Scheduler, declare
 from stagepost.upkeep.service import Service
+from stagepost.upkeep.threads import in_thread
 from stagepost.worker.broker import Broker, check_remote
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.concluder import Concluder
 from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
-from stagepost.worker.flights import Flights
+from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
 from stagepost.worker.leased_ahead import LeasedAhead
-from stagepost.worker.pace import Pace, room
+from stagepost.worker.pace import HELD_BYTES, Pace, room, within_bytes
 from stagepost.worker.reporter import Reporter
+from stagepost.worker.stopping import Requests, Shutdown
 from stagepost.worker.suspects import Suspects
 
 __all__ = ["Worker"]
 
 log = logging.getLogger(__name__)
 
-STUBBORN_SECONDS = 2.0
-"""How long handlers that were told to stop may take to notice."""
+MOST_CANCELS = 2
+"""How often a step of the shutdown begins again; whoever cancels it more often wants it to end."""
 
 IDLE_PASSES = 2
 IDLE_SECONDS = 0.01
@@ -83,8 +86,7 @@ class Worker:
         check_remote(app)
         self.must_restart = False
         """Set when this process can do no more work; whoever started it should start it again."""
-        self._stop_event = asyncio.Event()
-        self._hurry_event = asyncio.Event()
+        self.requests = Requests()
         self._build()
 
     def _build(self) -> None:
@@ -94,7 +96,12 @@ class Worker:
         self.store = AsyncStore(app.store)
         self.finisher = Finisher(self.store, self.flights, on_settled=self._note_settled, notifies=settings.wakeups)
         self.executor = Executor(
-            app.registry, self.finisher, concurrency=self.concurrency, clock=clock, new_limiter=app.rate_limiter
+            app.registry,
+            self.finisher,
+            concurrency=self.concurrency,
+            clock=clock,
+            new_limiter=app.rate_limiter,
+            folder=app.folder,
         )
         self.leased_ahead = LeasedAhead(self.store, self.executor, self.pace, owner=self.owner, queues=self.queues)
         self.executor.on_waiting = self.leased_ahead.wake
@@ -107,7 +114,7 @@ class Worker:
             owner=self.owner,
             lease=self.lease,
             room=self._room,
-            start=self.suspects.start,
+            start=self._take_on,
             clock=clock,
             poll_shortest=settings.poll_shortest,
             poll_longest=settings.poll_longest,
@@ -126,7 +133,7 @@ class Worker:
                 owner=self.owner,
                 lease=self.lease,
                 term=self.leader.term,
-                start=self.suspects.start,
+                start=self._take_on,
                 alarm=alarm,
             )
         self.promoter = Promoter(self.store, on_promoted=self._wake_claimer)
@@ -144,7 +151,7 @@ class Worker:
         carried = self.broker.queues if self.broker else ()
         self.wakeups = wakeups_for(app.store, settings, queues={*self.queues, *carried})
         self.reporter = Reporter(self.store, self)
-        self._upkeep: list[Service] = [
+        self.upkeep: list[Service] = [
             self.leader,
             self.promoter,
             Rescuer(
@@ -175,55 +182,66 @@ class Worker:
         """Finish what is running, then end; the second time: give it back and end at once."""
         if self.is_stopping:
             self.hurry()
-        self._stop_event.set()
+        self.requests.note_stop()
 
     def hurry(self) -> None:
         """Give back what is running and end at once."""
-        self._stop_event.set()
-        self._hurry_event.set()
+        self.requests.note_hurry()
 
     @property
     def is_stopping(self) -> bool:
         """Whether it was told to stop."""
-        return self._stop_event.is_set()
+        return self.requests.stop.is_set()
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the process may still take to end, once the worker was told to stop."""
+        return self.requests.seconds_left(self.shutdown_timeout)
 
     async def run(self, *, install_signals: bool = False, until_idle: bool = False) -> None:
-        """Work until stopped, or, with `until_idle`, until the queues have nothing that is due."""
-        loop = asyncio.get_running_loop()
+        """Work until stopped, or, with `until_idle`, until the queues have nothing that is due.
+
+        To cancel this is to stop it: CancelledError is raised once all is finished or given back.
+        """
         if install_signals:
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.stop)
-        await loop.run_in_executor(None, self._check_store)
-        await declare(self.store, self.app.schedules.values())
-        keeper_store = self.app.store if self.app.store.database.is_memory else self.app.open_store(pool_size=1)
+                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        # In a task of its own, which a cancel does not reach unless the loop is closing and cancels every task.
+        work = asyncio.create_task(self._run(until_idle=until_idle), name="stagepost-worker")
+        self.executor.is_closing = lambda: work.cancelling() > 0
+        cancelled: asyncio.CancelledError | None = None
+        while not work.done():
+            try:
+                await asyncio.wait({work})
+            except asyncio.CancelledError as error:
+                cancelled = cancelled or error
+                self.stop()
+        work.result()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _run(self, *, until_idle: bool) -> None:
+        if not await self._is_prepared():
+            self.store.abort()
+            return
         keeper = LeaseKeeper(
-            keeper_store,
+            self.app.store if self.app.store.database.is_memory else self.app.open_store(pool_size=1),
             self.flights,
             owner=self.owner,
             lease=self.lease,
             clock=self.app.clock,
-            loop=loop,
+            loop=asyncio.get_running_loop(),
         )
         keeper.start()
+        self.app.store.doorbell.answer_stops(keeper.wake)
         watch = asyncio.create_task(keeper.watch(), name="stagepost-watch")
         log.info(
             "worker %s (pid %d on %s) runs queues %s with %d slots",
             self.owner, os.getpid(), socket.gethostname(), ", ".join(self.queues), self.concurrency,
         )  # fmt: skip
-        try:
-            await self._work(until_idle=until_idle)
-        finally:
-            watch.cancel()
-            await loop.run_in_executor(None, keeper.stop)
-            if keeper_store is not self.app.store:
-                keeper_store.close()
-            self.executor.close()
-            self.store.close()
-
-    async def _work(self, *, until_idle: bool) -> None:
         taking = self.broker.taking if self.broker else []
         services: list[Service] = [
-            *self._upkeep,
+            *self.upkeep,
             self.finisher,
             self.suspects,
             self.leased_ahead,
@@ -231,73 +249,57 @@ class Worker:
             *taking,
         ]
         tasks = {service: asyncio.create_task(service.run(), name=type(service).__name__) for service in services}
-        loop = asyncio.get_running_loop()
-        self.wakeups.start(partial(_call_in, loop, self._wake_claimer))
+        self.wakeups.start(partial(_call_in, asyncio.get_running_loop(), self._wake_claimer))
+        shutdown = Shutdown(self, tasks)
         try:
-            if until_idle:
-                await self._until_idle()
-            else:
-                await self._stop_event.wait()
-            await self._shut_down(tasks)
+            await self._until_told(until_idle=until_idle)
+        except asyncio.CancelledError:
+            self.hurry()
+            raise
         finally:
-            await loop.run_in_executor(None, self.wakeups.stop)
-            for service in taking:
-                await service.close()
-            for task in tasks.values():
-                task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            self.requests.note_stop()
+            await self._insist(shutdown.run)
+            await self._insist(partial(shutdown.close, keeper, watch))
 
-    async def _shut_down(self, tasks: dict[Service, asyncio.Task[None]]) -> None:
-        """Stop claiming, drain with leases kept, give back what is left, write it all, stop the rest."""
-        log.info("stopping: %d jobs are running", self.executor.running)
-        self.claimer.stop()
-        self._give_back_waiting()  # at once: while a claim under way is waited for, those in line would start
-        claiming = {tasks[self.claimer]}
-        for taking in self.broker.taking if self.broker else ():
-            taking.stop()
-            claiming.add(tasks[taking])
-        # A claim under way may still bring jobs; they are given back with the rest.
-        await asyncio.wait(claiming, timeout=STUBBORN_SECONDS)
-        self._give_back_waiting()
-        if not await self._drain():
-            self.executor.release_running("the worker is shutting down")
-            await self.executor.drain(STUBBORN_SECONDS)
-            self.executor.abandon_running()
-        self._give_back_waiting()
-        await self._write_all()
-        with contextlib.suppress(StoreError):  # upkeep of others does it otherwise
-            await self.concluder.flush()
-        for service in self._upkeep:
-            service.stop()
-        with contextlib.suppress(Exception):
-            for leader in self._leaders:
-                await leader.resign()
-            await self.store.run(forget_worker(self.owner), patience_seconds=1)
-        log.info("stopped: %d jobs settled, %d lost to other workers", self.finisher.settled, self.finisher.lost)
+    async def _is_prepared(self) -> bool:
+        """Check the tables and declare schedules; False if the worker was told to stop meanwhile."""
 
-    def _give_back_waiting(self) -> None:
-        self.suspects.stop()
-        self.suspects.give_back()
-        self.executor.give_back_ready()
+        async def prepare() -> None:
+            await in_thread(self._check_store)
+            await declare(self.store, self.app.schedules.values())
 
-    async def _drain(self) -> bool:
-        drained = asyncio.create_task(self.executor.drain(self.shutdown_timeout))
-        hurried = asyncio.create_task(self._hurry_event.wait())
-        await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
-        drained.cancel()
-        return not self.executor.running
+        return await self._unless_stopped(prepare())
 
-    async def _write_all(self) -> None:
-        """Wait until the finisher has written everything, as long as that can still succeed."""
-        deadline = self.app.clock.monotonic() + self.lease.total_seconds()
-        while self.finisher.pending and self.app.clock.monotonic() < deadline:
-            self.finisher.wake()
-            await asyncio.sleep(0.01)
+    async def _until_told(self, *, until_idle: bool) -> None:
+        if until_idle:
+            await self._unless_stopped(self._until_idle())
+        else:
+            await self.requests.stop.wait()
+
+    async def _unless_stopped(self, step: Coroutine[Any, Any, None]) -> bool:
+        """Do something that a request to stop interrupts; says whether it was done."""
+        doing, told = asyncio.create_task(step), asyncio.create_task(self.requests.stop.wait())
+        try:
+            await asyncio.wait({doing, told}, return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                doing.result()
+            return doing.done()
+        finally:
+            doing.cancel()
+            told.cancel()
+
+    async def _insist(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do a step of the shutdown to its end, though the loop is closing and cancels it."""
+        for _ in range(MOST_CANCELS):
+            try:
+                return await step()
+            except asyncio.CancelledError:
+                self.hurry()
+        return await step()
 
     async def _until_idle(self) -> None:
         """Return once nothing was due, after that nothing could be claimed, and all the while nothing ran."""
-        while not self._stop_event.is_set():
+        while not self.is_stopping:
             ended = self._ended
             # Twice with a broker: an answer that is stored after what is due was looked for may make a job due, and is
             # counted a moment later.
@@ -326,7 +328,7 @@ class Worker:
     async def _look_twice(self) -> None:
         """Let the claimer find nothing twice: its first look may have begun before it was asked."""
         self.claimer.empty_passes = 0
-        while self.claimer.empty_passes < IDLE_PASSES and not self._stop_event.is_set():
+        while self.claimer.empty_passes < IDLE_PASSES and not self.is_stopping:
             self.claimer.wake()
             await asyncio.sleep(IDLE_SECONDS)
 
@@ -339,13 +341,29 @@ class Worker:
         prefetch = self.app.settings.prefetch
         if self.pace.is_stalled:
             prefetch = 0
-        return room(
+        held = len(self.flights)
+        over = self.finisher.pending if self.finisher.pending_bytes <= HELD_BYTES else 0
+        jobs = room(
             slots=self.concurrency,
             ahead=self.pace.ahead() if prefetch is None else prefetch,
-            held=len(self.flights),
-            over=self.finisher.pending,
+            held=held,
+            over=over,
             ready=self.executor.ready,
         )
+        return within_bytes(
+            jobs,
+            free=self.concurrency - (held - over),
+            held_bytes=self.flights.payload_bytes,
+            bytes_each=self.flights.bytes_each,
+        )
+
+    def _take_on(self, flights: list[Flight]) -> None:
+        """Run claimed jobs; those of a claim that was answered after the worker was told to stop are given back."""
+        if not self.is_stopping:
+            self.suspects.start(flights)
+            return
+        for flight in flights:
+            self.finisher.put(flight, Released())
 
     def _note_settled(self, ended: int) -> None:
         if ended:
@@ -365,7 +383,7 @@ class Worker:
         return [self.leader, *([self.broker.leader] if self.broker else ())]
 
     def _wake_upkeep(self) -> None:
-        for service in self._upkeep:
+        for service in self.upkeep:
             if service not in self._leaders:
                 service.wake()
 

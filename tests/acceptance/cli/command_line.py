@@ -14,6 +14,13 @@ from click.testing import CliRunner, Result
 from stagepost.cli.main import cli
 from stagepost.store import Store
 
+PATIENCE = """
+from dataclasses import replace
+from stagepost.worker import stopping
+
+stopping.HURRIED = replace(stopping.HURRIED, writing=600.0, total=600.0)
+"""
+"""Lets a worker that hurries wait for its database, which is slow on a busy machine and never hangs."""
 PROJECT = """
 import asyncio
 from datetime import timedelta
@@ -63,7 +70,7 @@ class CommandLine:
             "STAGEPOST_POLL_LONGEST": "0.05",
             "STAGEPOST_LEASE": "120",
         }
-        (folder / "shop.py").write_text(PROJECT, encoding="utf-8")
+        (folder / "shop.py").write_text(PATIENCE + PROJECT, encoding="utf-8")
 
     def run(self, *arguments: str, **environment: str | None) -> Result:
         """Run a command in this process; a variable that is None is not set."""

@@ -88,6 +88,24 @@ def test_a_plan_is_shown_without_asking_the_broker(shop: CommandLine, deaf_port:
     assert "secret-of-a-test" not in text + json.dumps(plan)
 
 
+def test_the_plan_and_the_asyncapi_document_show_priorities(shop: CommandLine) -> None:
+    shop.environment |= {"STAGEPOST_RABBITMQ_PRIORITIES": "0, 10", "STAGEPOST_RABBITMQ_QUEUE_TYPE": "classic"}
+
+    [default, *_, dead] = shop.json("rabbitmq", "plan")["queues"]
+    text = shop.says("rabbitmq", "plan")
+    channels = json.loads(shop.says("asyncapi"))["channels"]
+
+    assert (default["priorities"], default["arguments"]["x-max-priority"]) == ([0, 10], 2)
+    assert (dead["priorities"], "x-max-priority" in dead["arguments"]) == ([], False)
+    assert re.search(r"task\.default +default +task\.default +0, 10 .*x-max-priority=2", text)
+    assert channels["task.default"]["x-priorities"] == [
+        {"jobPriority": -32768, "messagePriority": 0},
+        {"jobPriority": 0, "messagePriority": 1},
+        {"jobPriority": 10, "messagePriority": 2},
+    ]
+    assert "x-priorities" not in channels["task.results"]
+
+
 def test_what_is_missing_is_made_and_then_found(carried: CommandLine, prefix: str) -> None:
     before = carried.run("rabbitmq", "check", "--json")
     carried.says("rabbitmq", "apply")
@@ -115,6 +133,7 @@ def test_a_queue_that_was_made_otherwise_is_explained(carried: CommandLine, pref
 
     assert f"inequivalent arg 'x-max-length' for queue '{prefix}.default'" in refused
     assert "received the value '5' of type 'signedint' but current is none" in refused
+    assert f"queue {prefix}.default was declared with x-max-length none, and the settings ask for '5'" in refused
     assert "give it another name or prefix" in refused
     assert check.exit_code == 1
     assert re.search(rf"{prefix}\.default +conflict .*current is none", check.stdout)

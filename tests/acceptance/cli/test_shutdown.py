@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.acceptance.cli.command_line import CommandLine
+from tests.acceptance.cli.command_line import PATIENCE, CommandLine
 from tests.services.processes import wait_until
 
 LIMIT = 120.0
@@ -109,7 +109,7 @@ class Tree:
 @pytest.fixture
 def grow(shop: CommandLine) -> Iterator[Callable[..., Tree]]:
     """Starts workers for tasks that wait at a gate, and ends what is left of them."""
-    (shop.folder / "gated.py").write_text(PROJECT, encoding="utf-8")
+    (shop.folder / "gated.py").write_text(PATIENCE + PROJECT, encoding="utf-8")
     shop.environment |= {"STAGEPOST_APP": "gated", "STAGEPOST_PREFETCH": "0"}
     trees: list[Tree] = []
 

@@ -11,7 +11,7 @@ MUTANTS = [
     Mutant(
         "messages that are acknowledged before their job is settled",
         "worker/receiver.py",
-        "            self._held[flight.fence] = named.pop(flight.fence)\n",
+        "            self._held[flight.fence] = [_without_body(delivery) for delivery in named.pop(flight.fence)]\n",
         "            self.consumer.ack(named.pop(flight.fence))\n",
         f"{MESSAGES}_a_worker_killed_with_messages_in_its_hands_loses_none[sqlite]",
     ),

@@ -38,8 +38,8 @@ MUTANTS = [
     Mutant(
         "claims whose reply was lost are forgotten",
         "worker/claimer.py",
-        "        self._may_have_strays = True\n",
-        "        self._may_have_strays = False\n",
+        "        self.may_have_strays = True\n",
+        "        self.may_have_strays = False\n",
         f"{SWEEP}[sqlite-connection lost]",
     ),
     Mutant(
@@ -81,5 +81,58 @@ MUTANTS = [
         "                self._on_freed()\n",
         "                pass\n",
         "tests/unit/test_threads.py::test_a_thread_left_behind_is_free_as_soon_as_it_returns",
+    ),
+    Mutant(
+        "a supervisor that reaps the process it signals",
+        "worker/supervisor.py",
+        "                os.kill(self.process.pid, number)\n",
+        "                self.process.send_signal(number)\n",
+        "tests/acceptance/test_supervisor.py::test_a_process_that_ends_while_it_is_signalled_keeps_its_exit_code",
+    ),
+    Mutant(
+        "a cancel of a worker that reaches its jobs",
+        "worker/worker.py",
+        "                await asyncio.wait({work})\n",
+        "                await work\n",
+        "tests/acceptance/test_cancelled_worker.py::"
+        "test_a_cancelled_worker_finishes_what_it_runs_and_starts_nothing_more[sqlite]",
+    ),
+    Mutant(
+        "a closing loop that fails the jobs it cancels",
+        "worker/executor.py",
+        "        if self.is_closing():\n            context",
+        "        if False:\n            context",
+        "tests/acceptance/test_cancelled_worker.py::"
+        "test_a_loop_that_closes_cancels_every_task_and_no_job_is_charged[sqlite-coroutine]",
+    ),
+    Mutant(
+        "a shutdown that waits for a database that hangs",
+        "worker/stopping.py",
+        "if (silent > patience.silence and is_late) or writing",
+        "if writing",
+        "test_hanging_shutdown.py::test_jobs_of_a_worker_that_ended_while_its_database_hung_are_rescued[postgres]",
+        seconds=120,
+    ),
+    Mutant(
+        "an abort that leaves calls under way alone",
+        "store/store.py",
+        "        self._deadlines.abort_all()\n",
+        "",
+        "test_hanging_shutdown.py::test_calls_that_hang_can_be_aborted_and_are_not_tried_again[postgres]",
+        seconds=30,
+    ),
+    Mutant(
+        "cancelled jobs that are noticed with the next renewal",
+        "worker/lease_keeper.py",
+        "        self.ask_once(besides=renewed.held if renewed else frozenset())\n",
+        "",
+        "tests/acceptance/test_cancelling.py::test_a_cancel_in_another_process_is_noticed_between_renewals[sqlite]",
+    ),
+    Mutant(
+        "cancels that nobody in the process hears of",
+        "client/hints.py",
+        "            self._bell.ring_for_stop(tx=tx)\n",
+        "            pass\n",
+        "tests/acceptance/test_cancelling.py::test_a_cancel_in_the_same_process_is_noticed_at_once[sqlite]",
     ),
 ]

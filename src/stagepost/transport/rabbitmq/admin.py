@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -13,10 +14,21 @@ from stagepost.errors import BrokerUnavailable, TopologyConflict, TransportError
 from stagepost.transport.rabbitmq.address import driver, parameters_of
 from stagepost.transport.rabbitmq.topology import QueuePlan, Topology
 
-__all__ = ["Comparison", "Depth", "apply", "compare", "depths", "unavailable"]
-
+__all__ = ["Comparison", "Depth", "apply", "compare", "depths", "lacks_priorities", "unavailable"]
 
 NOT_FOUND = 404
+QUORUM_PRIORITIES_SINCE = 4
+"""The release of RabbitMQ from which messages of a quorum queue can overtake others."""
+UNLIKE = re.compile(r"inequivalent arg '([^']+)' for (\w+) '([^']+)'.*: received (.+?) but current is (.+)", re.DOTALL)
+VALUE = re.compile(r"(?:the value )?('[^']*').*", re.DOTALL)
+SETTINGS = {
+    "x-max-priority": "priorities",
+    "x-queue-type": "queue_type",
+    "x-dead-letter-strategy": "queue_type: only quorum queues have this",
+    "x-message-ttl": "message_ttl",
+    "x-max-length": "max_length",
+}
+"""What decides about an argument."""
 
 
 class Depth(msgspec.Struct, frozen=True):
@@ -30,6 +42,10 @@ class Depth(msgspec.Struct, frozen=True):
 def apply(url: str, topology: Topology) -> None:
     """Make what is missing; what is there already and made otherwise is a `TopologyConflict` that says how."""
     with _channel(url) as channel:
+        version = _version(channel)
+        for plan in topology.queues:
+            if (reason := lacks_priorities(plan, version)) is not None:
+                raise TransportError(f"RabbitMQ at {masked(url)}: {reason}")
         try:
             channel.exchange_declare(topology.exchange, exchange_type="topic", durable=True)
             for plan in topology.queues:
@@ -54,6 +70,21 @@ def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
                     break  # the channel went with it
                 found[name] = Depth(answer.message_count, answer.consumer_count)
     return found
+
+
+def lacks_priorities(plan: QueuePlan, version: str) -> str | None:
+    """Say why a broker of this version cannot sort a queue's messages as planned; None if it can.
+
+    An older one takes the priorities of messages in a quorum queue and ignores them.
+    """
+    release = version.partition(".")[0]
+    if not plan.needs_quorum_priorities or not release.isdigit() or int(release) >= QUORUM_PRIORITIES_SINCE:
+        return None
+    return (
+        f"queue {plan.name} is a quorum queue with `priorities`, which needs RabbitMQ {QUORUM_PRIORITIES_SINCE}.0; "
+        f'this is {version}. Set `queue_type = "classic"` in [rabbitmq.queue.{plan.carries}], whose messages are then '
+        f"on one node only, or take `priorities` out."
+    )
 
 
 def unavailable(url: str, error: BaseException) -> BrokerUnavailable:
@@ -96,8 +127,9 @@ def _refused(error: Any, url: str) -> TransportError:
     match error.reply_code:
         case 406:
             return TopologyConflict(
-                f"RabbitMQ at {masked(url)}: {text}. It was declared otherwise before. Change the settings to what it "
-                f"is, give it another name or prefix, or drain and delete it, and then run `stagepost rabbitmq apply`."
+                f"RabbitMQ at {masked(url)}: {_difference(text)} RabbitMQ cannot change that. Change the settings "
+                f"back, give it another name or prefix, or drain and delete it and then run `stagepost rabbitmq "
+                f"apply`. The broker's words: {text}"
             )
         case 403:
             return TransportError(
@@ -106,6 +138,28 @@ def _refused(error: Any, url: str) -> TransportError:
             )
         case _:
             return TransportError(f"RabbitMQ at {masked(url)}: {text}")
+
+
+def _difference(text: str) -> str:
+    """Put into a sentence how something differs from the plan, with both values where the broker gives them."""
+    if (found := UNLIKE.search(text)) is None:
+        return "It was declared differently before."
+    argument, what, name, wanted, there = found.groups()
+    setting = f" ({SETTINGS[argument]})" if argument in SETTINGS else ""
+    return (
+        f"{what} {name} was declared with {argument} {VALUE.sub(_first, there)}, and the settings ask for "
+        f"{VALUE.sub(_first, wanted)}{setting}."
+    )
+
+
+def _first(found: re.Match[str]) -> str:
+    return found[1]
+
+
+def _version(channel: Any) -> str:
+    """The broker's version; the driver has no public way to it from a blocking connection."""
+    properties = getattr(getattr(channel.connection, "_impl", None), "server_properties", None) or {}
+    return str(properties.get("version", ""))
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -137,10 +191,14 @@ def compare(url: str, topology: Topology, *, may_declare: bool = True) -> list[C
 
 
 def _compare_queue(url: str, plan: QueuePlan, *, may_declare: bool) -> Comparison:
+    reasons: list[str] = []
+
     def declare(channel: Any, is_passive: bool) -> None:
+        reasons[:] = filter(None, [lacks_priorities(plan, _version(channel))])
         channel.queue_declare(plan.name, durable=True, arguments=dict(plan.arguments), passive=is_passive)
 
-    return _compare(url, "queue", plan.name, declare, may_declare=may_declare)
+    compared = _compare(url, "queue", plan.name, declare, may_declare=may_declare)
+    return Comparison("queue", plan.name, "conflict", reasons[0]) if reasons else compared
 
 
 def _compare(

@@ -145,6 +145,7 @@ class Publisher(Link):
                 message_id=message.message_id,
                 correlation_id=message.correlation_id,
                 headers=dict(message.headers),
+                priority=message.priority,
             ),
             mandatory=True,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.config.rabbitmq import QueueType, RabbitmqSettings
 from stagepost.errors import ConfigurationError
 
 __all__ = ["QueuePlan", "Topology", "topology_of"]
@@ -21,6 +21,13 @@ class QueuePlan(msgspec.Struct, frozen=True):
     arguments: Mapping[str, str | int]
     carries: str | None = None
     """Stagepost's queue whose jobs come through it; None for answers and dead letters."""
+    priorities: tuple[int, ...] = ()
+    """Job priorities at which a higher level begins; none if it is first come, first served."""
+
+    @property
+    def needs_quorum_priorities(self) -> bool:
+        """Whether messages are to overtake others in a quorum queue."""
+        return bool(self.priorities) and self.arguments["x-queue-type"] == "quorum"
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -44,21 +51,26 @@ def topology_of(settings: RabbitmqSettings, queues: Iterable[str]) -> Topology:
             limits["x-message-ttl"] = round(own.message_ttl * 1000)
         if own.max_length is not None:
             limits["x-max-length"] = own.max_length
-        plans.append(QueuePlan(settings.routing_key(queue), {**_parking(settings), **limits}, queue))
-    plans.append(QueuePlan(settings.answers, _parking(settings)))
+        queue_type = own.queue_type or settings.queue_type
+        priorities = tuple(own.priorities or ())
+        if priorities and queue_type == "classic":
+            limits["x-max-priority"] = len(priorities)
+        arguments = {**_parking(settings, queue_type), **limits}
+        plans.append(QueuePlan(settings.routing_key(queue), arguments, queue, priorities))
+    plans.append(QueuePlan(settings.answers, _parking(settings, settings.queue_type)))
     plans.append(QueuePlan(settings.dead_letters, {"x-queue-type": settings.queue_type}))
     _check_names(plans)
     return Topology(settings.exchange_name, tuple(plans))
 
 
-def _parking(settings: RabbitmqSettings) -> dict[str, str | int]:
+def _parking(settings: RabbitmqSettings, queue_type: QueueType) -> dict[str, str | int]:
     arguments: dict[str, str | int] = {
-        "x-queue-type": settings.queue_type,
+        "x-queue-type": queue_type,
         "x-dead-letter-exchange": settings.exchange_name,
         "x-dead-letter-routing-key": settings.dead_letters,
         "x-overflow": "reject-publish",
     }
-    if settings.queue_type == "quorum":
+    if queue_type == "quorum":
         arguments["x-dead-letter-strategy"] = "at-least-once"
     return arguments
 

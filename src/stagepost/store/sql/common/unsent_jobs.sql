@@ -1,4 +1,4 @@
-select id, task_name, attempts + 1, created_at, payload, context, :now
+select id, task_name, attempts + 1, created_at, payload, context, priority, :now
 from stagepost_job
 where state = 'queued'
   and queue_name = :queue_name

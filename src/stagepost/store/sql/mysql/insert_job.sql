@@ -2,7 +2,8 @@
 -- may be there is looked for by a plain read first, and what follows finds rows that are there. There is no INSERT ...
 -- RETURNING: where others may make the same job at this moment, or its state depends on the clock, what is there
 -- afterwards is read with a lock, and has -1 attempts until it is counted. What row_count() says depends on a flag of
--- the connection.
+-- the connection. Where nobody else should make it, a job that is there all the same is an error, which undoes the
+-- transaction: it must not be counted twice.
 select :id
 from dual
 where not exists (select 1 from stagepost_job where id = :id)
@@ -36,7 +37,7 @@ select
     :unique_key, :limit_key, :limit_slots, :payload, :context, :now, :now
 from dual
 where :selected <> ''
-on duplicate key update id = stagepost_job.id
+[[on duplicate key update id = if(:marked = 1, stagepost_job.id, null)]]
 ;
 [[unless :marked insert into stagepost_move (scope, became, jobs)
 select
@@ -45,7 +46,13 @@ select
     1
 from dual
 where :selected <> '']]
-[[insert into stagepost_move (scope, became, jobs)
+[[select id, case when attempts = -1 then 'made' else 'there' end
+from stagepost_job
+where :marked = 1 and id = :id
+  and :selected <> ''
+lock in share mode
+;
+insert into stagepost_move (scope, became, jobs)
 select concat('queue:', queue_name), case when state = 'queued' then 'active' else state end, 1
 from stagepost_job
 where :marked = 1 and id = :id and attempts = -1
@@ -54,10 +61,4 @@ where :marked = 1 and id = :id and attempts = -1
 update stagepost_job
 set attempts = 0
 where :marked = 1 and id = :id and attempts = -1
-  and :selected <> ''
-;
-select id
-from stagepost_job
-where :marked = 1 and id = :id
-  and :selected <> ''
-lock in share mode]]
+  and :selected <> '']]

@@ -57,33 +57,28 @@ from json_table(:jobs, '$[*]' columns (
 on duplicate key update id = stagepost_job.id
 ;
 [[unless :looks insert into stagepost_move (scope, became, jobs)
-select concat('queue:', queue_name), class, count(*)
+select
+    case kind.scope when 'queue' then concat('queue:', made.queue_name) else concat('batch:', made.batch_id) end,
+    made.class, made.jobs
 from (
-    select queue_name,
-        case when delay_us > 0 then 'scheduled' when limit_key is not null then 'blocked' else 'active' end as class
+    select
+        queue_name, batch_id,
+        case when delay_us > 0 then 'scheduled' when limit_key is not null then 'blocked' else 'active' end as class,
+        count(*) as jobs
     from json_table(:jobs, '$[*]' columns (
         queue_name varchar(191) character set utf8mb4 path '$.queue_name', delay_us bigint path '$.delay_us',
-        limit_key varchar(191) character set utf8mb4 path '$.limit_key'
+        limit_key varchar(191) character set utf8mb4 path '$.limit_key',
+        batch_id char(36) character set ascii path '$.batch_id'
     )) as asked
+    group by 1, 2, 3
 ) as made
-group by queue_name, class
-union all
-select concat('batch:', batch_id), class, count(*)
-from (
-    select batch_id,
-        case when delay_us > 0 then 'scheduled' when limit_key is not null then 'blocked' else 'active' end as class
-    from json_table(:jobs, '$[*]' columns (
-        batch_id char(36) character set ascii path '$.batch_id', delay_us bigint path '$.delay_us',
-        limit_key varchar(191) character set utf8mb4 path '$.limit_key'
-    )) as asked
-    where asked.batch_id is not null
-) as made
-group by batch_id, class
+join (select 'queue' as scope union all select 'batch') as kind
+where kind.scope = 'queue' or made.batch_id is not null
 ;
 select asked.id
 from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
-]]
-[[select job.id
+;]]
+[[select job.id, case when job.attempts = -1 then 'made' else 'there' end
 from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
 straight_join stagepost_job as job force index (primary) on asked.id = job.id
 where :looks = 1 and locate(asked.id, :selected)

@@ -1,5 +1,5 @@
 -- Differs: the index is forced, lest all queued jobs be sorted.
-select id, task_name, attempts + 1, created_at, payload, context, :now
+select id, task_name, attempts + 1, created_at, payload, context, priority, :now
 from stagepost_job force index (stagepost_job_claim)
 where state = 'queued'
   and queue_name = :queue_name

@@ -1,5 +1,5 @@
 -- Differs: json is read as text.
-select id, task_name, attempts + 1, created_at, payload::text, context::text, :now
+select id, task_name, attempts + 1, created_at, payload::text, context::text, priority, :now
 from stagepost_job
 where state = 'queued'
   and queue_name = :queue_name

@@ -1,0 +1,47 @@
+"""Ids that callers choose: a request that finds its job there must be for that job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from stagepost.errors import JobDiffers
+from stagepost.model.job import NewJob
+from stagepost.store.capacity import in_pieces
+from stagepost.store.statement import Statement, Steps
+
+__all__ = ["refuse_ambiguous", "refuse_others"]
+
+
+def refuse_ambiguous(jobs: Iterable[NewJob]) -> None:
+    """Refuse a request that asks for different jobs under one chosen id."""
+    seen: dict[str, NewJob] = {}
+    for job in jobs:
+        if job.has_chosen_id and not _is_same(job, (other := seen.setdefault(job.id, job)).task_name, other.payload):
+            raise JobDiffers(job.id, job.task_name, other.task_name)
+
+
+def refuse_others(jobs: Sequence[NewJob]) -> Steps[None]:
+    """Refuse jobs whose id belongs to a job of another task or with other arguments, live or ended.
+
+    What replaces a job's arguments is not another request: a job that holds the same unique key, or the continuation
+    of a job with children.
+    """
+    asked = {job.id: job for job in jobs if job.unique_key is None}
+    found: dict[str, tuple[str, str]] = {}
+    for behind in ({}, {"behind": 1}):  # made after the snapshot of a caller's transaction
+        if ids := sorted(asked.keys() - found.keys()):
+            for piece in (yield from in_pieces("requests_of_jobs", "ids", ids)):
+                rows = yield Statement("requests_of_jobs", {"ids": piece.text, **behind})
+                found |= {str(job_id): (task_name, payload) for job_id, task_name, payload in rows}
+    for job_id, (task_name, payload) in found.items():
+        if _is_same(asked[job_id], task_name, payload) or (yield Statement("batch_of_id", {"id": job_id})):
+            continue
+        raise JobDiffers(job_id, asked[job_id].task_name, task_name)
+
+
+def _is_same(job: NewJob, task_name: str, payload: str) -> bool:
+    if job.task_name != task_name:
+        return False
+    return job.payload == payload or msgspec.json.decode(job.payload) == msgspec.json.decode(payload)
