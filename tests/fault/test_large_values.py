@@ -1,4 +1,4 @@
-"""F68: values that are large together, or alone, for a server that takes only short statements."""
+"""F75: values that are large together, or alone, for a server that takes only short statements."""
 
 from __future__ import annotations
 
