@@ -24,7 +24,7 @@ from benchmarks.servers import Address, Servers
 from stagepost import App
 from stagepost.cli.main import cli
 from stagepost.model.outcome import Completed
-from stagepost.store import leases
+from stagepost.store import leases, settling
 from stagepost.store.counting import PARTS, repair
 from stagepost.store.settlement import Settlement
 from stagepost.store.store import Store
@@ -99,7 +99,7 @@ class Filled:
         [job] = self.store.run(
             leases.claim("queue-0", owner="w", task_names=["task-0"], slots=1, lease=timedelta(minutes=5))
         )
-        self.store.run(leases.settle([Settlement.of(job, Completed("null"))]))
+        self.store.run(settling.settle([Settlement.of(job, Completed("null"))]))
 
     def _multiply(self, table: str, *, first: int, last: int) -> None:
         """Put so many copies of the only row into its table, and take that away."""

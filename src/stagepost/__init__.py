@@ -61,7 +61,7 @@ from stagepost.model.pipeline import OnStepFailed, RunState, StepState
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.model.schedule import CatchUp
-from stagepost.store.batch_items import FailedGroup
+from stagepost.store.listing import FailedGroup
 from stagepost.store.run_views import RunView, StepView
 from stagepost.task import JobOptions
 from stagepost.worker import Worker

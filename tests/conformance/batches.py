@@ -9,7 +9,7 @@ import msgspec
 from stagepost.model.batch import Batch, Item, NewBatch, item_id
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed, Outcome
-from stagepost.store import batches, leases, listing
+from stagepost.store import batches, listing, settling
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, new_job
@@ -45,7 +45,7 @@ def end(store: Bench, number: int, outcome: Outcome | None = None) -> list[str]:
     """Run the next jobs, all with one outcome; returns the ids of their batches, for whoever concludes them."""
     jobs = claim(store, slots=number)
     assert len(jobs) == number
-    held = store.run(leases.settle([Settlement.of(job, outcome or Completed()) for job in jobs]))
+    held = store.run(settling.settle([Settlement.of(job, outcome or Completed()) for job in jobs]))
     assert all(held.values())
     return [job.batch_id or "" for job in jobs]
 

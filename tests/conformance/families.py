@@ -9,7 +9,7 @@ from stagepost.model.batch import Batch, Counts
 from stagepost.model.children import Ending, NewChild
 from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
 from stagepost.model.outcome import Completed, Failed, Outcome
-from stagepost.store import batches, jobs, leases
+from stagepost.store import concluding, counting, jobs, leases, settling
 from stagepost.store.children import submit_children
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
@@ -45,7 +45,7 @@ def claim_children(store: Bench, *, slots: int = 100, owner: str = "worker-b") -
 
 def end(store: Bench, job: LeasedJob, outcome: Outcome | None = None) -> Batch | None:
     """Settle an attempt as a worker does, and conclude the batches that this may have finished."""
-    [held] = store.run(leases.settle([Settlement.of(job, outcome or Completed())])).values()
+    [held] = store.run(settling.settle([Settlement.of(job, outcome or Completed())])).values()
     assert held
     return conclude(store, job.batch_id)
 
@@ -54,8 +54,8 @@ def conclude(store: Bench, batch_id: str | None) -> Batch | None:
     """Conclude a batch and then those above it."""
     batch: Batch | None = None
     while batch_id is not None:
-        batch = store.run(batches.conclude(batch_id))
-        batch_id = batches.follow_up(batch)
+        batch = store.run(concluding.conclude(batch_id))
+        batch_id = concluding.follow_up(batch)
     return batch
 
 
@@ -69,7 +69,7 @@ def look(store: Bench, job: LeasedJob | str) -> Job:
 
 
 def counts(store: Bench, job: LeasedJob) -> Counts:
-    return store.run(batches.count(job.id))
+    return store.run(counting.count_items(job.id))
 
 
 def then(**changes: Any) -> Completed:

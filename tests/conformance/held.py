@@ -9,7 +9,7 @@ from typing import Any
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob, OnConflict
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused, Snoozed
-from stagepost.store import batch_items, batches, counting, gates, jobs, leases, runs
+from stagepost.store import batch_items, batches, cancelling, concluding, counting, gates, jobs, leases, runs, settling
 from stagepost.store.children import submit_children
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
@@ -54,7 +54,7 @@ def keyed(key: str, **changes: Any) -> Prepared:
 
 def settled(outcome: Outcome, **changes: Any) -> Prepared:
     def prepare(store: Bench) -> Operation[Any]:
-        return leases.settle([Settlement.of(running(store, **changes), outcome)], ended_counts=False)
+        return settling.settle([Settlement.of(running(store, **changes), outcome)], ended_counts=False)
 
     return prepare
 
@@ -113,7 +113,7 @@ def children(store: Bench) -> Operation[Any]:
 def parent(store: Bench) -> Operation[Any]:
     job = running(store)
     families.submit(store, job, 2)
-    return leases.settle([Settlement.of(job, Completed())], ended_counts=False)
+    return settling.settle([Settlement.of(job, Completed())], ended_counts=False)
 
 
 def more_items(store: Bench) -> Operation[Any]:
@@ -122,7 +122,7 @@ def more_items(store: Bench) -> Operation[Any]:
 
 
 def sealed(store: Bench) -> Operation[Any]:
-    return batches.seal(filled(store, 2, gate="gate:5").id)
+    return concluding.seal(filled(store, 2, gate="gate:5").id)
 
 
 def started_again(store: Bench) -> Operation[Any]:
@@ -161,14 +161,14 @@ HELD_OPEN: dict[str, Prepared] = {
     "make a batch": lambda _: batches.add_to(new_batch(new_id(), gate="gate:5", on_complete=TOLD), items(2)),
     "add to a batch": more_items,
     "seal a batch": sealed,
-    "seal a batch without items": lambda _: batches.seal_key(new_batch(new_id(), gate="gate:5", on_complete=TOLD)),
+    "seal a batch without items": lambda _: concluding.seal_key(new_batch(new_id(), gate="gate:5", on_complete=TOLD)),
     "pass a gate": lambda _: gates.pass_through("gate:5"),
-    "cancel a batch": lambda store: batches.cancel(filled(store, 2).id, actor="ada"),
-    "cancel items": lambda store: batch_items.cancel_items(filled(store, 2).id),
+    "cancel a batch": lambda store: cancelling.cancel_batch(filled(store, 2).id, actor="ada"),
+    "cancel items": lambda store: cancelling.cancel_items(filled(store, 2).id),
     "retry failed items": lambda store: batch_items.retry_failed(with_ended_item(store, REFUSED), actor="ada"),
     "waive failed items": lambda store: batch_items.waive(with_ended_item(store, REFUSED), actor="ada", why="lost"),
-    "cancel": lambda store: jobs.cancel(enqueue(store, unique_key=HELD), actor="ada"),
-    "cancel what runs": lambda store: jobs.cancel(running(store).id, actor="ada"),
+    "cancel": lambda store: cancelling.cancel_job(enqueue(store, unique_key=HELD), actor="ada"),
+    "cancel what runs": lambda store: cancelling.cancel_job(running(store).id, actor="ada"),
     "retry": lambda store: jobs.restart([ended(store).id], actor="ada"),
     "retry with a key": lambda store: jobs.restart([ended(store, unique_key=HELD).id], actor="ada"),
     "retry what lives": lambda store: jobs.restart([enqueue(store)], actor="ada"),
@@ -185,8 +185,8 @@ def renewed(store: Bench) -> Operation[Any]:
 
 def concluded(store: Bench) -> Operation[Any]:
     batch_id = with_ended_item(store, Completed(), "another", gate="gate:6", on_complete=TOLD)
-    store.run(batches.seal(batch_id))
-    return batches.conclude(batch_id)
+    store.run(concluding.seal(batch_id))
+    return concluding.conclude(batch_id)
 
 
 def added(store: Bench) -> Operation[Any]:

@@ -24,7 +24,7 @@ from stagepost.model.pipeline import (
     StepState,
     steps_named_in,
 )
-from stagepost.store import batches, leases, runs
+from stagepost.store import concluding, leases, runs, settling
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
@@ -101,12 +101,12 @@ def claim_all(store: Bench, *, owner: str = "worker-a") -> list[LeasedJob]:
 
 def settle(store: Bench, job: LeasedJob, outcome: Outcome) -> None:
     """End a job; its batch is not concluded yet."""
-    assert store.run(leases.settle([Settlement.of(job, outcome)])) == {(job.id, job.attempt): True}
+    assert store.run(settling.settle([Settlement.of(job, outcome)])) == {(job.id, job.attempt): True}
 
 
 def conclude(job: LeasedJob) -> Operation[Any]:
     assert job.batch_id is not None
-    return batches.conclude(job.batch_id)
+    return concluding.conclude(job.batch_id)
 
 
 def end(store: Bench, job: LeasedJob, outcome: Outcome) -> None:

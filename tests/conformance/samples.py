@@ -13,9 +13,8 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import SUSPECT_CRASHES, Outcome
 from stagepost.model.series import JobSeries
-from stagepost.store import jobs, leases
-from stagepost.store.leases import Fence
-from stagepost.store.settlement import Settlement
+from stagepost.store import jobs, leases, settling
+from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.statement import Operation, Steps, as_json, operation
 from tests.conformance.bench import Bench
 
@@ -76,7 +75,7 @@ def fence(job: LeasedJob) -> Fence:
 
 def settle(store: Bench, job: LeasedJob, outcome: Outcome) -> bool:
     """Settle one attempt; says whether its fence held."""
-    [held] = store.run(leases.settle([Settlement.of(job, outcome)])).values()
+    [held] = store.run(settling.settle([Settlement.of(job, outcome)])).values()
     return held
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from stagepost.model.job import LeasedJob
 from stagepost.store import sending
-from stagepost.store.leases import Fence
 from stagepost.store.sending import Taken, mark_sent, take_delivered
+from stagepost.store.settlement import Fence
 from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.outcome import Completed, Failed, Refused
-from stagepost.store import jobs
+from stagepost.store import cancelling, jobs
 from stagepost.store.activity import actions_on, ended_within, purge_queue
-from stagepost.store.leases import claim, settle
+from stagepost.store.leases import claim
 from stagepost.store.settlement import Settlement
+from stagepost.store.settling import settle
 from tests.conformance.bench import Bench
 from tests.conformance.samples import new_job
 
@@ -40,7 +41,7 @@ def test_what_operators_did_to_a_job_is_listed_oldest_first(store: Bench) -> Non
     end_one(store, Completed())
     store.run(jobs.restart([job_id], actor="ada"))
     store.clock.advance(1)
-    store.run(jobs.cancel(job_id, actor="bob"))
+    store.run(cancelling.cancel_job(job_id, actor="bob"))
 
     actions = store.run(actions_on(job_id))
 

@@ -11,12 +11,12 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
-from stagepost.store import jobs, leases
+from stagepost.store import cancelling, jobs, leases
 from stagepost.store.answers import NO_REPORTS, Accepted, accept_answers
 from stagepost.store.channels import look_at, note_active
-from stagepost.store.leases import Fence
 from stagepost.store.queues import pause
 from stagepost.store.sending import mark_sent, put_back, sent_jobs, unsent
+from stagepost.store.settlement import Fence
 from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, TASK, claim, enqueue, held_by_another, running
@@ -149,7 +149,7 @@ def test_answers_to_strangers_and_to_ended_or_running_jobs_change_nothing(store:
     at_work = running(store)
     cancelled, stranger = enqueue(store), new_id()
     store.run(mark_sent([(cancelled, 1)]))
-    assert store.run(jobs.cancel(cancelled, actor="ada")) is JobState.CANCELLED
+    assert store.run(cancelling.cancel_job(cancelled, actor="ada")) is JobState.CANCELLED
 
     accepted = store.run(accepting([(cancelled, 1), (stranger, 1), (at_work.id, 1)]))
 
@@ -292,7 +292,9 @@ def test_a_cancellation_and_an_answer_at_once_end_the_job_once(blocking_store: B
         job_id = enqueue(blocking_store)
         blocking_store.run(mark_sent([(job_id, 1)]))
 
-        [accepted, cancelled] = blocking_store.race_to_end(accepting([(job_id, 1)]), jobs.cancel(job_id, actor="ada"))
+        [accepted, cancelled] = blocking_store.race_to_end(
+            accepting([(job_id, 1)]), cancelling.cancel_job(job_id, actor="ada")
+        )
 
         state = blocking_store.run(jobs.get(job_id)).state
         assert state is (JobState.COMPLETED if settled(accepted) else JobState.CANCELLED)

@@ -9,7 +9,7 @@ import pytest
 from stagepost.model.batch import BatchState, Counts, OnFailed
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Failed, Refused
-from stagepost.store import batch_items, batches, counting, jobs
+from stagepost.store import batch_items, batches, cancelling, concluding, counting, jobs, listing
 from tests.conformance.batches import REFUSED, TOLD, end, filled, item_ids, told
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, claim, enqueue, settle
@@ -17,18 +17,18 @@ from tests.conformance.samples import QUEUE, claim, enqueue, settle
 
 def test_failed_items_hold_a_batch_until_they_are_retried_or_waived(store: Bench) -> None:
     batch = filled(store, 2, on_failed=OnFailed.HOLD, on_complete=TOLD)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, 2, Refused(REFUSED))
-    assert store.run(batches.conclude(batch.id)).state is BatchState.SEALED
+    assert store.run(concluding.conclude(batch.id)).state is BatchState.SEALED
 
     assert store.run(batch_items.retry_failed(batch.id, actor="ada", keys=["f0"])) == item_ids(batch, "f0")
     end(store, 1)
-    assert store.run(batches.conclude(batch.id)).state is BatchState.SEALED
+    assert store.run(concluding.conclude(batch.id)).state is BatchState.SEALED
     assert store.run(batch_items.waive(batch.id, actor="ada", why="a test tone")) == item_ids(batch, "f1")
 
     done = store.run(batches.get(batch.id))
     assert (done.state, done.outcome) == (BatchState.DONE, JobState.COMPLETED)
-    assert store.run(batches.count(batch.id)) == Counts(completed=1, waived=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=1, waived=1)
     assert told(store) == 1
     waived = store.rows("select actor, action, detail from stagepost_audit where action = 'waive'")
     assert waived == [("ada", "waive", "a test tone")]
@@ -37,13 +37,13 @@ def test_failed_items_hold_a_batch_until_they_are_retried_or_waived(store: Bench
 def test_failed_items_are_chosen_page_by_page(store: Bench) -> None:
     batch = filled(store, 5)
     end(store, 3, Refused(REFUSED))
-    failed = sorted(job.id for job in store.run(batch_items.list_items(batch.id, states=[JobState.FAILED])))
+    failed = sorted(job.id for job in store.run(listing.list_items(batch.id, states=[JobState.FAILED])))
 
     first = store.run(batch_items.retry_failed(batch.id, actor="ada", most=2))
     rest = store.run(batch_items.waive(batch.id, actor="ada", why="x", after=first[-1], most=2))
 
     assert first + rest == failed
-    assert store.run(batches.count(batch.id)) == Counts(queued=4, waived=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=4, waived=1)
 
 
 def test_items_that_did_not_fail_are_neither_retried_nor_waived(store: Bench) -> None:
@@ -52,26 +52,26 @@ def test_items_that_did_not_fail_are_neither_retried_nor_waived(store: Bench) ->
 
     assert store.run(batch_items.retry_failed(batch.id, actor="ada", keys=["f0", "f1", "f9"])) == []
     assert store.run(batch_items.waive(batch.id, actor="ada", why="x", keys=["f0", "f1", "f9"])) == []
-    assert store.run(batches.count(batch.id)) == Counts(queued=1, completed=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=1, completed=1)
 
 
 @pytest.mark.parametrize("retry", ["of the batch", "of the job"])
 def test_done_is_final_whatever_becomes_of_items_later(store: Bench, retry: str) -> None:
     batch = filled(store, 1, on_complete=TOLD)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, 1, Refused(REFUSED))
-    done = store.run(batches.conclude(batch.id))
+    done = store.run(concluding.conclude(batch.id))
 
     if retry == "of the batch":
         store.run(batch_items.retry_failed(batch.id, actor="ada"))
     else:
         store.run(jobs.restart(item_ids(batch, "f0"), actor="ada"))
-    assert store.run(batches.count(batch.id)) == Counts(queued=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=1)
     end(store, 1)
-    store.run(batches.conclude(batch.id))
+    store.run(concluding.conclude(batch.id))
 
     assert store.run(batches.get(batch.id)) == done
-    assert store.run(batches.count(batch.id)) == Counts(completed=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=1)
     assert told(store) == 1
 
 
@@ -79,22 +79,22 @@ def test_cancelling_ends_what_waits_and_asks_running_items_to_stop(store: Bench)
     batch = filled(store, 4, on_complete=TOLD)
     [running] = claim(store)
 
-    cancelled = store.run(batches.cancel(batch.id, actor="ada"))
+    cancelled = store.run(cancelling.cancel_batch(batch.id, actor="ada"))
     assert (cancelled.state, cancelled.cancelled_at) == (BatchState.SEALED, store.now)
     assert store.run(batches.cancelled_batches()) == [batch.id]
-    after = store.run(batch_items.cancel_items(batch.id, most=2))
+    after = store.run(cancelling.cancel_items(batch.id, most=2))
     assert after is not None
-    assert store.run(batch_items.cancel_items(batch.id, after=after, most=2)) is None
+    assert store.run(cancelling.cancel_items(batch.id, after=after, most=2)) is None
     assert store.run(jobs.get(running.id)).cancel_requested_at == store.now
     assert store.run(batches.get(batch.id)).state is BatchState.SEALED
     settle(store, running, Failed("stopped", timedelta(0)))
 
-    done = store.run(batches.conclude(batch.id))
+    done = store.run(concluding.conclude(batch.id))
     assert (done.state, done.outcome) == (BatchState.DONE, JobState.CANCELLED)
-    assert store.run(batches.count(batch.id)) == Counts(cancelled=4)
+    assert store.run(counting.count_items(batch.id)) == Counts(cancelled=4)
     assert store.run(batches.cancelled_batches()) == []
     assert told(store) == 1
-    assert store.run(batches.cancel(batch.id, actor="ada")) == done
+    assert store.run(cancelling.cancel_batch(batch.id, actor="ada")) == done
 
 
 def test_all_states_of_items_are_counted(store: Bench) -> None:
@@ -103,10 +103,12 @@ def test_all_states_of_items_are_counted(store: Bench) -> None:
     end(store, 1, Refused(REFUSED))
     end(store, 1, Failed("busy", timedelta(seconds=9)))
     claim(store)
-    store.run(jobs.cancel(store.run(batch_items.list_items(batch.id, states=[JobState.QUEUED]))[0].id, actor="ada"))
+    store.run(
+        cancelling.cancel_job(store.run(listing.list_items(batch.id, states=[JobState.QUEUED]))[0].id, actor="ada")
+    )
     enqueue(store)
 
-    counts = store.run(batches.count(batch.id))
+    counts = store.run(counting.count_items(batch.id))
 
     assert counts == Counts(queued=1, running=1, retrying=1, completed=1, failed=1, cancelled=1)
     assert (counts.total, counts.ended, counts.live, counts.failures) == (6, 3, 3, 1)
@@ -117,11 +119,11 @@ def test_items_are_listed_by_pages_and_states(store: Bench) -> None:
     end(store, 4)
 
     seen: list[str] = []
-    while page := store.run(batch_items.list_items(batch.id, before=seen[-1] if seen else None, most=2)):
+    while page := store.run(listing.list_items(batch.id, before=seen[-1] if seen else None, most=2)):
         seen += [job.id for job in page]
 
     assert sorted(seen) == item_ids(batch, "f0", "f1", "f2", "f3", "f4")
-    ended = [store.run(batch_items.list_items(one.id, states=[JobState.COMPLETED])) for one in (batch, other)]
+    ended = [store.run(listing.list_items(one.id, states=[JobState.COMPLETED])) for one in (batch, other)]
     assert sum(map(len, ended)) == 4
 
 
@@ -130,7 +132,7 @@ def test_failed_items_are_grouped_by_reason(store: Bench) -> None:
     end(store, 2, Refused("no sound in file 7"))
     end(store, 1, Refused("file 3 is too long"))
 
-    groups = store.run(batch_items.failed_groups(batch.id))
+    groups = store.run(listing.failed_groups(batch.id))
 
     assert [(group.reason, group.items, group.state) for group in groups] == [
         ("no sound in file #", 2, JobState.FAILED),

@@ -15,7 +15,18 @@ from stagepost.model.batch import Batch, BatchState, Counts, Cursor, OnFailed
 from stagepost.model.job import Job, LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Refused
-from stagepost.store import Store, batch_items, batches, gates, jobs, leases, listing
+from stagepost.store import (
+    Store,
+    batch_items,
+    batches,
+    cancelling,
+    concluding,
+    counting,
+    gates,
+    jobs,
+    listing,
+    settling,
+)
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation, Steps, operation
 from tests.conformance.batches import REFUSED, TOLD, end, filled, item_ids, items, new_batch, opened, told
@@ -45,7 +56,7 @@ def test_the_last_thousand_items_end_at_once_on_sixteen_connections(store: Bench
     batch = opened(store, on_complete=TOLD, gate="dataset:7")
     store.run(gates.declare("dataset:7", on_open=TOLD))
     store.run(batches.add_items(batch.id, items(1000)))
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     leased = claim(store, slots=1000)
 
     def worker(number: int) -> Any:
@@ -55,8 +66,8 @@ def test_the_last_thousand_items_end_at_once_on_sixteen_connections(store: Bench
             seen = []
             for start in range(number, 1000, 16 * 16):
                 share = leased[start : start + 16 * 16 : 16]
-                racer.run(leases.settle([Settlement.of(job, Completed()) for job in share]))
-                concluded = racer.run(batches.try_conclude(batch.id))
+                racer.run(settling.settle([Settlement.of(job, Completed()) for job in share]))
+                concluded = racer.run(concluding.try_conclude(batch.id))
                 seen.append(None if concluded is None else concluded.state)
             return seen
 
@@ -65,9 +76,9 @@ def test_the_last_thousand_items_end_at_once_on_sixteen_connections(store: Bench
     racers = store.database.racers(16)
     at_once([worker(number) for number in range(16)])
 
-    done = store.run(batches.conclude(batch.id))
+    done = store.run(concluding.conclude(batch.id))
     assert (done.state, done.outcome) == (BatchState.DONE, JobState.COMPLETED)
-    assert store.run(batches.count(batch.id)) == Counts(completed=1000)
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=1000)
     assert told(store) == 2  # the completion, and the opening
     [gate] = store.run(gates.list_gates())
     assert (gate.unfinished, gate.openings) == (0, 1)
@@ -79,8 +90,8 @@ def test_a_seal_and_the_last_end_never_miss_each_other(store: Bench) -> None:
 
     def finish(batch: Batch, job: LeasedJob) -> Callable[[], Batch]:
         def run() -> Batch:
-            worker.run(leases.settle([Settlement.of(job, Completed())]))
-            return worker.run(batches.conclude(batch.id))
+            worker.run(settling.settle([Settlement.of(job, Completed())]))
+            return worker.run(concluding.conclude(batch.id))
 
         return run
 
@@ -88,7 +99,7 @@ def test_a_seal_and_the_last_end_never_miss_each_other(store: Bench) -> None:
         batch = filled(store, 1, f"upload:{number}", on_complete=TOLD)
         [job] = claim(store)
 
-        calls: list[Callable[[], Batch]] = [finish(batch, job), partial(producer.run, batches.seal(batch.id))]
+        calls: list[Callable[[], Batch]] = [finish(batch, job), partial(producer.run, concluding.seal(batch.id))]
         at_once(calls)
 
         assert store.run(batches.get(batch.id)).state is BatchState.DONE
@@ -103,9 +114,9 @@ def test_who_only_tries_to_conclude_does_not_wait_for_a_batch_that_somebody_hold
     with producer.transaction() as connection:
         producer.drive(batches.add_items(batch.id, items(2)), connection)
 
-        assert worker.run(batches.try_conclude(batch.id), patience_seconds=0) is None
+        assert worker.run(concluding.try_conclude(batch.id), patience_seconds=0) is None
 
-    concluded = worker.run(batches.try_conclude(batch.id))
+    concluded = worker.run(concluding.try_conclude(batch.id))
     assert concluded is not None
     assert concluded.state is BatchState.OPEN
 
@@ -113,7 +124,7 @@ def test_who_only_tries_to_conclude_does_not_wait_for_a_batch_that_somebody_hold
 def ready_to_conclude(store: Bench) -> tuple[Batch, str]:
     """A sealed batch whose items have ended, the first of them badly; nobody has concluded it."""
     batch = filled(store, 2, on_complete=TOLD)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, 1, Refused(REFUSED))
     end(store, 1)
     [failed] = store.run(failed_items(batch))
@@ -122,11 +133,11 @@ def ready_to_conclude(store: Bench) -> tuple[Batch, str]:
 
 def finish_again(store: Bench, batch: Batch) -> None:
     """The restarted item ends, and only now the batch is done."""
-    assert store.run(batches.conclude(batch.id)).state is BatchState.SEALED
+    assert store.run(concluding.conclude(batch.id)).state is BatchState.SEALED
     assert told(store) == 0
     end(store, 1)
-    assert store.run(batches.conclude(batch.id)).state is BatchState.DONE
-    assert store.run(batches.count(batch.id)) == Counts(completed=2)
+    assert store.run(concluding.conclude(batch.id)).state is BatchState.DONE
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=2)
     assert told(store) == 1
 
 
@@ -139,7 +150,7 @@ def test_a_batch_cannot_become_done_while_an_item_of_it_is_being_restarted(store
     with operator.transaction() as connection:
         assert operator.drive(jobs.restart([failed], actor="ada"), connection) == [failed]
 
-        assert worker.run(batches.try_conclude(batch.id), patience_seconds=0) is None
+        assert worker.run(concluding.try_conclude(batch.id), patience_seconds=0) is None
 
     finish_again(store, batch)
 
@@ -153,7 +164,7 @@ def test_an_item_that_ended_after_the_operators_snapshot_is_restarted_under_its_
         batch, failed = ready_to_conclude(store)
 
         assert operator.drive(jobs.restart([failed], actor="ada"), loan.connection) == [failed]
-        assert store.run(batches.try_conclude(batch.id)) is None
+        assert store.run(concluding.try_conclude(batch.id)) is None
         loan.connection.commit()
 
     finish_again(store, batch)
@@ -163,7 +174,7 @@ def test_restarts_retries_and_completion_at_the_same_instant(store: Bench) -> No
     """F65: whichever comes first, the item runs once more and the batch is done once."""
     for number in range(ROUNDS):
         batch = filled(store, 3, f"upload:{number}", on_complete=TOLD)
-        store.run(batches.seal(batch.id))
+        store.run(concluding.seal(batch.id))
         end(store, 2, Refused(REFUSED))
         end(store, 1)
         failed = item_ids(batch, *(job.item_key or "" for job in store.run(failed_items(batch))))
@@ -171,19 +182,19 @@ def test_restarts_retries_and_completion_at_the_same_instant(store: Bench) -> No
         race: list[Operation[Any]] = [
             jobs.restart(failed, actor="ada"),
             batch_items.retry_failed(batch.id, actor="bob"),
-            batches.conclude(batch.id),
+            concluding.conclude(batch.id),
         ]
         restarted, retried, _ = store.race(*race)
 
         assert sorted([restarted, retried], key=len) == [[], failed]
         end(store, 2)
-        assert store.run(batches.conclude(batch.id)).state is BatchState.DONE
-        assert store.run(batches.count(batch.id)) == Counts(completed=3)
+        assert store.run(concluding.conclude(batch.id)).state is BatchState.DONE
+        assert store.run(counting.count_items(batch.id)) == Counts(completed=3)
         assert told(store) == number + 1
 
 
 def failed_items(batch: Batch) -> Operation[list[Job]]:
-    return batch_items.list_items(batch.id, states=[JobState.FAILED])
+    return listing.list_items(batch.id, states=[JobState.FAILED])
 
 
 def test_two_resumers_add_every_item_once(store: Bench) -> None:
@@ -209,7 +220,7 @@ def test_two_resumers_add_every_item_once(store: Bench) -> None:
 
     assert sum(new) == rows_of(store, batch) == 600
     assert store.run(batches.get(batch.id)).cursor == Cursor(600, "f599")
-    assert store.run(batches.count(batch.id)) == Counts(queued=600)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=600)
 
 
 def test_the_same_batch_begun_at_once_is_one_and_closes_its_gate_once(store: Bench) -> None:
@@ -227,24 +238,24 @@ def test_retry_waive_cancel_and_completion_at_the_same_instant(store: Bench, on_
     """F65."""
     for number in range(ROUNDS):
         batch = filled(store, 4, f"upload:{number}", on_failed=on_failed, on_complete=TOLD)
-        store.run(batches.seal(batch.id))
+        store.run(concluding.seal(batch.id))
         end(store, 2, Refused(REFUSED))
         last = claim(store, slots=2)
 
         race: list[Operation[Any]] = [
-            leases.settle([Settlement.of(job, Completed()) for job in last]),
+            settling.settle([Settlement.of(job, Completed()) for job in last]),
             batch_items.retry_failed(batch.id, actor="ada"),
             batch_items.waive(batch.id, actor="bob", why="a test tone"),
-            batches.cancel(batch.id, actor="eve"),
+            cancelling.cancel_batch(batch.id, actor="eve"),
         ]
         outcomes = store.race_to_end(*race[number % 4 :], *race[: number % 4])
         assert not [outcome for outcome in outcomes if isinstance(outcome, StagepostError)]
-        while store.run(batch_items.cancel_items(batch.id)) is not None:
+        while store.run(cancelling.cancel_items(batch.id)) is not None:
             pass
 
-        done = store.run(batches.conclude(batch.id))
+        done = store.run(concluding.conclude(batch.id))
         assert done.state is BatchState.DONE
-        counts = store.run(batches.count(batch.id))
+        counts = store.run(counting.count_items(batch.id))
         assert (counts.total, counts.live) == (4, 0)
         assert rows_of(store, batch) == 4
         assert told(store) == number + 1
@@ -255,10 +266,10 @@ def test_two_uploads_under_one_gate_open_it_once(store: Bench) -> None:
     for number in range(ROUNDS):
         pair = [filled(store, 1, f"{name}:{number}", gate="dataset:7") for name in ("a", "b")]
         for batch in pair:
-            store.run(batches.seal(batch.id))
+            store.run(concluding.seal(batch.id))
         end(store, 2)
 
-        store.race(*(batches.conclude(batch.id) for batch in pair))
+        store.race(*(concluding.conclude(batch.id) for batch in pair))
 
         assert store.run(gates.standing("dataset:7")).unfinished == 0
         assert told(store) == number + 1
@@ -267,17 +278,17 @@ def test_two_uploads_under_one_gate_open_it_once(store: Bench) -> None:
 def test_a_batch_that_begins_while_another_ends_keeps_the_gate_closed(store: Bench) -> None:
     for number in range(ROUNDS):
         ending = filled(store, 1, f"a:{number}", gate="dataset:7")
-        store.run(batches.seal(ending.id))
+        store.run(concluding.seal(ending.id))
         end(store, 1)
 
         race: list[Operation[Any]] = [
-            batches.conclude(ending.id),
+            concluding.conclude(ending.id),
             batches.open_batch(new_batch(f"b:{number}", gate="dataset:7")),
         ]
         store.race(*race[:: 1 - 2 * (number % 2)])
 
         assert store.run(gates.standing("dataset:7")).unfinished == 1
-        assert store.run(batches.seal_key(new_batch(f"b:{number}"))).state is BatchState.DONE
+        assert store.run(concluding.seal_key(new_batch(f"b:{number}"))).state is BatchState.DONE
         assert store.run(gates.standing("dataset:7")).unfinished == 0
 
 
@@ -306,7 +317,7 @@ def test_work_is_opened_before_an_upload_begins_or_not_at_all(store: Bench) -> N
         unfinished, came_after = store.race(*race[::turn])[::turn]
 
         assert (unfinished == 0) is came_after, "either the check saw the upload, or the upload came after the work"
-        store.run(batches.seal_key(new_batch(f"upload:{number}")))
+        store.run(concluding.seal_key(new_batch(f"upload:{number}")))
         assert store.run(gates.standing("dataset:7")).unfinished == 0
 
 

@@ -12,7 +12,7 @@ from stagepost.model.batch import BatchKind, BatchState, Counts, Cursor, OnFaile
 from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Refused
-from stagepost.store import batch_items, batches, counting, history, leases
+from stagepost.store import batches, cancelling, concluding, counting, history, leases, listing
 from tests.conformance.batches import REFUSED, TOLD, end, filled, items, new_batch, opened, told
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, looking_too_early, new_job, settle
@@ -35,7 +35,7 @@ def test_a_batch_that_another_made_after_the_look_is_found(store: Bench) -> None
 
 
 def test_a_batch_that_is_not_there_is_not_found(store: Bench) -> None:
-    for operation in (batches.get, batches.seal, batches.conclude, batches.try_conclude):
+    for operation in (batches.get, concluding.seal, concluding.conclude, concluding.try_conclude):
         with pytest.raises(BatchNotFound):
             store.run(operation(new_id()))
 
@@ -47,9 +47,9 @@ def test_items_are_added_with_the_cursor_of_their_chunk(store: Bench) -> None:
 
     assert (added.new, added.cursor) == (3, Cursor(3, "f2"))
     assert store.run(batches.get(batch.id)).cursor == Cursor(3, "f2")
-    [job] = [job for job in store.run(batch_items.list_items(batch.id)) if job.item_key == "f1"]
+    [job] = [job for job in store.run(listing.list_items(batch.id)) if job.item_key == "f1"]
     assert (job.id, job.batch_id, job.state) == (item_id(batch.id, "f1"), batch.id, JobState.QUEUED)
-    assert store.run(batches.count(batch.id)) == Counts(queued=3)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=3)
 
 
 def test_the_same_item_twice_is_one(store: Bench) -> None:
@@ -60,7 +60,7 @@ def test_the_same_item_twice_is_one(store: Bench) -> None:
     again = store.run(batches.add_items(batch.id, items(3)))
 
     assert again.new == 1
-    assert store.run(batches.count(batch.id)) == Counts(queued=2, completed=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=2, completed=1)
 
 
 def test_without_a_cursor_it_moves_by_what_is_new(store: Bench) -> None:
@@ -89,14 +89,14 @@ def test_many_items_are_loaded_and_few_inserted_with_the_same_columns(store: Ben
     added = store.run(batches.add_items(batch.id, [*items(number), *later, *limited], tell=True))
 
     assert added.new == 3 * number
-    assert store.run(batches.count(batch.id)) == Counts(queued=number, scheduled=number, blocked=number)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=number, scheduled=number, blocked=number)
     assert store.rows("select count(*) from stagepost_job where item_key is null or batch_id is null") == [(0,)]
 
 
 def test_a_closed_batch_takes_no_new_items_but_knows_those_it_has(store: Bench) -> None:
     sealed, cancelled = filled(store, 2, "sealed"), filled(store, 2, "cancelled")
-    store.run(batches.seal(sealed.id))
-    store.run(batches.cancel(cancelled.id, actor="ada"))
+    store.run(concluding.seal(sealed.id))
+    store.run(cancelling.cancel_batch(cancelled.id, actor="ada"))
 
     for batch, state in ((sealed, "sealed"), (cancelled, "cancelled")):
         assert store.run(batches.add_items(batch.id, items(2))).new == 0
@@ -119,19 +119,19 @@ def test_items_make_their_batch(store: Bench) -> None:
     assert (added.new, more.new) == (2, 1)
     batch = store.run(batches.find("upload:42"))
     assert batch is not None
-    assert store.run(batches.count(batch.id)) == Counts(queued=3)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=3)
 
 
 def test_a_batch_is_done_when_it_is_sealed_and_its_last_item_has_ended(store: Bench) -> None:
     batch = filled(store, 2, on_complete=TOLD)
     end(store, 1)
-    assert store.run(batches.conclude(batch.id)).state is BatchState.OPEN
+    assert store.run(concluding.conclude(batch.id)).state is BatchState.OPEN
 
-    assert store.run(batches.seal(batch.id)).state is BatchState.SEALED
-    assert store.run(batches.conclude(batch.id)).state is BatchState.SEALED
+    assert store.run(concluding.seal(batch.id)).state is BatchState.SEALED
+    assert store.run(concluding.conclude(batch.id)).state is BatchState.SEALED
     assert told(store) == 0
     end(store, 1)
-    done = store.run(batches.conclude(batch.id))
+    done = store.run(concluding.conclude(batch.id))
 
     assert (done.state, done.outcome, done.done_at) == (BatchState.DONE, JobState.COMPLETED, store.now)
     assert told(store) == 1
@@ -139,12 +139,12 @@ def test_a_batch_is_done_when_it_is_sealed_and_its_last_item_has_ended(store: Be
 
 def test_a_batch_is_concluded_once(store: Bench) -> None:
     batch = filled(store, 1, on_complete=TOLD)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, 1)
 
     for _ in range(3):
-        store.run(batches.conclude(batch.id))
-        tried = store.run(batches.try_conclude(batch.id))
+        store.run(concluding.conclude(batch.id))
+        tried = store.run(concluding.try_conclude(batch.id))
         assert tried is not None
         assert tried.state is BatchState.DONE
 
@@ -154,17 +154,17 @@ def test_a_batch_is_concluded_once(store: Bench) -> None:
 def test_items_that_end_before_the_seal_are_not_missed(store: Bench) -> None:
     batch = filled(store, 2, on_complete=TOLD)
     end(store, 2)
-    store.run(batches.conclude(batch.id))
+    store.run(concluding.conclude(batch.id))
 
-    assert store.run(batches.seal(batch.id)).state is BatchState.DONE
+    assert store.run(concluding.seal(batch.id)).state is BatchState.DONE
     assert told(store) == 1
 
 
 def test_an_empty_batch_is_done_when_it_is_sealed(store: Bench) -> None:
-    batch = store.run(batches.seal_key(new_batch(on_complete=TOLD)))
+    batch = store.run(concluding.seal_key(new_batch(on_complete=TOLD)))
 
     assert (batch.state, batch.outcome) == (BatchState.DONE, JobState.COMPLETED)
-    assert store.run(batches.seal_key(new_batch())).done_at == batch.done_at
+    assert store.run(concluding.seal_key(new_batch())).done_at == batch.done_at
     assert told(store) == 1
 
 
@@ -179,28 +179,28 @@ def test_an_empty_batch_is_done_when_it_is_sealed(store: Bench) -> None:
 )
 def test_the_outcome_sums_up_how_items_ended(store: Bench, outcomes: list[Any], expected: JobState) -> None:
     batch = filled(store, 2)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
 
     for outcome in outcomes:
         end(store, 1, outcome)
 
-    assert store.run(batches.conclude(batch.id)).outcome is expected
+    assert store.run(concluding.conclude(batch.id)).outcome is expected
 
 
 def test_counts_are_the_same_before_and_after_folding(store: Bench) -> None:
     batch = filled(store, 3)
     end(store, 2)
-    before = store.run(batches.count(batch.id))
+    before = store.run(counting.count_items(batch.id))
 
     store.run(counting.fold())
 
-    assert store.run(batches.count(batch.id)) == before == Counts(queued=1, completed=2)
+    assert store.run(counting.count_items(batch.id)) == before == Counts(queued=1, completed=2)
 
 
 def test_batches_are_listed_newest_first_by_pages_and_states(store: Bench) -> None:
     made = [opened(store, f"upload:{number}") for number in range(3)]
     store.run(batches.open_batch(new_batch("step", kind=BatchKind.STEP)))
-    store.run(batches.seal(made[1].id))
+    store.run(concluding.seal(made[1].id))
 
     first = store.run(batches.list_batches(most=2))
     rest = store.run(batches.list_batches(most=2, before=first[-1].id))
@@ -215,7 +215,7 @@ def test_batches_are_listed_newest_first_by_pages_and_states(store: Bench) -> No
 def test_sealed_batches_of_which_no_item_lives_are_found(store: Bench) -> None:
     lost, busy, still_open = (filled(store, 1, key) for key in ("lost", "busy", "open"))
     for batch in (lost, busy):
-        store.run(batches.seal(batch.id))
+        store.run(concluding.seal(batch.id))
     for job in claim(store, slots=3):
         if job.batch_id != busy.id:
             settle(store, job, Completed())
@@ -242,14 +242,14 @@ def test_a_planted_drift_is_found_and_repaired(store: Bench) -> None:
         "update stagepost_count set jobs = jobs + 4 where scope = :scope and class = 'completed'",
         scope=counting.batch_scope(batch.id),
     )
-    assert store.run(batches.count(batch.id)).completed == 7
+    assert store.run(counting.count_items(batch.id)).completed == 7
 
     [drift] = store.run(counting.find_batch_drift(batch.id))
     assert (drift.class_name, drift.counted, drift.found) == ("completed", 7, 3)
     assert store.run(counting.repair_batch(batch.id)) == [drift]
 
     assert store.run(counting.find_batch_drift(batch.id)) == store.run(counting.find_batch_drift(other.id)) == []
-    assert store.run(batches.count(batch.id)) == Counts(completed=3)
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=3)
 
 
 def test_lost_moves_are_found_and_made_up_for(store: Bench) -> None:
@@ -264,14 +264,14 @@ def test_lost_moves_are_found_and_made_up_for(store: Bench) -> None:
         ("active", 0, 2),
         ("completed", 0, 1),
     ]
-    assert store.run(batches.count(batch.id)) == Counts(queued=2, completed=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=2, completed=1)
 
 
 def test_old_batches_go_when_their_items_are_gone(store: Bench) -> None:
     old, unfinished = filled(store, 2, "old"), filled(store, 1, "unfinished")
-    store.run(batches.seal(old.id))
+    store.run(concluding.seal(old.id))
     end(store, 3)
-    store.run(batches.conclude(old.id))
+    store.run(concluding.conclude(old.id))
     store.clock.advance(timedelta(days=31))
     assert store.run(batches.prune_batches(timedelta(days=30))) == 0
 
@@ -282,4 +282,4 @@ def test_old_batches_go_when_their_items_are_gone(store: Bench) -> None:
     scope = counting.batch_scope(old.id)
     for table in ("stagepost_count", "stagepost_move"):
         assert store.rows(f"select * from {table} where scope = :scope", scope=scope) == []
-    assert store.run(batches.count(unfinished.id)) == Counts(completed=1)
+    assert store.run(counting.count_items(unfinished.id)) == Counts(completed=1)

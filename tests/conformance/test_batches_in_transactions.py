@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stagepost.model.batch import BatchState, Counts
-from stagepost.store import batches, gates, jobs
+from stagepost.store import batches, concluding, counting, gates, jobs
 from tests.conformance.batches import TOLD, end, filled, item_ids, items, new_batch, opened, told
 from tests.conformance.bench import Bench
 from tests.conformance.caller_kinds import each_kind, every_kind
@@ -27,16 +27,16 @@ def test_items_come_with_the_callers_commit(kind: Kind, store: Bench, number: in
         caller.begin()
         caller.write("uploaded")
         added = caller.run(batches.add_to(new, items(number)))
-        caller.run(batches.seal_key(new_batch()))
+        caller.run(concluding.seal_key(new_batch()))
         assert store.run(batches.find(new.key)) is None
         caller.commit()
 
     stored = store.run(batches.get(new.id))
     assert (added.new, stored.position, stored.state) == (number, number, BatchState.SEALED)
-    assert store.run(batches.count(new.id)) == Counts(queued=number)
+    assert store.run(counting.count_items(new.id)) == Counts(queued=number)
     assert store.run(gates.standing(GATE)).unfinished == 1
     end(store, number)
-    assert store.run(batches.conclude(new.id)).state is BatchState.DONE
+    assert store.run(concluding.conclude(new.id)).state is BatchState.DONE
     assert told(store) == 1
 
 
@@ -50,7 +50,7 @@ def test_items_go_with_the_callers_rollback(kind: Kind, store: Bench) -> None:
         caller.rollback()
 
     assert store.run(batches.find("another")) is None
-    assert store.run(batches.count(batch.id)) == Counts(queued=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=1)
     assert store.run(gates.standing(GATE)).unfinished == 1
 
 
@@ -64,7 +64,7 @@ def test_items_that_are_in_are_not_added_again(kind: Kind, store: Bench) -> None
         caller.commit()
 
     assert (added.new, added.cursor.position) == (1, 3)
-    assert store.run(batches.count(batch.id)) == Counts(queued=2, completed=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=2, completed=1)
 
 
 @each_kind(lambda kind: kind.database != "sqlite")
@@ -84,7 +84,7 @@ def test_items_that_came_and_ended_after_the_caller_began_are_not_run_again(
         caller.commit()
 
     assert (added.new, added.cursor.position) == (1, number + 1)
-    assert store.run(batches.count(batch.id)) == Counts(queued=2, completed=number - 1)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=2, completed=number - 1)
     assert all(store.run(jobs.find(job_id)) for job_id in item_ids(batch, "f0", f"f{number}"))
 
 

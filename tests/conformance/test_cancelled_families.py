@@ -9,7 +9,7 @@ import pytest
 from stagepost.errors import Cancelled
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused
-from stagepost.store import batch_items, batches, jobs, leases
+from stagepost.store import batches, cancelling, jobs, settling
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 from tests.conformance.families import (
@@ -44,7 +44,7 @@ def test_a_parent_that_does_not_complete_takes_its_children_with_it(
 
     assert look(store, parent).state is JobState.WAITING
     assert store.run(batches.cancelled_batches()) == [parent.id]
-    assert store.run(batch_items.cancel_items(parent.id)) is None
+    assert store.run(cancelling.cancel_items(parent.id)) is None
     assert look(store, copy).cancel_requested_at is not None
     end(store, copy, Abandoned("as it was asked"))
     ended = look(store, parent)
@@ -65,7 +65,7 @@ def test_a_parent_that_kills_its_workers_becomes_a_dead_letter_after_its_childre
     assert look(store, parent).state is JobState.WAITING
     lose_lease(store)  # rescue leaves waiting jobs alone
     assert look(store, parent).state is JobState.WAITING
-    store.run(batch_items.cancel_items(parent.id))
+    store.run(cancelling.cancel_items(parent.id))
     conclude(store, parent.id)
     ended = look(store, parent)
     assert (ended.state, ended.crashes) == (JobState.DEAD_LETTER, 3)
@@ -80,7 +80,7 @@ def test_cancelling_a_waiting_parent_cancels_the_tree(store: Bench) -> None:
     settle(store, parent, Completed("1"))
     [copy] = claim_children(store, slots=1)
 
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.WAITING
+    assert store.run(cancelling.cancel_job(parent.id, actor="ann")) is JobState.WAITING
 
     assert (counts(store, parent).cancelled, counts(store, parent).running) == (2, 1)
     assert look(store, copy).cancel_requested_at is not None
@@ -95,7 +95,7 @@ def test_cancelling_a_parent_whose_children_have_not_begun_ends_it_at_once(store
     submit(store, parent, 3)
     settle(store, parent, Completed())
 
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.CANCELLED
+    assert store.run(cancelling.cancel_job(parent.id, actor="ann")) is JobState.CANCELLED
 
     assert look(store, parent).state is JobState.CANCELLED
     assert counts(store, parent).cancelled == 3
@@ -105,12 +105,12 @@ def test_a_running_parent_that_is_cancelled_submits_no_more_and_ends_cancelled(s
     parent = running(store)
     submit(store, parent, 2)
 
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.RUNNING
+    assert store.run(cancelling.cancel_job(parent.id, actor="ann")) is JobState.RUNNING
 
     with pytest.raises(Cancelled):
         store.run(submission(parent, child(2)))
     assert store.run(batches.cancelled_batches()) == [parent.id]
-    store.run(batch_items.cancel_items(parent.id))
+    store.run(cancelling.cancel_items(parent.id))
     assert counts(store, parent).cancelled == 2
     assert settle(store, parent, Completed("too late"))
     assert look(store, parent).state is JobState.CANCELLED
@@ -122,7 +122,7 @@ def test_a_parent_that_is_to_be_retried_can_be_cancelled(store: Bench) -> None:
     settle(store, parent, Failed("no ink", timedelta(hours=1)))
     assert look(store, parent).state is JobState.RETRYING
 
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.CANCELLED
+    assert store.run(cancelling.cancel_job(parent.id, actor="ann")) is JobState.CANCELLED
 
     assert look(store, parent).error == "cancelled by ann"
     assert counts(store, parent).cancelled == 2
@@ -135,13 +135,13 @@ def test_a_tree_is_cancelled_level_by_level(store: Bench) -> None:
     waiting, still_running = claim_children(store)
     for middle in (waiting, still_running):
         submit(store, middle, 2)
-    store.run(leases.settle([Settlement.of(waiting, Completed())]))
+    store.run(settling.settle([Settlement.of(waiting, Completed())]))
 
-    assert store.run(jobs.cancel(parent.id, actor="ann")) is JobState.WAITING
+    assert store.run(cancelling.cancel_job(parent.id, actor="ann")) is JobState.WAITING
 
     assert sorted(store.run(batches.cancelled_batches())) == sorted([parent.id, waiting.id, still_running.id])
     for batch_id in (waiting.id, still_running.id):
-        store.run(batch_items.cancel_items(batch_id))
+        store.run(cancelling.cancel_items(batch_id))
     conclude(store, waiting.id)
     assert look(store, waiting).state is JobState.CANCELLED
     end(store, still_running)

@@ -12,7 +12,7 @@ from stagepost.model.batch import BatchKind, BatchState, item_id
 from stagepost.model.children import Ending, OnChildFailed
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Crashed, Outcome, Refused, Released, Snoozed
-from stagepost.store import batches, history, jobs, leases
+from stagepost.store import batches, history, jobs, leases, settling
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 from tests.conformance.families import (
@@ -56,7 +56,7 @@ def test_a_parent_waits_for_its_children_though_others_end_alike_with_it(store: 
     parent, *others = (running(store) for _ in range(3))
     submit(store, parent)
 
-    held = store.run(leases.settle([Settlement.of(job, Completed()) for job in (parent, *others)]))
+    held = store.run(settling.settle([Settlement.of(job, Completed()) for job in (parent, *others)]))
 
     assert all(held.values())
     states = [look(store, job).state for job in (parent, *others)]
@@ -94,7 +94,7 @@ def test_the_last_child_ends_a_parent_whose_conclusion_was_lost(store: Bench) ->
     submit(store, parent)
     settle(store, parent, Completed())
     [copy] = claim_children(store)
-    store.run(leases.settle([Settlement.of(copy, Completed())]))  # and the worker dies before it concludes
+    store.run(settling.settle([Settlement.of(copy, Completed())]))  # and the worker dies before it concludes
     assert look(store, parent).state is JobState.WAITING
 
     assert store.run(batches.idle_batches()) == [parent.id]

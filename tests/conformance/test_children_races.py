@@ -15,7 +15,8 @@ from stagepost.model.batch import BatchState
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Released
-from stagepost.store import Store, batch_items, batches, jobs, leases
+from stagepost.store import Store, batches, concluding, counting, leases, settling
+from stagepost.store.cancelling import cancel_items, cancel_job
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench, at_once, is_kept_waiting
 from tests.conformance.families import (
@@ -51,11 +52,11 @@ def ending(*leased: LeasedJob, outcome: Outcome | None = None) -> Call:
 
     def call(store: Store) -> None:
         for job in leased:
-            [held] = store.run(leases.settle([Settlement.of(job, outcome or Completed())])).values()
+            [held] = store.run(settling.settle([Settlement.of(job, outcome or Completed())])).values()
             assert held
             batch_id = job.batch_id
             while batch_id is not None:
-                batch_id = batches.follow_up(store.run(batches.conclude(batch_id)))
+                batch_id = concluding.follow_up(store.run(concluding.conclude(batch_id)))
 
     return call
 
@@ -82,7 +83,7 @@ def test_nested_families_that_end_at_once_end_from_below(blocking_store: Bench) 
     middles = claim_children(store)
     for middle in middles:
         submit(store, middle, 2)
-        store.run(leases.settle([Settlement.of(middle, Completed())]))
+        store.run(settling.settle([Settlement.of(middle, Completed())]))
     leaves = claim_children(store)
     assert len(leaves) == 2 * CONNECTIONS
 
@@ -122,7 +123,7 @@ def test_who_ends_the_last_child_waits_for_a_parent_that_is_returning(blocking_s
 
     with ThreadPoolExecutor(1) as threads:
         with store.transaction() as connection:
-            store.database.store.drive(leases.settle([Settlement.of(parent, Completed())]), connection)
+            store.database.store.drive(settling.settle([Settlement.of(parent, Completed())]), connection)
             ended = threads.submit(ending(*copies), other)
             wait_until(
                 lambda: ended.done() or (look(store, copies[0]).state in FINAL and is_kept_waiting(store)),
@@ -156,7 +157,7 @@ def cancelling(job: LeasedJob) -> Call:
 
     def call(store: Store) -> JobState | None:
         try:
-            return store.run(jobs.cancel(job.id, actor="ann"))
+            return store.run(cancel_job(job.id, actor="ann"))
         except IllegalTransition:
             return None
 
@@ -171,7 +172,7 @@ def test_a_tree_cancelled_by_everybody_at_once_ends(blocking_store: Bench) -> No
     middles = claim_children(store)
     for middle in middles:
         submit(store, middle, 3)
-        store.run(leases.settle([Settlement.of(middle, Completed())]))
+        store.run(settling.settle([Settlement.of(middle, Completed())]))
     leaves = claim_children(store, slots=3)
 
     family = [top, *middles, top, *middles]
@@ -179,7 +180,7 @@ def test_a_tree_cancelled_by_everybody_at_once_ends(blocking_store: Bench) -> No
     said = race(store, *ends, *(cancelling(job) for job in family))
     tops = [state for job, state in zip(family, said[len(ends) :], strict=True) if job is top]
     for batch_id in store.run(batches.cancelled_batches()):  # what upkeep does with what is left
-        store.run(batch_items.cancel_items(batch_id))
+        store.run(cancel_items(batch_id))
     for batch_id in store.run(batches.idle_batches()):
         conclude(store, batch_id)
 
@@ -201,7 +202,7 @@ def test_a_zombie_and_its_successor_submit_each_child_once(blocking_store: Bench
             own.run(leases.rescue_expired(grace=timedelta(0)))
 
         race(store, submitting(zombie), take_over)
-        before = store.run(batches.count(zombie.id)).total
+        before = store.run(counting.count_items(zombie.id)).total
 
         assert before in {0, 1}
         lose_lease(store)  # where the rescuer passed over a locked row
@@ -235,7 +236,7 @@ def test_a_parent_that_submits_while_it_is_cancelled_leaves_no_child_behind(bloc
 
         assert settle(store, parent, Completed())
         if counts(store, parent).total:
-            store.run(batch_items.cancel_items(parent.id))
+            store.run(cancel_items(parent.id))
             assert look(store, parent).state is JobState.CANCELLED
         assert counts(store, parent).live == 0
 
@@ -249,7 +250,7 @@ def test_an_attempt_that_submits_while_it_is_given_up_leaves_no_child_behind(blo
         race(store, submitting(parent), ending(parent, outcome=Failed("late", timedelta(1))))
 
         assert look(store, parent).state is JobState.RETRYING
-        store.run(jobs.cancel(parent.id, actor="ann"))
+        store.run(cancel_job(parent.id, actor="ann"))
         assert look(store, parent).state is JobState.CANCELLED
         assert counts(store, parent).live == 0
 
@@ -260,9 +261,9 @@ def test_everybody_may_conclude_at_once(blocking_store: Bench) -> None:
     submit(store, parent)
     settle(store, parent, then())
     [copy] = claim_children(store)
-    store.run(leases.settle([Settlement.of(copy, Completed())]))
+    store.run(settling.settle([Settlement.of(copy, Completed())]))
 
-    race(store, *[lambda own: own.run(batches.conclude(parent.id))] * CONNECTIONS)
+    race(store, *[lambda own: own.run(concluding.conclude(parent.id))] * CONNECTIONS)
 
     [last] = claim_then(store)
     assert (last.task_name, last.attempt) == (THEN_TASK, 2)
@@ -275,10 +276,10 @@ def test_one_attempt_settled_by_two_hands_counts_once(blocking_store: Bench, out
     parent = running(store)
     submit(store, parent)
 
-    def settling(given: Outcome) -> Call:
-        return lambda own: own.run(leases.settle([Settlement.of(parent, given)]))[parent.id, parent.attempt]
+    def ending_with(given: Outcome) -> Call:
+        return lambda own: own.run(settling.settle([Settlement.of(parent, given)]))[parent.id, parent.attempt]
 
-    held = race(store, settling(Completed()), settling(outcome))
+    held = race(store, ending_with(Completed()), ending_with(outcome))
 
     assert sorted(held) == [False, True]
     assert counts(store, parent).queued == 1

@@ -8,7 +8,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed
-from stagepost.store import jobs, leases
+from stagepost.store import cancelling, jobs, leases
 from stagepost.store.leases import Renewed
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, lose_lease, new_job, running, settle
@@ -119,7 +119,7 @@ def test_renewing_extends_the_lease_from_now(store: Bench) -> None:
 
 def test_renewing_many_tells_which_are_held_and_which_are_asked_to_stop(store: Bench) -> None:
     held, stopped, ended = running(store), running(store), running(store)
-    store.run(jobs.cancel(stopped.id, actor="ada"))
+    store.run(cancelling.cancel_job(stopped.id, actor="ada"))
     settle(store, ended, Completed())
 
     renewed = store.run(
@@ -132,8 +132,8 @@ def test_renewing_many_tells_which_are_held_and_which_are_asked_to_stop(store: B
 
 def test_only_running_attempts_of_this_owner_that_were_cancelled_are_asked_to_stop(store: Bench) -> None:
     going_on, stopped, ended = (running(store) for _ in range(3))
-    store.run(jobs.cancel(stopped.id, actor="tester"))
-    store.run(jobs.cancel(ended.id, actor="tester"))
+    store.run(cancelling.cancel_job(stopped.id, actor="tester"))
+    store.run(cancelling.cancel_job(ended.id, actor="tester"))
     settle(store, ended, Completed(None))
     fences = [(job.id, job.attempt) for job in (going_on, stopped, ended)]
 

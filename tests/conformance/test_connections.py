@@ -22,7 +22,7 @@ from stagepost.clock import ManualClock
 from stagepost.errors import ConfigurationError, NoTransaction, StoreUnavailable
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Refused
-from stagepost.store import Store, connection, jobs, leases
+from stagepost.store import Store, connection, jobs, leases, settling
 from stagepost.store.listing import list_jobs
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
@@ -269,7 +269,7 @@ def test_a_mysql_database_with_another_character_set_keeps_every_character(maria
     store.run(jobs.enqueue(job))
     other = store.run(jobs.enqueue(new_job(unique_key="世間")))
     [leased] = store.run(leases.claim("郵便", owner="配達人", task_names=["送る"], slots=9, lease=LEASE))
-    store.run(leases.settle([Settlement.of(leased, Refused("紙がない", "🚚"))]))
+    store.run(settling.settle([Settlement.of(leased, Refused("紙がない", "🚚"))]))
 
     assert other.is_new
     ended = store.run(jobs.get(job.id))

@@ -6,7 +6,7 @@ from stagepost.model.batch import item_id
 from stagepost.model.children import Ending, OnChildFailed
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
-from stagepost.store import batch_items, jobs, leases
+from stagepost.store import cancelling, leases, listing
 from tests.conformance.bench import Bench
 from tests.conformance.families import (
     FAILED,
@@ -38,7 +38,7 @@ def test_a_continuation_runs_as_the_same_job(store: Bench) -> None:
     assert (queued.failures, queued.attempt, queued.unique_key) == (0, 1, "one at a time")
     [last] = claim_then(store)
     assert (last.id, last.attempt) == (parent.id, 2)
-    found = store.run(batch_items.list_items(last.id))
+    found = store.run(listing.list_items(last.id))
     assert {(job.state, job.result) for job in found} == {(JobState.COMPLETED, "1"), (JobState.DEAD_LETTER, None)}
     end(store, last, Completed('"bound"'))
     ended = look(store, parent)
@@ -73,7 +73,7 @@ def test_a_continuation_begins_with_no_failures_and_no_crashes(store: Bench) -> 
 
 def test_a_job_that_was_asked_to_stop_does_not_go_on(store: Bench) -> None:
     parent = running(store)
-    store.run(jobs.cancel(parent.id, actor="ann"))
+    store.run(cancelling.cancel_job(parent.id, actor="ann"))
 
     assert settle(store, parent, then())
 

@@ -12,7 +12,7 @@ import pytest
 
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed
-from stagepost.store import Store, jobs, leases
+from stagepost.store import Store, jobs, leases, settling
 from stagepost.store.connection import Connection, Database
 from stagepost.store.counting import PARTS, repair
 from stagepost.store.dialect import Dialect, ParameterStyle, arranged
@@ -111,7 +111,7 @@ def calls_of_a_life(store: Bench) -> dict[str, list[str]]:
     note("enqueue many of one task")
     leased = counting.run(leases.claim(QUEUE, owner="w", task_names=[TASK], slots=BATCH, lease=LEASE))
     note("claim")
-    counting.run(leases.settle([Settlement.of(job, Completed("1")) for job in leased]))
+    counting.run(settling.settle([Settlement.of(job, Completed("1")) for job in leased]))
     note("settle")
     counting.run(leases.claim(QUEUE, owner="w", task_names=[TASK], slots=BATCH, lease=LEASE))
     note("claim nothing")

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from stagepost.store import batches
+from stagepost.model.batch import BatchState
+from stagepost.store import batches, concluding, runs
 from stagepost.store.statement import Operation, Rows, Statement, Step, Steps
 from tests.conformance.batches import end, filled
 from tests.conformance.bench import Bench
+from tests.conformance.pipelines import new_run, step
 from tests.conformance.samples import claim
 
 ITEMS = 20
@@ -25,7 +27,7 @@ def store(blocking_store: Bench) -> Bench:
 def sealed(store: Bench, *, ended: int) -> str:
     """Store a batch of which so many items have ended; some of the others run."""
     batch = filled(store, ITEMS)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, ended)
     claim(store, slots=3)
     return batch.id
@@ -53,7 +55,7 @@ def _noting(operation: Operation[Any], asked: list[Step]) -> Steps[Any]:
 def test_whether_items_of_a_batch_live_is_found_out_without_reading_them(store: Bench, name: str) -> None:
     """Both are asked again and again while a batch is worked off."""
     batch_id = sealed(store, ended=ITEMS // 2)
-    operations = {"count_batch": batches.try_conclude(batch_id), "idle_batches": batches.idle_batches()}
+    operations = {"count_batch": concluding.try_conclude(batch_id), "idle_batches": batches.idle_batches()}
     style = store.database.store.database.style
 
     asked = statements_of(store, operations[name])
@@ -63,3 +65,13 @@ def test_whether_items_of_a_batch_live_is_found_out_without_reading_them(store: 
         given = statement.parameters.keys()
         for text in store.dialect.script(statement.name, style, own_clock=True, given=given).texts:
             assert not re.search(r"\bstagepost_job(_history)?\b", text.sql), text.sql
+
+
+def test_a_step_that_starts_does_not_count_the_jobs_that_it_has_just_enqueued(store: Bench) -> None:
+    run = new_run(step("speak"))
+
+    asked = statements_of(store, runs.start(run))
+
+    assert "count_batch" not in [statement.name for statement in asked]
+    [batch_id] = store.run(runs.get(run.id)).steps["speak"].batches
+    assert store.run(batches.get(batch_id)).state is BatchState.SEALED

@@ -15,7 +15,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Released, Snoozed
-from stagepost.store import history, jobs, leases
+from stagepost.store import cancelling, history, jobs, leases, settling
 from stagepost.store.activity import purge_queue
 from stagepost.store.counting import count_by_queue, drop_empty, fold
 from stagepost.store.listing import list_jobs
@@ -106,7 +106,7 @@ def promote(store: Bench) -> None:
     enqueue(store, delay_us=5)
     enqueue(store, delay_us=5, **LIMITED)
     running(store)
-    store.run(leases.settle([]))
+    store.run(settling.settle([]))
     store.clock.advance(1)
     store.run(leases.promote_due())
 
@@ -127,12 +127,12 @@ def cancel_each(store: Bench) -> None:
     settle(store, running(store), FAILED)
     ids = [enqueue(store), enqueue(store, delay_us=5), enqueue(store, **LIMITED)]
     for job_id in [*ids, *(job.id for job in store.run(list_jobs(states=[JobState.RETRYING])))]:
-        store.run(jobs.cancel(job_id, actor="ada"))
+        store.run(cancelling.cancel_job(job_id, actor="ada"))
 
 
 def cancel_while_running(store: Bench) -> None:
     job = running(store)
-    store.run(jobs.cancel(job.id, actor="ada"))
+    store.run(cancelling.cancel_job(job.id, actor="ada"))
     settle(store, job, FAILED)
 
 
@@ -234,7 +234,7 @@ def test_jobs_that_go_the_same_way_are_one_move(store: Bench) -> None:
     settlements = [Settlement.of(job, Completed()) for job in leased]
     store.run(fold())
 
-    store.run(leases.settle(settlements))
+    store.run(settling.settle(settlements))
 
     assert store.rows("select scope, was, became, jobs from stagepost_move") == [(SCOPE, "active", "completed", 5)]
 
@@ -263,7 +263,7 @@ def test_a_queue_with_the_longest_name_is_counted(store: Bench) -> None:
 def test_queues_without_jobs_are_left_out_and_their_counts_deleted(store: Bench) -> None:
     enqueue(store)
     job = enqueue(store, queue_name="fax")
-    store.run(jobs.cancel(job, actor="ada"))
+    store.run(cancelling.cancel_job(job, actor="ada"))
     store.run(history.discard([job], actor="ada"))
     store.run(fold())
 
@@ -294,7 +294,7 @@ def test_folders_at_once_lose_and_double_nothing(blocking_store: Bench) -> None:
     store = blocking_store
     for round_ in range(8):
         ids = [enqueue(store, queue_name=f"queue-{(number * 7 + round_) % 5}") for number in range(40)]
-        store.run(jobs.cancel(ids[0], actor="ada"))
+        store.run(cancelling.cancel_job(ids[0], actor="ada"))
 
         folding: list[Operation[Any]] = [fold(most=15) for _ in range(4)]
         store.race(*folding, jobs.enqueue(new_job(queue_name="queue-1")), history.prune(timedelta(0)))
@@ -313,7 +313,7 @@ def test_counts_are_of_one_moment_while_jobs_move(blocking_store: Bench) -> None
     for _ in range(12):
         leased = claim(store, slots=6)
         settlements = [Settlement.of(job, Refused("no")) for job in leased]
-        ending: list[Operation[Any]] = [count_by_queue(), leases.settle(settlements), fold()]
+        ending: list[Operation[Any]] = [count_by_queue(), settling.settle(settlements), fold()]
         starting: list[Operation[Any]] = [count_by_queue(), jobs.restart(ids, actor="ada"), fold()]
 
         for numbers, *_ in (store.race(*ending), store.race(*starting)):

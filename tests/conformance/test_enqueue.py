@@ -13,7 +13,7 @@ import pytest
 from stagepost.model.job import Enqueued, Job, NewJob, OnConflict, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
-from stagepost.store import jobs, leases
+from stagepost.store import jobs, leases, settling
 from stagepost.store.counting import count_by_state
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
@@ -192,7 +192,7 @@ def test_a_job_that_is_asked_for_again_while_it_ends_is_not_made_anew(
     [other] = store.database.racers(1)
     with ThreadPoolExecutor(1) as threads:
         with store.transaction() as connection:
-            store.database.store.drive(leases.settle([Settlement.of(job, Completed())]), connection)
+            store.database.store.drive(settling.settle([Settlement.of(job, Completed())]), connection)
             enqueued = threads.submit(other.run, request if has_chosen_id else request.repeated())
             wait_until(
                 lambda: enqueued.done() or is_kept_waiting(store), "a request that waits for its job's end", seconds=60

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stagepost.model.batch import Counts
-from stagepost.store import batch_items, batches, gates, listing
+from stagepost.store import batches, cancelling, concluding, gates, listing
 from tests.conformance.batches import end, filled, new_batch, opened
 from tests.conformance.bench import Bench
 from tests.conformance.samples import new_job
@@ -36,13 +36,13 @@ def test_the_first_batch_closes_a_gate_and_the_last_one_opens_it(store: Bench) -
         assert standing == store.run(gates.standing("dataset:7"))
         assert batch.key in [one.batch.key for one in standing.batches]
         assert openings(store) == 0
-        store.run(batches.seal(batch.id))
+        store.run(concluding.seal(batch.id))
     end(store, 2)
-    store.run(batches.conclude(first.id))
+    store.run(concluding.conclude(first.id))
     standing = store.run(gates.standing("dataset:7"))
     assert [(one.batch.key, one.counts) for one in standing.batches] == [("b", Counts(completed=1))]
     assert openings(store) == 0
-    store.run(batches.conclude(second.id))
+    store.run(concluding.conclude(second.id))
 
     assert store.run(gates.pass_through("dataset:7")) == gates.Standing(0)
     assert store.run(gates.find_gate("dataset:7")) == gates.StoredGate("dataset:7", 0, 1, store.now)
@@ -52,8 +52,8 @@ def test_the_first_batch_closes_a_gate_and_the_last_one_opens_it(store: Bench) -
 def test_every_opening_is_told_once(store: Bench) -> None:
     for number in range(3):
         batch = store.run(batches.open_batch(new_batch(f"upload:{number}", gate="g"), on_open=ON_OPEN))
-        store.run(batches.seal(batch.id))
-        store.run(batches.conclude(batch.id))
+        store.run(concluding.seal(batch.id))
+        store.run(concluding.conclude(batch.id))
 
     assert openings(store) == 3
     [gate] = store.run(gates.list_gates())
@@ -83,8 +83,8 @@ def test_gates_are_listed_by_name_and_pages(store: Bench) -> None:
 def test_a_cancelled_batch_opens_its_gate(store: Bench) -> None:
     batch = filled(store, 2, gate="dataset:7")
 
-    store.run(batches.cancel(batch.id, actor="ada"))
+    store.run(cancelling.cancel_batch(batch.id, actor="ada"))
     assert store.run(gates.standing("dataset:7")).unfinished == 1
-    store.run(batch_items.cancel_items(batch.id))
+    store.run(cancelling.cancel_items(batch.id))
 
     assert store.run(gates.standing("dataset:7")).unfinished == 0

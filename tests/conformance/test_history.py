@@ -11,7 +11,7 @@ from stagepost.errors import JobNotFound
 from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused
-from stagepost.store import jobs, leases
+from stagepost.store import jobs, leases, settling
 from stagepost.store.counting import count_by_state
 from stagepost.store.history import (
     DeadLetterGroup,
@@ -40,7 +40,7 @@ def end(store: Bench, *outcomes: Outcome, **changes: Any) -> list[str]:
         store.run(jobs.enqueue(job))
         claimed = leases.claim(job.queue_name, owner="worker-a", task_names=[job.task_name], slots=1, lease=LEASE)
         [leased] = store.run(claimed)
-        store.run(leases.settle([Settlement.of(leased, outcome)]))
+        store.run(settling.settle([Settlement.of(leased, outcome)]))
         store.clock.advance(1)
         ended.append(job.id)
     return ended
@@ -99,7 +99,7 @@ def test_dead_letters_that_ended_at_the_same_time_are_each_listed_once(store: Be
     new_jobs = [new_job(id=new_id()) for _ in range(5)]
     store.run(jobs.enqueue_many(new_jobs))
     leased = store.run(leases.claim("mail", owner="a", task_names=["send_letter"], slots=5, lease=LEASE))
-    store.run(leases.settle([Settlement.of(job, Refused("bad")) for job in leased]))
+    store.run(settling.settle([Settlement.of(job, Refused("bad")) for job in leased]))
 
     pages = [store.run(dead_letters(most=2))]
     while pages[-1]:
@@ -205,7 +205,7 @@ def test_live_jobs_and_their_failures_are_never_pruned(store: Bench) -> None:
     job = new_job()
     store.run(jobs.enqueue(job))
     [leased] = store.run(leases.claim("mail", owner="a", task_names=["send_letter"], slots=1, lease=LEASE))
-    store.run(leases.settle([Settlement.of(leased, exhausted("boom"))]))
+    store.run(settling.settle([Settlement.of(leased, exhausted("boom"))]))
     store.clock.advance(DAY * 9)
 
     assert store.run(prune(DAY)) == 0

@@ -10,9 +10,9 @@ import pytest
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs
 from stagepost.store.dialect import POSTGRES, CompiledText, ParameterStyle, optional_names
-from stagepost.store.leases import settle
 from stagepost.store.libpq import PREPARE_FROM, keeps_plan
 from stagepost.store.settlement import Settlement
+from stagepost.store.settling import settle
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.plans import analyze, left_alone
 from tests.conformance.ran import all_statements

@@ -10,7 +10,7 @@ import pytest
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused
-from stagepost.store import capacity, jobs, leases
+from stagepost.store import capacity, jobs, leases, settling
 from stagepost.store.answers import accept_answers
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation, Rows, Statement, Step, Steps
@@ -80,8 +80,8 @@ def test_attempts_are_settled_by_several_statements_as_by_one(store: Bench) -> N
     changes = [Settlement.of(job, outcomes[place % len(outcomes)]) for place, job in enumerate(attempts)]
     overtaken = msgspec.structs.replace(changes[0], attempt=7)
 
-    names = names_of(store, leases.settle([overtaken, *changes[1:]]))
-    held = store.run(leases.settle([overtaken, *changes[1:]]))  # as after a lost reply
+    names = names_of(store, settling.settle([overtaken, *changes[1:]]))
+    held = store.run(settling.settle([overtaken, *changes[1:]]))  # as after a lost reply
 
     assert min(names.count(name) for name in ("end_jobs", "record_failures")) > 2
     found = [store.run(jobs.get(job.id)) for job in attempts]

@@ -12,7 +12,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Refused
-from stagepost.store import jobs
+from stagepost.store import cancelling, jobs
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, enqueue, lose_lease, running, settle
 from tests.limits import unblock
@@ -82,7 +82,7 @@ def test_a_live_job_that_is_not_running_is_cancelled_at_once(store: Bench, make:
     before = store.run(jobs.get(job_id))
     store.clock.advance(1)
 
-    state = store.run(jobs.cancel(job_id, actor="ada"))
+    state = store.run(cancelling.cancel_job(job_id, actor="ada"))
 
     job = store.run(jobs.get(job_id))
     assert (state, job.state) == (JobState.CANCELLED, JobState.CANCELLED)
@@ -96,7 +96,7 @@ def test_a_running_job_is_asked_to_stop(store: Bench) -> None:
     job = running(store)
     store.clock.advance(1)
 
-    state = store.run(jobs.cancel(job.id, actor="ada"))
+    state = store.run(cancelling.cancel_job(job.id, actor="ada"))
 
     asked = store.run(jobs.get(job.id))
     assert (state, asked.state, asked.cancel_requested_at) == (JobState.RUNNING, JobState.RUNNING, store.now)
@@ -107,7 +107,7 @@ def test_a_cancelled_job_stays_cancelled(store: Bench) -> None:
     job_id = cancelled(store)
     before = store.run(jobs.get(job_id))
 
-    assert store.run(jobs.cancel(job_id, actor="ada")) is JobState.CANCELLED
+    assert store.run(cancelling.cancel_job(job_id, actor="ada")) is JobState.CANCELLED
 
     assert store.run(jobs.get(job_id)) == before
     assert audit_of(store) == []
@@ -119,7 +119,7 @@ def test_a_job_that_ended_otherwise_cannot_be_cancelled(store: Bench, make: Call
     before = store.run(jobs.get(job_id))
 
     with pytest.raises(IllegalTransition, match=f"{job_id} is {before.state}"):
-        store.run(jobs.cancel(job_id, actor="ada"))
+        store.run(cancelling.cancel_job(job_id, actor="ada"))
 
     assert store.run(jobs.get(job_id)) == before
     assert audit_of(store) == []
@@ -127,13 +127,13 @@ def test_a_job_that_ended_otherwise_cannot_be_cancelled(store: Bench, make: Call
 
 def test_a_job_that_does_not_exist_cannot_be_cancelled(store: Bench) -> None:
     with pytest.raises(JobNotFound):
-        store.run(jobs.cancel(new_id(), actor="ada"))
+        store.run(cancelling.cancel_job(new_id(), actor="ada"))
 
 
 def test_a_lost_lease_cannot_end_a_job_that_was_cancelled_meanwhile(store: Bench) -> None:
     old = running(store)
     lose_lease(store)
-    store.run(jobs.cancel(old.id, actor="ada"))
+    store.run(cancelling.cancel_job(old.id, actor="ada"))
 
     assert settle(store, old, Completed()) is False
     assert store.run(jobs.get(old.id)).state is JobState.CANCELLED

@@ -11,7 +11,7 @@ from stagepost.model.envelope import Message
 from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Refused
-from stagepost.store import jobs, leases
+from stagepost.store import jobs, leases, settling
 from stagepost.store.activity import actions_on
 from stagepost.store.dead_messages import (
     add_dead_messages,
@@ -76,7 +76,7 @@ def fail(store: Bench, **changes: Any) -> str:
     store.run(jobs.enqueue(job))
     claimed = leases.claim(job.queue_name, owner="worker-a", task_names=[job.task_name], slots=1, lease=LEASE)
     [leased] = store.run(claimed)
-    store.run(leases.settle([Settlement.of(leased, Refused("no such file"))]))
+    store.run(settling.settle([Settlement.of(leased, Refused("no such file"))]))
     return job.id
 
 
@@ -149,7 +149,7 @@ def test_a_job_that_was_restarted_and_failed_again_is_announced_again(store: Ben
     job = store.run(jobs.get(job_id))
     claimed = leases.claim("mail", owner="worker-a", task_names=[job.task_name], slots=1, lease=LEASE)
     [leased] = store.run(claimed)
-    store.run(leases.settle([Settlement.of(leased, Refused("again"))]))
+    store.run(settling.settle([Settlement.of(leased, Refused("again"))]))
 
     store.run(mark_announced(old.fences))  # by a relay that was paused
 

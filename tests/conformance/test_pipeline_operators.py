@@ -12,7 +12,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Refused
 from stagepost.model.pipeline import Output, RunState
-from stagepost.store import batch_items, batches, counting, history, jobs, leases, runs
+from stagepost.store import batch_items, cancelling, concluding, counting, history, jobs, leases, runs
 from stagepost.store.listing import list_jobs
 from stagepost.store.run_views import look_at, results_of
 from tests.conformance.bench import Bench
@@ -140,7 +140,7 @@ def test_cancel_ends_what_waits_and_starts_no_more(store: Bench) -> None:
     [job] = store.run(leases.claim("steps", owner="worker-a", task_names=["task.a"], slots=1, lease=LEASE))
 
     [batch_id] = store.run(runs.cancel(run_id, actor="ada"))
-    store.run(batch_items.cancel_items(batch_id))
+    store.run(cancelling.cancel_items(batch_id))
     assert look(store, run_id).state is RunState.RUNNING, "one of its jobs runs"
     end(store, job, Completed(None))
 
@@ -152,7 +152,7 @@ def test_cancel_ends_what_waits_and_starts_no_more(store: Bench) -> None:
 def test_a_cancelled_run_can_be_retried(store: Bench) -> None:
     run_id = begin(store, step("a", {"x": [1, 2]}, each="x"), step("b", {"xs": Output("a")}))
     [batch_id] = store.run(runs.cancel(run_id, actor="ada"))
-    store.run(batch_items.cancel_items(batch_id))
+    store.run(cancelling.cancel_items(batch_id))
     assert look(store, run_id).state is RunState.CANCELLED
 
     store.run(runs.retry(run_id, actor="ada"))
@@ -219,9 +219,9 @@ def test_a_view_shows_each_step_with_its_counts(store: Bench) -> None:
 def test_a_job_of_a_step_that_is_cancelled_by_hand_fails_its_step(store: Bench) -> None:
     run_id = begin(store, step("a"))
     [job] = store.run(list_jobs())
-    assert store.run(jobs.cancel(job.id, actor="ada")) is JobState.CANCELLED
+    assert store.run(cancelling.cancel_job(job.id, actor="ada")) is JobState.CANCELLED
     assert job.batch_id is not None
-    store.run(batches.conclude(job.batch_id))
+    store.run(concluding.conclude(job.batch_id))
 
     assert look(store, run_id).error == "step 'a': cancelled by ada"
     assert look(store, run_id).state is RunState.FAILED
@@ -248,8 +248,8 @@ def test_a_step_whose_batch_is_cancelled_by_hand_has_failed(store: Bench) -> Non
     run_id = begin(store, step("a", {"x": [1, 2]}, each="x", on_failed="skip"), step("b", {"xs": Output("a")}))
     [batch_id] = look(store, run_id).steps["a"].batches
 
-    store.run(batches.cancel(batch_id, actor="ada"))
-    store.run(batch_items.cancel_items(batch_id))
+    store.run(cancelling.cancel_batch(batch_id, actor="ada"))
+    store.run(cancelling.cancel_items(batch_id))
 
     assert look(store, run_id).state is RunState.COMPLETED_WITH_ERRORS
     assert states(store, run_id) == {"a": "failed", "b": "skipped"}

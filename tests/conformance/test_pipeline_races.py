@@ -8,7 +8,7 @@ import msgspec
 
 from stagepost.model.outcome import Completed
 from stagepost.model.pipeline import Output, RunState
-from stagepost.store import batch_items, runs
+from stagepost.store import cancelling, runs
 from tests.conformance.bench import Bench
 from tests.conformance.pipelines import (
     arguments,
@@ -74,7 +74,7 @@ def test_a_cancel_and_the_end_of_a_step_at_the_same_instant(blocking_store: Benc
         cancelled: Any
         _, cancelled = blocking_store.race(conclude(job), runs.cancel(run_id, actor="ada"))
         for batch_id in cancelled:
-            blocking_store.run(batch_items.cancel_items(batch_id))
+            blocking_store.run(cancelling.cancel_items(batch_id))
 
         assert claim_all(blocking_store) == []
         assert look(blocking_store, run_id).state is RunState.CANCELLED

@@ -10,7 +10,7 @@ import pytest
 
 from stagepost.model.outcome import Completed, Refused
 from stagepost.model.pipeline import Gathered, Output, RunInput, RunState
-from stagepost.store import batches, history, leases, runs
+from stagepost.store import batches, concluding, history, leases, runs, settling
 from stagepost.store.run_views import results_of
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
@@ -115,7 +115,7 @@ def test_many_elements_are_read_page_by_page(store: Bench) -> None:
         if chunk[0].task_name == "task.sum":
             found = arguments(chunk[0])["numbers"]
         changes = [Settlement.of(job, Completed(str(arguments(job).get("number", 0)))) for job in chunk]
-        store.run(leases.settle(changes))
+        store.run(settling.settle(changes))
         store.run(conclude(chunk[0]))
 
     assert found == many
@@ -315,7 +315,7 @@ def test_a_worker_that_died_is_replaced_when_its_lease_ends(store: Bench) -> Non
     [taken_over] = claim_all(store)
     end(store, taken_over, Completed('"second"'))
 
-    held = store.run(leases.settle([Settlement.of(lost, Completed('"first"'))]))
+    held = store.run(settling.settle([Settlement.of(lost, Completed('"first"'))]))
 
     assert list(held.values()) == [False]
     assert [arguments(job) for job in claim_all(store)] == [{"x": "second"}]
@@ -329,6 +329,6 @@ def test_upkeep_goes_on_where_whoever_ended_the_last_job_could_not(store: Bench)
     assert states(store, run_id)["b"] == "pending"
 
     for batch_id in store.run(batches.idle_batches()):
-        store.run(batches.conclude(batch_id))
+        store.run(concluding.conclude(batch_id))
 
     assert states(store, run_id) == {"a": "completed", "b": "running"}

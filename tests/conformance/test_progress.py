@@ -11,8 +11,9 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Released, Snoozed
 from stagepost.store import jobs, leases
-from stagepost.store.leases import Fence, Renewed
+from stagepost.store.leases import Renewed
 from stagepost.store.listing import list_jobs
+from stagepost.store.settlement import Fence
 from tests.conformance.bench import Bench
 from tests.conformance.families import submit
 from tests.conformance.samples import LEASE, claim, fence, held_by_another, lose_lease, running, settle

@@ -11,7 +11,7 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.model.rate import RateLimit
-from stagepost.store import jobs, leases
+from stagepost.store import jobs, settling
 from stagepost.store.queues import (
     ALL_QUEUES,
     QueueSettings,
@@ -38,7 +38,7 @@ def enqueue(store: Bench, number: int, **changes: Any) -> None:
 
 
 def complete(store: Bench, done: list[LeasedJob]) -> None:
-    store.run(leases.settle([Settlement.of(job, Completed("7")) for job in done]))
+    store.run(settling.settle([Settlement.of(job, Completed("7")) for job in done]))
 
 
 def limit(store: Bench, name: str = QUEUE, **limits: Any) -> None:

@@ -16,7 +16,7 @@ from stagepost.errors import IllegalTransition, UniqueKeyTaken
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Refused
-from stagepost.store import jobs, leases
+from stagepost.store import cancelling, jobs, leases, settling
 from stagepost.store.dialect import arranged
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
@@ -153,7 +153,7 @@ def test_an_expired_attempt_is_either_settled_or_rescued(store: Bench, order: in
         expire(store)
 
         pair: list[Operation[Any]] = [
-            leases.settle([Settlement.of(job, Completed())]),
+            settling.settle([Settlement.of(job, Completed())]),
             leases.rescue_expired(grace=timedelta(0)),
         ]
         held, rescued = store.race(*pair[::order])[::order]
@@ -164,7 +164,7 @@ def test_an_expired_attempt_is_either_settled_or_rescued(store: Bench, order: in
         assert state is (JobState.COMPLETED if won else JobState.QUEUED)
         assert len(store.run(jobs.failures_of(job.id))) == (not won)
         if not won:
-            store.run(jobs.cancel(job.id, actor="ada"))
+            store.run(cancelling.cancel_job(job.id, actor="ada"))
 
 
 def test_an_expired_lease_is_either_renewed_or_rescued(store: Bench, order: int) -> None:
@@ -189,8 +189,8 @@ def test_two_settlements_of_one_attempt_write_one_end(store: Bench, order: int) 
         job = running(store)
 
         pair: list[Operation[Any]] = [
-            leases.settle([Settlement.of(job, Completed('{"first":1}'))]),
-            leases.settle([Settlement.of(job, Refused("second"))]),
+            settling.settle([Settlement.of(job, Completed('{"first":1}'))]),
+            settling.settle([Settlement.of(job, Refused("second"))]),
         ]
         store.race(*pair[::order])
 
@@ -240,7 +240,7 @@ def test_a_job_is_restarted_once(store: Bench) -> None:
 
         assert sorted(restarted) == [[]] * (RACERS - 1) + [[job.id]]
         assert store.rows("select count(*) from stagepost_audit where subject = :id", id=job.id) == [(1,)]
-        store.run(jobs.cancel(job.id, actor="ada"))
+        store.run(cancelling.cancel_job(job.id, actor="ada"))
 
 
 def test_a_restarted_job_and_a_new_one_never_share_a_unique_key(store: Bench, order: int) -> None:
@@ -258,7 +258,7 @@ def test_a_restarted_job_and_a_new_one_never_share_a_unique_key(store: Bench, or
             assert store.run(jobs.get(job.id)).state is JobState.FAILED
         else:
             assert (restarted, enqueued.id, holder) == ([job.id], job.id, job.id)
-        store.run(jobs.cancel(holder, actor="ada"))
+        store.run(cancelling.cancel_job(holder, actor="ada"))
 
 
 def test_a_job_is_either_cancelled_before_it_runs_or_asked_to_stop(store: Bench, order: int) -> None:
@@ -266,7 +266,7 @@ def test_a_job_is_either_cancelled_before_it_runs_or_asked_to_stop(store: Bench,
         job_id = enqueue(store)
 
         pair: list[Operation[Any]] = [
-            jobs.cancel(job_id, actor="ada"),
+            cancelling.cancel_job(job_id, actor="ada"),
             leases.claim(QUEUE, owner="worker-a", task_names=[TASK], slots=1, lease=LEASE),
         ]
         state, claimed = store.race_to_end(*pair[::order])[::order]
@@ -282,8 +282,8 @@ def test_a_job_that_is_cancelled_while_it_fails_never_runs_again(store: Bench, o
         job = running(store)
 
         pair: list[Operation[Any]] = [
-            jobs.cancel(job.id, actor="ada"),
-            leases.settle([Settlement.of(job, Failed("no paper", timedelta(0)))]),
+            cancelling.cancel_job(job.id, actor="ada"),
+            settling.settle([Settlement.of(job, Failed("no paper", timedelta(0)))]),
         ]
         state, held = store.race_to_end(*pair[::order])[::order]
 
@@ -297,8 +297,8 @@ def test_a_job_that_is_cancelled_while_it_completes_is_completed(store: Bench, o
         job = running(store)
 
         pair: list[Operation[Any]] = [
-            jobs.cancel(job.id, actor="ada"),
-            leases.settle([Settlement.of(job, Completed())]),
+            cancelling.cancel_job(job.id, actor="ada"),
+            settling.settle([Settlement.of(job, Completed())]),
         ]
         state, held = store.race_to_end(*pair[::order])[::order]
 
@@ -317,7 +317,7 @@ def test_renewing_does_not_wait_for_a_job_that_is_being_settled(store: Bench) ->
     store.clock.advance(10)
 
     with settler.transaction() as connection:
-        settler.drive(leases.settle([Settlement.of(held[1], Completed())]), connection)
+        settler.drive(settling.settle([Settlement.of(held[1], Completed())]), connection)
         renewed = renewer.run(leases.renew(sorted(fences), owner="worker-a", lease=LEASE), patience_seconds=0)
 
     assert renewed.held == fences

@@ -6,7 +6,7 @@ from typing import Any
 
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
-from stagepost.store import leases
+from stagepost.store import settling
 from stagepost.store.counting import PARTS, Drift, find_drift, fold, repair
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
@@ -73,7 +73,7 @@ def test_a_recount_while_jobs_move_finds_nothing_wrong(blocking_store: Bench) ->
         operations: list[Operation[Any]] = [
             find_drift(None),
             find_drift(JobState.COMPLETED),
-            leases.settle([Settlement.of(job, Completed())]),
+            settling.settle([Settlement.of(job, Completed())]),
             fold(),
         ]
 

@@ -10,7 +10,7 @@ from stagepost.model.batch import Batch, BatchState, Counts
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Refused
 from stagepost.model.pipeline import Output, RunState
-from stagepost.store import batch_items, batches, counting, gates, history, jobs, runs
+from stagepost.store import batch_items, batches, concluding, counting, gates, history, jobs, listing, runs
 from stagepost.store.activity import purge_queue
 from stagepost.store.listing import list_jobs
 from stagepost.store.run_views import look_at
@@ -28,14 +28,14 @@ FIRST_ID, LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-
 def held(store: Bench) -> Batch:
     """A sealed batch under a gate that one of its two items holds: it failed."""
     batch = filled(store, 2, gate=GATE, on_failed="hold", on_complete=TOLD)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, 1)
     end(store, 1, Refused(REFUSED))
-    return store.run(batches.conclude(batch.id))
+    return store.run(concluding.conclude(batch.id))
 
 
 def failed_in(store: Bench, batch: Batch) -> str:
-    [job] = store.run(batch_items.list_items(batch.id, states=[JobState.FAILED]))
+    [job] = store.run(listing.list_items(batch.id, states=[JobState.FAILED]))
     return job.id
 
 
@@ -58,7 +58,7 @@ def recount(store: Bench, batch: Batch) -> None:
         assert store.run(counting.repair(part)) == []
     for gate in store.run(gates.count_gates()):
         assert gate.is_right
-    store.run(batches.conclude(batch.id))
+    store.run(concluding.conclude(batch.id))
 
 
 def test_a_failed_item_that_holds_its_batch_is_not_removed_and_its_gate_stays_closed(store: Bench) -> None:
@@ -69,7 +69,7 @@ def test_a_failed_item_that_holds_its_batch_is_not_removed_and_its_gate_stays_cl
 
     assert store.run(batches.get(batch.id)) == batch
     assert batch.state is BatchState.SEALED
-    assert store.run(batches.count(batch.id)) == Counts(completed=1, failed=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=1, failed=1)
     assert store.run(gates.standing(GATE)).unfinished == 1
     assert told(store) == 0
 
@@ -83,7 +83,7 @@ def test_a_batch_that_was_to_be_discarded_is_done_and_opens_its_gate_once_when_i
 
     done = store.run(batches.get(batch.id))
     assert (done.state, done.outcome) == (BatchState.DONE, JobState.COMPLETED)
-    assert store.run(batches.count(batch.id)) == Counts(completed=1, waived=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=1, waived=1)
     assert told(store) == 1
     [gate] = store.run(gates.list_gates())
     assert (gate.unfinished, gate.openings) == (0, 1)
@@ -107,10 +107,10 @@ def test_discarding_skips_items_of_an_unfinished_batch_and_says_why(store: Bench
 @pytest.mark.parametrize("is_folded", [False, True], ids=["moves", "counts"])
 def test_a_done_batch_keeps_its_numbers_and_outcome_when_its_items_are_removed(store: Bench, is_folded: bool) -> None:
     batch = filled(store, 3, gate=GATE)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, 2)
     end(store, 1, Refused(REFUSED))
-    done = store.run(batches.conclude(batch.id))
+    done = store.run(concluding.conclude(batch.id))
     if is_folded:
         store.run(counting.fold())
 
@@ -118,26 +118,26 @@ def test_a_done_batch_keeps_its_numbers_and_outcome_when_its_items_are_removed(s
     recount(store, batch)
 
     assert discarded.kept == {}
-    assert len(store.run(batch_items.list_items(batch.id))) == 2
+    assert len(store.run(listing.list_items(batch.id))) == 2
     assert store.run(batches.get(batch.id)) == done
-    assert store.run(batches.count(batch.id)) == Counts(completed=2, failed=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=2, failed=1)
 
     store.clock.advance(1)
     store.run(history.prune(NOW))
     recount(store, batch)
 
-    assert store.run(batch_items.list_items(batch.id)) == []
+    assert store.run(listing.list_items(batch.id)) == []
     assert store.run(batches.get(batch.id)) == done
-    assert store.run(batches.count(batch.id)) == Counts(completed=2, failed=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=2, failed=1)
     [gate] = store.run(gates.list_gates())
     assert (gate.unfinished, gate.openings) == (0, 1)
 
 
 def test_an_item_of_a_done_batch_that_runs_again_is_counted_beside_those_that_were_removed(store: Bench) -> None:
     batch = filled(store, 2)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, 2, Refused(REFUSED))
-    store.run(batches.conclude(batch.id))
+    store.run(concluding.conclude(batch.id))
     first, second = item_ids(batch, "f0", "f1")
 
     store.run(history.discard([first], actor="ada"))
@@ -145,14 +145,14 @@ def test_an_item_of_a_done_batch_that_runs_again_is_counted_beside_those_that_we
     end(store, 1)
     recount(store, batch)
 
-    assert store.run(batches.count(batch.id)) == Counts(completed=1, failed=1)
+    assert store.run(counting.count_items(batch.id)) == Counts(completed=1, failed=1)
 
 
 def test_a_batch_is_pruned_with_all_that_was_counted_of_its_items(store: Bench) -> None:
     batch = filled(store, 2)
-    store.run(batches.seal(batch.id))
+    store.run(concluding.seal(batch.id))
     end(store, 2)
-    store.run(batches.conclude(batch.id))
+    store.run(concluding.conclude(batch.id))
     store.clock.advance(1)
     store.run(history.prune(NOW, most=1))
     store.run(counting.fold())
@@ -170,8 +170,8 @@ def test_purging_a_queue_leaves_items_alone(store: Bench) -> None:
 
     store.run(purge_queue(QUEUE, first_id=FIRST_ID, last_id=LAST_ID))
 
-    assert store.run(batches.count(batch.id)) == Counts(queued=1, completed=1)
-    assert len(store.run(batch_items.list_items(batch.id))) == 2
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=1, completed=1)
+    assert len(store.run(listing.list_items(batch.id))) == 2
     assert store.run(counting.repair_batch(batch.id)) == []
 
 
@@ -275,7 +275,7 @@ def test_discarding_and_a_waiver_of_the_last_failed_item_end_the_batch_once(bloc
     store = blocking_store
     for number in range(8):
         batch = filled(store, 1, f"upload:{number}", on_failed="hold", gate=GATE, on_complete=TOLD)
-        store.run(batches.seal(batch.id))
+        store.run(concluding.seal(batch.id))
         end(store, 1, Refused(REFUSED))
         [failed] = item_ids(batch, "f0")
 
@@ -286,5 +286,5 @@ def test_discarding_and_a_waiver_of_the_last_failed_item_end_the_batch_once(bloc
 
         done = store.run(batches.get(batch.id))
         assert (done.state, done.outcome) == (BatchState.DONE, JobState.COMPLETED)
-        assert store.run(batches.count(batch.id)) == Counts(waived=1)
+        assert store.run(counting.count_items(batch.id)) == Counts(waived=1)
         assert told(store) == number + 1

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
-from stagepost.store import jobs, leases
+from stagepost.store import cancelling, jobs, leases
 from stagepost.store.leases import Rescued
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, new_job, running, settle
@@ -102,7 +102,7 @@ def test_only_its_owner_says_that_an_attempt_has_begun(store: Bench) -> None:
 
 def test_a_job_that_was_asked_to_stop_is_cancelled_when_its_worker_is_gone(store: Bench) -> None:
     job = running(store)
-    store.run(jobs.cancel(job.id, actor="ada"))
+    store.run(cancelling.cancel_job(job.id, actor="ada"))
     store.clock.advance(LEASE + GRACE + MOMENT)
 
     assert rescue(store) == Rescued(queued=(), buried=(), cancelled=(job.id,))

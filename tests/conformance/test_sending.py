@@ -8,7 +8,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Released
-from stagepost.store import jobs, leases, sending
+from stagepost.store import cancelling, jobs, leases, sending
 from stagepost.store.queues import ALL_QUEUES, pause, resume, set_limits
 from stagepost.store.sending import Taken, Unsent, mark_sent, put_back
 from tests.conformance.bench import Bench
@@ -99,7 +99,7 @@ def test_only_the_attempt_that_was_sent_is_marked(store: Bench) -> None:
     [one, two] = claim(store, slots=2)
     assert {one.id, two.id} == {claimed, ended}
     assert settle(store, two, Completed())
-    store.run(jobs.cancel(cancelled, actor="ada"))
+    store.run(cancelling.cancel_job(cancelled, actor="ada"))
 
     assert store.run(mark_sent([*messages, (new_id(), 1), (other, 2)])) == 1
 
@@ -207,7 +207,7 @@ def test_messages_of_jobs_that_are_not_there_are_unknown(store: Bench) -> None:
     completed, cancelled = sent_job(store), sent_job(store)
     [job] = started(store, [completed])
     settle(store, job, Completed())
-    store.run(jobs.cancel(cancelled[0], actor="ada"))
+    store.run(cancelling.cancel_job(cancelled[0], actor="ada"))
     never = new_id()
 
     taken = store.run(taking([completed, cancelled, (never, 1)]))
@@ -314,7 +314,7 @@ def test_starts_of_deliveries_keep_to_the_rate(store: Bench) -> None:
 def test_a_sent_job_can_be_cancelled(store: Bench) -> None:
     message = sent_job(store)
 
-    assert store.run(jobs.cancel(message[0], actor="ada")) is JobState.CANCELLED
+    assert store.run(cancelling.cancel_job(message[0], actor="ada")) is JobState.CANCELLED
 
     assert store.run(jobs.get(message[0])).state is JobState.CANCELLED
     assert store.run(taking([message])) == Taken([], unknown=[message[0]])

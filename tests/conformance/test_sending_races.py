@@ -9,11 +9,10 @@ import pytest
 
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Released
-from stagepost.store import jobs, leases
-from stagepost.store.leases import Fence
+from stagepost.store import cancelling, jobs, leases, settling
 from stagepost.store.queues import set_limits
 from stagepost.store.sending import mark_sent, put_back
-from stagepost.store.settlement import Settlement
+from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue, new_job
@@ -91,7 +90,7 @@ def test_a_mark_and_an_end_of_the_same_job_leave_no_mark_on_its_next_attempt(sto
         messages = unsent(store)
         [job] = store.run(taking(messages)).jobs
 
-        pair: list[Operation[Any]] = [mark_sent(messages), leases.settle([Settlement.of(job, Released())])]
+        pair: list[Operation[Any]] = [mark_sent(messages), settling.settle([Settlement.of(job, Released())])]
         marked, held = store.race(*pair[::order])[::order]
 
         assert (marked, held) == (0, {(job_id, 1): True})
@@ -165,7 +164,7 @@ def test_a_sent_job_is_either_cancelled_or_started(store: Bench, order: int) -> 
     for _ in range(ROUNDS):
         [message] = sent_jobs(store, 1)
 
-        pair: list[Operation[Any]] = [jobs.cancel(message[0], actor="ada"), taking([message])]
+        pair: list[Operation[Any]] = [cancelling.cancel_job(message[0], actor="ada"), taking([message])]
         state, taken = store.race_to_end(*pair[::order])[::order]
 
         assert store.run(jobs.get(message[0])).state is state
@@ -209,7 +208,7 @@ def test_everybody_at_once_loses_and_doubles_nothing(store: Bench) -> None:
         ]
         first, second, *_ = store.race(*racing)
         leased = [*first.jobs, *second.jobs]
-        held = store.run(leases.settle([Settlement.of(job, Completed()) for job in leased]))
+        held = store.run(settling.settle([Settlement.of(job, Completed()) for job in leased]))
         assert all(held.values())
         ended += [job.id for job in leased]
         if len(ended) >= MANY:

@@ -19,7 +19,7 @@ from stagepost.model.outcome import (
     Released,
     Snoozed,
 )
-from stagepost.store import jobs, leases
+from stagepost.store import cancelling, jobs, leases, settling
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, enqueue, lose_lease, new_job, running, settle
@@ -197,7 +197,7 @@ def test_a_released_job_with_a_limit_waits_for_room_again(store: Bench) -> None:
 )
 def test_a_job_asked_to_stop_is_not_run_again(store: Bench, outcome: Outcome) -> None:
     job = running(store)
-    store.run(jobs.cancel(job.id, actor="ada"))
+    store.run(cancelling.cancel_job(job.id, actor="ada"))
     store.clock.advance(1)
 
     assert settle(store, job, outcome) is True
@@ -209,7 +209,7 @@ def test_a_job_asked_to_stop_is_not_run_again(store: Bench, outcome: Outcome) ->
 
 def test_a_job_asked_to_stop_may_complete_all_the_same(store: Bench) -> None:
     job = running(store)
-    store.run(jobs.cancel(job.id, actor="ada"))
+    store.run(cancelling.cancel_job(job.id, actor="ada"))
 
     assert settle(store, job, Completed()) is True
 
@@ -300,7 +300,7 @@ def test_many_outcomes_settle_together(store: Bench) -> None:
     settle(store, lost, Released())
 
     held = store.run(
-        leases.settle(
+        settling.settle(
             [
                 *(Settlement.of(job, outcome) for job, outcome in zip(leased, EVERY_OUTCOME, strict=True)),
                 Settlement.of(lost, Completed()),
@@ -336,7 +336,7 @@ def test_jobs_that_end_alike_end_as_each_would_alone(store: Bench, outcome: Outc
     settle(store, released, Released())
     settle(store, alone, outcome)
 
-    held = store.run(leases.settle([Settlement.of(job, outcome) for job in (*alike, again, stolen, released)]))
+    held = store.run(settling.settle([Settlement.of(job, outcome) for job in (*alike, again, stolen, released)]))
 
     assert [job_id for (job_id, _), is_held in held.items() if is_held] == [job.id for job in alike]
     expected = store.run(jobs.get(alone.id))
@@ -352,7 +352,7 @@ def test_of_two_changes_for_one_attempt_the_first_counts(store: Bench) -> None:
     job = running(store)
 
     held = store.run(
-        leases.settle([Settlement.of(job, Completed('{"first":1}')), Settlement.of(job, Refused("second"))])
+        settling.settle([Settlement.of(job, Completed('{"first":1}')), Settlement.of(job, Refused("second"))])
     )
 
     assert held == {(job.id, 1): True}

@@ -11,7 +11,7 @@ import pytest
 
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed
-from stagepost.store import jobs, leases
+from stagepost.store import jobs, leases, settling
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
@@ -67,10 +67,10 @@ def test_a_handler_that_ended_its_job_in_an_open_transaction_holds_up_no_other_w
     [renewed, ended] = claim(store, owner="worker-b", slots=2)
 
     with own.transaction() as connection:
-        own.drive(leases.settle([Settlement.of(mine, Completed())]), connection)
+        own.drive(settling.settle([Settlement.of(mine, Completed())]), connection)
 
         held = other.run(leases.renew([(renewed.id, 1)], owner="worker-b", lease=LEASE), patience_seconds=0).held
-        settled = other.run(leases.settle([Settlement.of(ended, Completed())]), patience_seconds=0)
+        settled = other.run(settling.settle([Settlement.of(ended, Completed())]), patience_seconds=0)
         claimed = other.run(
             leases.claim(QUEUE, owner="worker-c", task_names=[TASK], slots=9, lease=LEASE), patience_seconds=0
         )

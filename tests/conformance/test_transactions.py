@@ -13,7 +13,7 @@ from stagepost.errors import NoTransaction
 from stagepost.model.job import LeasedJob, OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused, Snoozed
-from stagepost.store import jobs, leases
+from stagepost.store import cancelling, jobs, leases, settling
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation, Rows, Statement, Steps, operation
@@ -136,7 +136,7 @@ def test_a_job_completes_with_the_callers_row(kind: Kind, store: Bench) -> None:
     with calling(kind, store.url, store.clock) as caller:
         caller.begin()
         caller.write("sent")
-        held = caller.run(leases.settle(settlement(job, Completed('{"sent":1}'))))
+        held = caller.run(settling.settle(settlement(job, Completed('{"sent":1}'))))
         caller.commit()
 
     assert held == {(job.id, job.attempt): True}
@@ -152,7 +152,7 @@ def test_a_completion_rolled_back_leaves_the_job_running(kind: Kind, store: Benc
     with calling(kind, store.url, store.clock) as caller:
         caller.begin()
         caller.write("sent")
-        caller.run(leases.settle(settlement(job, Completed())))
+        caller.run(settling.settle(settlement(job, Completed())))
         caller.rollback()
 
     assert notes(store) == []
@@ -167,7 +167,7 @@ def test_an_attempt_that_lost_its_lease_is_told_so(kind: Kind, store: Bench) -> 
     store.run(leases.rescue_expired(grace=timedelta(0)))
     with calling(kind, store.url, store.clock) as caller:
         caller.begin()
-        held = caller.run(leases.settle(settlement(old, Completed())))
+        held = caller.run(settling.settle(settlement(old, Completed())))
         caller.rollback()
 
     assert held == {(old.id, old.attempt): False}
@@ -180,7 +180,7 @@ def test_a_job_fails_in_the_callers_transaction(kind: Kind, store: Bench) -> Non
     [job] = claim(store)
     with calling(kind, store.url, store.clock) as caller:
         caller.begin()
-        caller.run(leases.settle(settlement(job, Failed("no paper", timedelta(seconds=5), "line 1"))))
+        caller.run(settling.settle(settlement(job, Failed("no paper", timedelta(seconds=5), "line 1"))))
         caller.commit()
 
     assert store.run(jobs.get(job.id)).state is JobState.RETRYING
@@ -194,7 +194,7 @@ def test_a_job_is_snoozed_in_the_callers_transaction(kind: Kind, store: Bench) -
     [job] = claim(store)
     with calling(kind, store.url, store.clock) as caller:
         caller.begin()
-        caller.run(leases.settle(settlement(job, Snoozed(timedelta(hours=2)))))
+        caller.run(settling.settle(settlement(job, Snoozed(timedelta(hours=2)))))
         caller.commit()
 
     snoozed = store.run(jobs.get(job.id))
@@ -250,7 +250,7 @@ def test_what_operations_return_does_not_depend_on_the_connection(kind: Kind, st
         inside = [caller.run(operation) for operation in lookups(job, live)]
         restarted = caller.run(jobs.restart([job.id], actor="ada"))
         [leased] = caller.run(leases.claim(QUEUE, owner="worker-b", task_names=[TASK], slots=1, lease=LEASE))
-        cancelled = caller.run(jobs.cancel(live.id, actor="ada"))
+        cancelled = caller.run(cancelling.cancel_job(live.id, actor="ada"))
         caller.rollback()
 
     assert inside == outside
@@ -266,7 +266,7 @@ def lookups(job: LeasedJob, live: LeasedJob) -> list[Operation[Any]]:
         list_jobs(),
         leases.next_due(),
         leases.renew([(live.id, live.attempt)], owner=live.owner, lease=LEASE),
-        leases.settle([Settlement.of(job, Completed())]),
+        settling.settle([Settlement.of(job, Completed())]),
     ]
 
 
@@ -308,7 +308,7 @@ def test_a_transaction_repeated_after_its_commit_is_refused(kind: Kind, store: B
             caller.begin()
             caller.write("sent")
             change = Settlement.of(job, Completed())
-            held += caller.run(leases.settle([change], ended_counts=False)).values()
+            held += caller.run(settling.settle([change], ended_counts=False)).values()
             finish()
 
     assert held == [True, False]

@@ -11,7 +11,7 @@ import pytest
 from stagepost.model.batch import Counts
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
-from stagepost.store import batches, counting, gates, jobs
+from stagepost.store import batches, cancelling, concluding, counting, gates, jobs
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.gates import GateCount
 from stagepost.upkeep import batch_keeper, batch_recounter
@@ -70,7 +70,7 @@ def test_a_batch_that_counts_wrongly_is_reported_and_repaired(
 
     assert (drift.counted, drift.found) == (5, 2)
     assert caplog.messages == [f"{scope} counted 5 jobs as active, and has 2; the count is corrected"]
-    assert store.run(batches.count(batch.id)) == Counts(queued=2)
+    assert store.run(counting.count_items(batch.id)) == Counts(queued=2)
     assert asyncio.run(service.run_once()) == []
 
 
@@ -93,14 +93,14 @@ def test_a_gate_that_counts_wrongly_is_reported_and_repaired(
     end(store, 2)
     for batch in pair:
         assert (store.run(gates.standing(GATE)).unfinished, told(store)) == (2 - pair.index(batch), 0)
-        store.run(batches.seal(batch.id))
+        store.run(concluding.seal(batch.id))
     assert told(store) == 1
 
 
 def test_a_gate_that_is_closed_by_no_batch_opens(store: Bench, service: BatchRecounter) -> None:
     """F67: the last batch is done, and the gate did not hear of it."""
     store.run(gates.declare(GATE, on_open=TOLD))
-    store.run(batches.seal_key(new_batch(gate=GATE)))
+    store.run(concluding.seal_key(new_batch(gate=GATE)))
     plant(store, 3)
 
     assert asyncio.run(service.run_once()) == [GateCount(GATE, 3, 0)]
@@ -115,7 +115,7 @@ def test_a_gate_is_right_while_batches_begin_and_end(store: Bench) -> None:
     for number in range(8):
         ending = opened(store, f"a:{number}", gate=GATE)
         race = [
-            batches.seal(ending.id),
+            concluding.seal(ending.id),
             batches.open_batch(new_batch(f"b:{number}", gate=GATE)),
             gates.repair_gate(GATE),
         ]
@@ -146,9 +146,9 @@ def test_a_deep_tree_is_cancelled_in_one_pass(
     stopping = [filled(store, 1, f"upload:{number}") for number in range(3)]
     claim(store, slots=3)
     for batch in stopping:
-        store.run(batches.cancel(batch.id, actor="ada"))
+        store.run(cancelling.cancel_batch(batch.id, actor="ada"))
     chain = waiting_chain(store, 6)
-    assert store.run(jobs.cancel(chain[0], actor="ada")) is JobState.WAITING
+    assert store.run(cancelling.cancel_job(chain[0], actor="ada")) is JobState.WAITING
 
     asyncio.run(BatchKeeper(own_store, leader).run_once())
 
@@ -161,7 +161,7 @@ def test_a_pass_that_cancels_ends_though_a_tree_goes_on_below(
 ) -> None:
     monkeypatch.setattr(batch_keeper, "MOST_LEVELS", 2)
     chain = waiting_chain(store, 6)
-    store.run(jobs.cancel(chain[0], actor="ada"))
+    store.run(cancelling.cancel_job(chain[0], actor="ada"))
     keeper = BatchKeeper(own_store, leader)
 
     asyncio.run(keeper.run_once())

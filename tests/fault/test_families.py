@@ -13,7 +13,7 @@ import pytest
 
 from stagepost.model.batch import Counts
 from stagepost.model.lifecycle import FINAL
-from stagepost.store import Store, batches
+from stagepost.store import Store, counting
 from tests.depth import sized
 from tests.fault.arena import Arena
 from tests.fault.families import DEPTH, WIDTH, fails, is_strict, joins
@@ -67,7 +67,7 @@ def test_families_end_from_below_while_workers_are_killed(arena: Arena) -> None:
         children[one.parent].append(one)
     with contextlib.closing(Store.at(arena.backend.url, pool_size=1)) as store:
         for one in found.values():
-            check(arena, one, children[one.id], seeds, store.run(batches.count(one.id)))
+            check(arena, one, children[one.id], seeds, store.run(counting.count_items(one.id)))
 
 
 def keep_busy(arena: Arena, seeds: dict[str, int]) -> None:

@@ -20,8 +20,9 @@ from stagepost.model.outcome import CRASHES_ALLOWED, Completed, Failed, Outcome,
 from stagepost.store import Store
 from stagepost.store.health import ping
 from stagepost.store.jobs import enqueue_many, find
-from stagepost.store.leases import begin, claim, renew, rescue_expired, settle
+from stagepost.store.leases import begin, claim, renew, rescue_expired
 from stagepost.store.settlement import Settlement
+from stagepost.store.settling import settle
 from tests.depth import sized
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.proxy import FaultProxy

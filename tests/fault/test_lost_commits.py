@@ -14,10 +14,12 @@ from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Snoozed
 from stagepost.store import Store
-from stagepost.store.jobs import LOAD_FROM, cancel, enqueue, enqueue_many, find, restart
-from stagepost.store.leases import claim, promote_due, release_strays, renew, settle
+from stagepost.store.cancelling import cancel_job
+from stagepost.store.jobs import LOAD_FROM, enqueue, enqueue_many, find, restart
+from stagepost.store.leases import claim, promote_due, release_strays, renew
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
+from stagepost.store.settling import settle
 from stagepost.task import NO_OPTIONS, Task, TaskOptions
 from tests.depth import sized
 from tests.fault.arena import Arena
@@ -155,7 +157,7 @@ def lose_cancellation(line: Line) -> None:
     job = NewJob(id=new_id(), task_name="t", payload="{}")
     line.direct.run(enqueue(job))
     with line.losing_a_reply():
-        state = line.store.run(cancel(job.id, actor="somebody"))
+        state = line.store.run(cancel_job(job.id, actor="somebody"))
     assert state is JobState.CANCELLED
 
 

@@ -14,12 +14,13 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Completed, Released
 from stagepost.store import Store
-from stagepost.store.batches import conclude
 from stagepost.store.children import submit_children
+from stagepost.store.concluding import conclude
 from stagepost.store.jobs import enqueue
-from stagepost.store.leases import claim, settle
+from stagepost.store.leases import claim
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
+from stagepost.store.settling import settle
 from stagepost.store.statement import Operation
 from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
 from stagepost.worker.finisher import Finisher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stagepost.store.jobs import cancel
+from stagepost.store.cancelling import cancel_job
 from tests.depth import quickly_on
 from tests.fault.arena import LASTING_LEASE, STEADY_LEASE, Arena
 
@@ -18,7 +18,7 @@ def test_a_running_job_that_is_cancelled_stops_and_leaves_nothing(arena: Arena) 
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
 
     for job_id in jobs:
-        arena.operate(cancel(job_id, actor="somebody"))
+        arena.operate(cancel_job(job_id, actor="somebody"))
     arena.wait_for_end(jobs)
 
     arena.verify()
@@ -35,7 +35,7 @@ def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way
 
     arena.pause(worker)
     for job_id in jobs:
-        arena.operate(cancel(job_id, actor="somebody"))
+        arena.operate(cancel_job(job_id, actor="somebody"))
     worker.kill() if way == "killed" else worker.terminate()
     worker.resume()
     worker.wait()

@@ -10,7 +10,7 @@ import pytest
 from stagepost.model.batch import Batch, BatchState, Counts, Item, NewBatch
 from stagepost.model.envelope import Message
 from stagepost.model.identity import new_id
-from stagepost.store import batch_items, batches
+from stagepost.store import batches, concluding, counting, listing
 from stagepost.store.queues import set_limits
 from stagepost.upkeep.relay import AHEAD_OF_LIMIT
 from tests.depth import quickly_on
@@ -92,7 +92,7 @@ def test_jobs_whose_messages_have_nowhere_to_go_fail_and_say_why(carried: Arena,
     assert all("no queue is bound to exchange" in (job.error or "") for job in found)
     carried.wait(lambda: "3 jobs failed" in carried.logged(), "somebody to be told")
     carried.wait(lambda: carried.operate(batches.get(batch.id)).state is BatchState.DONE, "the batch to be done")
-    assert carried.operate(batches.count(batch.id)).failed == 3
+    assert carried.operate(counting.count_items(batch.id)).failed == 3
 
 
 def uploaded(arena: Arena, number: int) -> Batch:
@@ -101,7 +101,7 @@ def uploaded(arena: Arena, number: int) -> Batch:
     items = [Item(str(at), job).in_batch(batch.id) for at, job in enumerate(jobs_of("transfer", number))]
     arena.journal.ask([item.id for item in items])
     arena.operate(batches.add_jobs(batch.id, items))
-    return arena.operate(batches.seal(batch.id))
+    return arena.operate(concluding.seal(batch.id))
 
 
 @quickly_on("mariadb")
@@ -112,18 +112,18 @@ def test_a_collector_that_dies_before_it_tells_a_batch_leaves_that_to_upkeep(car
     worker.terminate()
     worker.wait()
     batch = uploaded(carried, 1)
-    [item] = carried.operate(batch_items.list_items(batch.id))
+    [item] = carried.operate(listing.list_items(batch.id))
     names.publish(names.request(item.id))
     names.reject()
 
     after = KillPoint("live_job", Step.COMMIT, Moment.AFTER)
     assert carried.start_worker(queues=["elsewhere"], kill_point=after).wait() == -signal.SIGKILL
-    counts, state = carried.operate(batches.count(batch.id)), carried.operate(batches.get(batch.id)).state
+    counts, state = carried.operate(counting.count_items(batch.id)), carried.operate(batches.get(batch.id)).state
     carried.start_worker(queues=["elsewhere"])
     carried.wait(lambda: carried.operate(batches.get(batch.id)).state is BatchState.DONE, "the batch to be done")
 
     assert (counts, state) == (Counts(dead_letter=1), BatchState.SEALED)
-    assert carried.operate(batches.count(batch.id)) == Counts(dead_letter=1)
+    assert carried.operate(counting.count_items(batch.id)) == Counts(dead_letter=1)
 
 
 @quickly_on("postgres")

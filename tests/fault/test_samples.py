@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stagepost.store.jobs import cancel, restart
+from stagepost.store.cancelling import cancel_job
+from stagepost.store.jobs import restart
 from tests.fault import observations
 from tests.fault.arena import Arena
 from tests.fault.observations import Sampler
@@ -99,5 +100,5 @@ def resting(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> Sampler:
 
 def enqueue_ended(arena: Arena) -> str:
     [job_id] = arena.enqueue("transfer")
-    arena.operate(cancel(job_id, actor="the test"))
+    arena.operate(cancel_job(job_id, actor="the test"))
     return job_id

@@ -16,7 +16,7 @@ from stagepost.model.batch import BatchState
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed
 from stagepost.model.pipeline import Output, RunState
-from stagepost.store import Store, batches, leases, runs
+from stagepost.store import Store, batches, concluding, leases, runs, settling
 from stagepost.store.connection import database_at
 from stagepost.store.settlement import Settlement
 from tests.conformance.pipelines import QUEUE, new_run, step
@@ -71,13 +71,13 @@ def live(backend: Backend, store: Store, injection: Injection) -> Injector:
     run_id = store.run(runs.start(new_run(*STEPS))).run.id
     ran = Counter(settled(store, "[1,2]"))
     for batch_id in set(ran):
-        store.run(batches.conclude(batch_id))
+        store.run(concluding.conclude(batch_id))
     speak = settled(store, '"a.wav"')
     injector = Injector(injection, backend.dialect.name)
     conclude(backend, store, injector, speak[0])
     mix = settled(store, "null")
     for batch_id in mix:
-        store.run(batches.conclude(batch_id))
+        store.run(concluding.conclude(batch_id))
 
     run = store.run(runs.get(run_id))
     assert (run.state, len(ran), len(speak), len(mix)) == (RunState.COMPLETED, 1, 2, 1), f"{injection}: {run.steps}"
@@ -89,7 +89,7 @@ def live(backend: Backend, store: Store, injection: Injection) -> Injector:
 def settled(store: Store, result: str) -> list[str]:
     """Run all that is queued; returns the jobs' batches."""
     jobs: list[LeasedJob] = store.run(leases.claim(QUEUE, owner="w", task_names=TASKS, slots=100, lease=LEASE))
-    store.run(leases.settle([Settlement.of(job, Completed(result)) for job in jobs]))
+    store.run(settling.settle([Settlement.of(job, Completed(result)) for job in jobs]))
     return [job.batch_id or "" for job in jobs]
 
 
@@ -100,13 +100,13 @@ def conclude(backend: Backend, store: Store, injector: Injector, batch_id: str) 
     try:
         for _ in range(MOST_TRIES):
             with contextlib.suppress(StoreUnavailable):
-                concluded = faulty.run(batches.try_conclude(batch_id))
+                concluded = faulty.run(concluding.try_conclude(batch_id))
                 assert concluded is not None
                 assert concluded.state is BatchState.DONE
                 break
         assert faulty.pool.in_use == 0
     except Killed:
         assert store.run(batches.idle_batches()) in ([batch_id], [])
-        store.run(batches.conclude(batch_id))
+        store.run(concluding.conclude(batch_id))
     finally:
         faulty.close()

@@ -14,7 +14,7 @@ from stagepost.errors import BatchClosed
 from stagepost.model.batch import Cursor, Item, NewBatch, OnFailed
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import FINAL
-from stagepost.store import batch_items, batches, counting, gates
+from stagepost.store import batch_items, batches, cancelling, concluding, counting, gates
 from stagepost.store.statement import Operation, Steps, operation
 from tests.property.batch_model import BATCH_TABLES, BatchModel, ModelBatch
 from tests.property.machine import ACTOR, MANY, JobMachine
@@ -100,7 +100,7 @@ class BatchMachine(JobMachine):
     @rule(key=KEYS, how=st.sampled_from(["alone", "alone", "commit", "rollback"]))
     def seal(self, key: str, how: str) -> None:
         new = self.new_batch(key)
-        self._in(how, _state_of(batches.seal_key(new)), lambda: self.model.seal(new))
+        self._in(how, _state_of(concluding.seal_key(new)), lambda: self.model.seal(new))
 
     def _in(self, how: str, operation: Operation[Any], model: Any) -> None:
         """Run it alone or in the caller's transaction, which may be rolled back."""
@@ -121,7 +121,7 @@ class BatchMachine(JobMachine):
     @rule(which=ANY, tries=st.booleans())
     def conclude(self, which: int, tries: bool) -> None:
         batch = self.pick_batch(which)
-        operation = batches.try_conclude(batch.id) if tries else batches.conclude(batch.id)
+        operation = concluding.try_conclude(batch.id) if tries else concluding.conclude(batch.id)
         self.same(lambda: self.world.run(_state_of(operation)), lambda: self.model.conclude(batch))
 
     @rule()
@@ -163,13 +163,13 @@ class BatchMachine(JobMachine):
         """Now and then only: most batches should get further."""
         batch = self.pick_batch(which)
         if is_meant:
-            operation = _state_of(batches.cancel(batch.id, actor=ACTOR))
+            operation = _state_of(cancelling.cancel_batch(batch.id, actor=ACTOR))
             self.same(lambda: self.world.run(operation), lambda: self.model.cancel_batch(batch, ACTOR))
         if batch.cancelled_at is not None:
             self.cancel_items_of(batch, most)
 
     def cancel_items_of(self, batch: ModelBatch, most: int) -> None:
-        operation = batch_items.cancel_items(batch.id, most=most)
+        operation = cancelling.cancel_items(batch.id, most=most)
         self.same(lambda: self.world.run(operation), lambda: self.model.cancel_items(batch, most))
 
     # ---- what must hold after every step
@@ -177,7 +177,7 @@ class BatchMachine(JobMachine):
     @invariant()
     def batches_are_as_the_model_says(self) -> None:
         for batch in self.model.batches.values():
-            counts = msgspec.structs.asdict(self.world.run(batches.count(batch.id)))
+            counts = msgspec.structs.asdict(self.world.run(counting.count_items(batch.id)))
             assert {state: jobs for state, jobs in counts.items() if jobs} == self.model.counts_of(batch)
         standing = self.world.run(gates.standing(GATE))
         gate = self.model.gates.get(GATE)

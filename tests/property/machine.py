@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stagepost.errors import BatchError, JobError
 from stagepost.model.job import LeasedJob, NewJob, microseconds
 from stagepost.model.outcome import Completed, Outcome
-from stagepost.store import counting, history, jobs, leases, queues
+from stagepost.store import cancelling, counting, history, jobs, leases, queues, settling
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Operation
 from tests.limits import unblock
@@ -228,7 +228,7 @@ class JobMachine(RuleBasedStateMachine):
             self._settle(ended)
 
     def _settle(self, ended: list[tuple[LeasedJob, Outcome]]) -> None:
-        operation = leases.settle([Settlement.of(lease, outcome) for lease, outcome in ended])
+        operation = settling.settle([Settlement.of(lease, outcome) for lease, outcome in ended])
         self.same(lambda: self.world.run(operation), lambda: self.model.settle(ended))
 
     @precondition(lambda self: self.leases)
@@ -245,7 +245,7 @@ class JobMachine(RuleBasedStateMachine):
         lease = self.pick_lease(which)
         fence = (lease.id, lease.attempt)
         effect = [fence] if isinstance(outcome, Completed) else []
-        operation = leases.settle([Settlement.of(lease, outcome)], ended_counts=False)
+        operation = settling.settle([Settlement.of(lease, outcome)], ended_counts=False)
         for _ in range(times):
             self.is_sound = False
             holds = self.model.holds(lease)
@@ -304,7 +304,7 @@ class JobMachine(RuleBasedStateMachine):
     def cancel(self, which: tuple[str, int]) -> None:
         job_id = self.pick_job(which)
         self.same(
-            lambda: str(self.world.run(jobs.cancel(job_id, actor=ACTOR))),
+            lambda: str(self.world.run(cancelling.cancel_job(job_id, actor=ACTOR))),
             lambda: self.model.cancel(job_id, ACTOR),
         )
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from stagepost.model.job import LeasedJob, NewJob, OnConflict, microseconds
 from stagepost.model.outcome import Completed, Outcome
 from stagepost.store import sending
-from stagepost.store.leases import Fence
+from stagepost.store.settlement import Fence
 from tests.property.machine import LEASE, MANY, JobMachine
 from tests.property.model import ALL_QUEUES, Model, ModelJob, ModelQueue
 from tests.property.strategies import ANY, OUTCOMES, OWNERS, QUEUES, TASKS, wishes

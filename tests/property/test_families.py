@@ -19,7 +19,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Released, Snoozed
-from stagepost.store import Store, batch_items, batches, jobs, leases
+from stagepost.store import Store, batches, cancelling, concluding, counting, jobs, leases, settling
 from stagepost.store.children import submit_children
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
@@ -113,7 +113,7 @@ class Families:
 
     def give(self, job: LeasedJob, outcome: Outcome) -> None:
         is_asked_to_stop, has_children = self.marks().get(job.id, (False, False))
-        [is_held] = self.store.run(leases.settle([Settlement.of(job, outcome)], ended_counts=False)).values()
+        [is_held] = self.store.run(settling.settle([Settlement.of(job, outcome)], ended_counts=False)).values()
         verdict = verdict_on(
             outcome,
             is_last=job.failures + 1 >= job.max_attempts,
@@ -125,13 +125,13 @@ class Families:
 
     def conclude(self, batch_id: str | None) -> None:
         while batch_id is not None:
-            batch_id = batches.follow_up(self.store.run(batches.conclude(batch_id)))
+            batch_id = concluding.follow_up(self.store.run(concluding.conclude(batch_id)))
 
     def cancel(self, chance: Random) -> None:
         live = [job for job, (_, state) in self.rows().items() if state not in FINAL]
         if live:
             try:
-                self.store.run(jobs.cancel(chance.choice(live), actor="ann"))
+                self.store.run(cancelling.cancel_job(chance.choice(live), actor="ann"))
             except IllegalTransition:
                 return
 
@@ -152,7 +152,7 @@ class Families:
     def keep(self, _: Random) -> None:
         """What upkeep does."""
         for batch_id in self.store.run(batches.cancelled_batches()):
-            self.store.run(batch_items.cancel_items(batch_id))
+            self.store.run(cancelling.cancel_items(batch_id))
         for batch_id in self.store.run(batches.idle_batches()):
             self.conclude(batch_id)
 
@@ -161,7 +161,7 @@ class Families:
         self.check_verdicts(rows, batches_now)
         for batch_id, (state, _) in batches_now.items():
             found = Counter(member for batch, member in rows.values() if batch == batch_id)
-            counts = self.store.run(batches.count(batch_id))
+            counts = self.store.run(counting.count_items(batch_id))
             assert {one: getattr(counts, one) for one in JobState if getattr(counts, one)} == dict(found)
             _, parent = rows[batch_id]
             if state == "sealed":

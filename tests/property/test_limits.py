@@ -18,7 +18,7 @@ from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.limits import LimitRules, TaskRule
 from stagepost.model.outcome import Completed, Released
 from stagepost.model.rate import RateLimit
-from stagepost.store import Store, jobs, leases
+from stagepost.store import Store, jobs, leases, settling
 from stagepost.store.counting import PARTS, find_drift
 from stagepost.store.letting_through import let_through, own_waits, sweep
 from stagepost.store.limits import hold_front
@@ -103,7 +103,7 @@ class World:
             return
         job = self.running.pop(which % len(self.running))
         outcome = Released() if how == "released" else Completed()
-        self.store.run(leases.settle([Settlement.of(job, outcome)]))
+        self.store.run(settling.settle([Settlement.of(job, outcome)]))
         if how == "told" and job.limit_key is not None:
             self.store.run(let_through([f"limit:{job.limit_key}"], self.rules))
 

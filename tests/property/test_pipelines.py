@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed, Refused
-from stagepost.store import Store, batches, leases, runs
+from stagepost.store import Store, concluding, leases, runs, settling
 from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import patient_store
@@ -77,9 +77,9 @@ def to_end(store: Store, run_id: str, course: Course, chance: Random) -> None:
         job = flying.pop(chance.randrange(len(flying)))
         is_bad = not course.is_mended and fails(arguments(job))
         outcome = Refused("bad") if is_bad else Completed(str(value_of(arguments(job))))
-        store.run(leases.settle([Settlement.of(job, outcome)]))
+        store.run(settling.settle([Settlement.of(job, outcome)]))
         for _ in range(chance.choice((1, 1, 2))):
-            store.run(batches.conclude(job.batch_id or ""))
+            store.run(concluding.conclude(job.batch_id or ""))
         if node_of(job) not in {node_of(other) for other in flying}:
             course.end(node_of(job))
             course.go_on()

@@ -21,10 +21,10 @@ from stagepost.clock import sleep
 from stagepost.model.batch import Batch, BatchState, Progress, progress_of, summary_of
 from stagepost.model.job import Job, microseconds
 from stagepost.model.lifecycle import JobState
-from stagepost.store.batch_items import list_items
-from stagepost.store.batches import count, list_batches
-from stagepost.store.counting import repair_batch
+from stagepost.store.batches import list_batches
+from stagepost.store.counting import count_items, repair_batch
 from stagepost.store.health import ping
+from stagepost.store.listing import list_items
 
 __all__ = ["batches"]
 
@@ -51,7 +51,7 @@ def list_all(invocation: Invocation, *, state: str | None, limit: int, before: s
     wanted = None if state is None else BatchState(state)
     found = store.run(list_batches(state=wanted, before=before, most=limit))
     now = store.run(ping())
-    progress = {batch.id: progress_of(batch, store.run(count(batch.id)), now=now) for batch in found}
+    progress = {batch.id: progress_of(batch, store.run(count_items(batch.id)), now=now) for batch in found}
     following = found[-1].id if len(found) == limit else None
 
     def show() -> None:

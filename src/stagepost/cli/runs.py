@@ -16,7 +16,7 @@ from stagepost.cli.render import Section, duration_text, time_text
 from stagepost.client.client import default_actor
 from stagepost.clock import sleep
 from stagepost.model.pipeline import Run, RunState, StepState
-from stagepost.store.batch_items import cancel_items
+from stagepost.store.cancelling import cancel_items
 from stagepost.store.health import ping
 from stagepost.store.run_views import RunView, StepView, look_at
 from stagepost.store.runs import cancel, get, list_runs, retry

@@ -32,9 +32,9 @@ from stagepost.model.batch import (
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import JobState
-from stagepost.store import batch_items, batches
-from stagepost.store.batch_items import FailedGroup
+from stagepost.store import batch_items, batches, cancelling, concluding, counting, listing
 from stagepost.store.health import ping
+from stagepost.store.listing import FailedGroup
 from stagepost.store.statement import Operation
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class BatchHandle:
         return new
 
     def _sealing(self) -> Plan[Batch]:
-        batch: Batch = yield batches.seal_key(self._new(), on_open=self._on_open)
+        batch: Batch = yield concluding.seal_key(self._new(), on_open=self._on_open)
         return batch
 
     def _finding(self) -> Plan[Batch]:
@@ -279,12 +279,12 @@ class BatchHandle:
 
     def _counting(self) -> Plan[Counts]:
         batch = yield from self._finding()
-        counts: Counts = yield batches.count(batch.id)
+        counts: Counts = yield counting.count_items(batch.id)
         return counts
 
     def _measuring(self, since: Progress | None) -> Plan[Progress]:
         batch = yield from self._finding()
-        counts = yield batches.count(batch.id)
+        counts = yield counting.count_items(batch.id)
         return progress_of(batch, counts, now=(yield ping()), since=since)
 
     def _waiting(self, timeout: timedelta | float | None) -> Plan[JobState]:
@@ -299,7 +299,7 @@ class BatchHandle:
 
     def _grouping(self, most: int) -> Plan[list[FailedGroup]]:
         batch = yield from self._finding()
-        groups: list[FailedGroup] = yield batch_items.failed_groups(batch.id, most=most)
+        groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=most)
         return groups
 
     def _pages(self, batch: Batch, states: Iterable[JobState]) -> ItemPages:
@@ -339,8 +339,8 @@ class BatchHandle:
 
     def _cancelling(self, actor: str | None) -> Plan[Batch]:
         batch = yield from self._finding()
-        yield batches.cancel(batch.id, actor=actor or default_actor())
+        yield cancelling.cancel_batch(batch.id, actor=actor or default_actor())
         after: str | None = ""
         while after is not None:
-            after = yield batch_items.cancel_items(batch.id, after=after, most=AT_ONCE)
+            after = yield cancelling.cancel_items(batch.id, after=after, most=AT_ONCE)
         return (yield from self._finding())

@@ -20,7 +20,7 @@ from stagepost.model.job import Enqueued, FailureRecord, Job, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.results import decode_progress, decode_result
 from stagepost.model.series import JobSeries
-from stagepost.store import batches, jobs
+from stagepost.store import cancelling, counting, jobs
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.children import submit_children
 from stagepost.store.listing import list_jobs
@@ -94,11 +94,11 @@ class Client:
 
     def children_of(self, job_id: str) -> Counts:
         """Count a job's children by state."""
-        return self._run(batches.count(job_id))
+        return self._run(counting.count_items(job_id))
 
     async def children_of_async(self, job_id: str) -> Counts:
         """Count a job's children by state without blocking the event loop."""
-        return await self._run_async(batches.count(job_id))
+        return await self._run_async(counting.count_items(job_id))
 
     def progress_of(self, job_id: str) -> Any:
         """Return the latest progress that a job reported, as its task's `progress` type; None if there is none."""
@@ -152,13 +152,13 @@ class Client:
 
     def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask a running one to stop; returns the job's state after the call."""
-        state = self._run(jobs.cancel(job_id, actor=actor or default_actor()), tx)
+        state = self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
         self._hints.ring_for_stop(state, tx)
         return state
 
     async def cancel_async(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask it to stop, without blocking the event loop."""
-        state = await self._run_async(jobs.cancel(job_id, actor=actor or default_actor()), tx)
+        state = await self._run_async(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
         self._hints.ring_for_stop(state, tx)
         return state
 

@@ -30,8 +30,8 @@ from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
 from stagepost.model.results import encode_progress, encode_result
 from stagepost.model.retry import describe_error
-from stagepost.store.leases import Fence, settle
-from stagepost.store.settlement import Settlement
+from stagepost.store.settlement import Fence, Settlement
+from stagepost.store.settling import settle
 from stagepost.store.statement import Operation
 from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import Task

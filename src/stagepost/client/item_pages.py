@@ -14,7 +14,7 @@ from stagepost.client.client import typed_result
 from stagepost.model.batch import Batch, StoredItem
 from stagepost.model.job import Job
 from stagepost.model.lifecycle import JobState
-from stagepost.store.batch_items import list_items
+from stagepost.store.listing import list_items
 from stagepost.store.statement import Operation
 from stagepost.task import Registry
 

@@ -12,7 +12,7 @@ from stagepost.errors import RunError
 from stagepost.model.lifecycle import JobState
 from stagepost.model.pipeline import Run, RunState, StepState
 from stagepost.store import runs
-from stagepost.store.batch_items import cancel_items
+from stagepost.store.cancelling import cancel_items
 from stagepost.store.run_views import RunView, StepResults, look_at, results_of
 
 if TYPE_CHECKING:

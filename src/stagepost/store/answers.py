@@ -10,8 +10,9 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome
 from stagepost.store.capacity import in_pieces
-from stagepost.store.leases import Fence, leased, settle
-from stagepost.store.settlement import Settlement
+from stagepost.store.leases import leased
+from stagepost.store.settlement import Fence, Settlement
+from stagepost.store.settling import settle
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation
 
 __all__ = ["REMOTE", "Accepted", "Settled", "accept_answers"]
@@ -67,7 +68,7 @@ def accept_answers(
     jobs = leased((yield Statement("claim_answered", facts))) if answers else []
     changes = [Settled(job, Settlement.of(job, decide(job))) for job in jobs]
     if changes:
-        yield from settle([settled.change for settled in changes]).start()
+        yield from settle([settled.change for settled in changes])
     rest = sorted(set(answers) - {(job.id, job.attempt) for job in jobs})
     ids = sorted({job_id for job_id, _ in (*rest, *in_progress)})
     rows = (yield Statement("find_delivered", {"ids": as_json(ids)})) if ids else []

@@ -1,11 +1,10 @@
-"""Operations on batches: open, add items, seal, count, conclude, cancel."""
+"""Operations on batches: open, add items, finish when all items have ended, list, prune."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,12 +23,10 @@ from stagepost.model.batch import (
     outcome_of,
 )
 from stagepost.model.job import NewJob, microseconds
-from stagepost.model.lifecycle import Cause
-from stagepost.store.batch_locks import batch_of, lock_parent, locked, locked_in_order, stored
-from stagepost.store.counting import batch_scope, removed_scope, states_of
+from stagepost.store.batch_locks import batch_of, locked, stored
+from stagepost.store.counting import batch_scope, count_items, removed_scope
 from stagepost.store.gates import close_gate, count_begun, open_gate
-from stagepost.store.jobs import audit, enqueue_many, known_of
-from stagepost.store.parents import resume_parent
+from stagepost.store.jobs import enqueue_many, known_of
 from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
@@ -37,22 +34,15 @@ __all__ = [
     "add_items",
     "add_jobs",
     "add_to",
-    "cancel",
     "cancelled_batches",
-    "conclude",
-    "conclude_locked",
-    "count",
     "delete_batch",
     "find",
-    "follow_up",
+    "finish",
     "get",
     "idle_batches",
     "list_batches",
     "open_batch",
     "prune_batches",
-    "seal",
-    "seal_key",
-    "try_conclude",
     "unfinished_ids",
 ]
 
@@ -134,7 +124,7 @@ def add_items(
 ) -> Steps[Added]:
     """Add a chunk of items, those that are not in yet, and move the cursor, as `add_jobs` does."""
     jobs = [item.in_batch(batch_id) for item in items]
-    return (yield from add_jobs(batch_id, jobs, cursor=cursor, tell=tell).start())
+    return (yield from add_jobs(batch_id, jobs, cursor=cursor, tell=tell))
 
 
 @operation
@@ -158,7 +148,7 @@ def add_jobs(
         return Added(0, (yield from _moved(batch, items, cursor, new=0)))
     if batch.state is not BatchState.OPEN or batch.cancelled_at is not None:
         raise BatchClosed(batch.key, "cancelled" if batch.cancelled_at is not None else batch.state)
-    yield from enqueue_many(jobs, tell=tell, are_new=True, on_taken=on_taken).start()
+    yield from enqueue_many(jobs, tell=tell, are_new=True, on_taken=on_taken)
     return Added(len(jobs), (yield from _moved(batch, items, cursor, new=len(jobs))))
 
 
@@ -204,117 +194,45 @@ def _moved(batch: Batch, items: Sequence[NewJob], cursor: Cursor | None, *, new:
 
 
 @operation
-def seal(batch_id: str) -> Steps[Batch]:
-    """Say that no more items will come; a batch whose items have all ended is done at once."""
-    yield from locked(batch_id)
-    yield Statement("seal_batch", {"id": batch_id})
-    return (yield from conclude_locked(batch_id))
-
-
-@operation
 def add_to(new: NewBatch, items: Sequence[Item], *, on_open: str | None = None, tell: bool = False) -> Steps[Added]:
     """Add items to the batch with this key; the first make it."""
-    batch = yield from open_batch(new, on_open=on_open).start()
-    return (yield from add_items(batch.id, items, tell=tell).start())
+    batch = yield from open_batch(new, on_open=on_open)
+    return (yield from add_items(batch.id, items, tell=tell))
 
 
-@operation
-def seal_key(new: NewBatch, *, on_open: str | None = None) -> Steps[Batch]:
-    """Seal the batch with this key; one that nobody added to is made, and done at once."""
-    batch = yield from open_batch(new, on_open=on_open).start()
-    return (yield from seal(batch.id).start())
+class Finished(NamedTuple):
+    """A batch, and how its items ended if this transaction made it done."""
+
+    batch: Batch
+    """As it was before."""
+    counts: Counts | None
 
 
-@operation
-def try_conclude(batch_id: str) -> Steps[Batch | None]:
-    """Conclude as `conclude` does, unless somebody holds the batch's row: then nothing is done, and None returned."""
-    batch = yield from get(batch_id).start()
-    if batch.state is BatchState.DONE:
-        return batch
-    yield from lock_parent(batch)
-    if not (yield Statement("try_lock_batch", {"id": batch_id})):
-        return None
-    return (yield from conclude_locked(batch_id))
+def finish(batch_id: str) -> Steps[Finished]:
+    """Make a sealed batch done, once, if its items have ended; then enqueue its completion job and open its gate.
 
-
-@operation
-def conclude(batch_id: str) -> Steps[Batch]:
-    """Find out whether a batch is done and, if so, say it once: enqueue its completion job, open its gate.
-
-    Whoever ends an item calls this after its commit; upkeep does for those who could not.
+    The caller has locked the batch. Whether a parent or a run waits for it is not looked at here.
     """
-    yield from lock_parent((yield from get(batch_id).start()))
-    return (yield from conclude_locked(batch_id))
-
-
-def conclude_locked(batch_id: str) -> Steps[Batch]:
-    """Conclude a batch as part of an operation that has locked it."""
     batch = yield from locked(batch_id)
     if batch.state is not BatchState.SEALED:
-        return batch
-    counts = yield from _count(batch_id, is_full=False)
+        return Finished(batch, None)
+    counts = yield from count_items(batch_id, is_full=False)
     is_cancelled = batch.cancelled_at is not None
     if not is_finished(batch.state, counts, batch.on_failed, is_cancelled=is_cancelled):
-        return batch
+        return Finished(batch, None)
     yield Statement("finish_batch", {"id": batch_id, "outcome": outcome_of(counts, is_cancelled=is_cancelled)})
     if batch.on_complete is not None and batch.kind is not BatchKind.CHILDREN:
         yield from enqueue_later(batch.on_complete, item_id(batch_id, COMPLETION_KEY))
     if batch.gate is not None:
         yield from open_gate(batch.gate)
-    yield from _tell_owner(batch, counts)
-    return (yield from locked(batch_id))
-
-
-def _tell_owner(batch: Batch, counts: Counts) -> Steps[None]:
-    """Let whoever waits for the items go on, in the transaction that ends the batch."""
-    if batch.kind is BatchKind.CHILDREN:
-        yield from resume_parent(batch, counts)
-    if batch.kind is BatchKind.STEP:
-        from stagepost.store.runs import end_step  # noqa: PLC0415 - the two know each other
-
-        yield from end_step(batch, counts)
-
-
-def follow_up(batch: Batch) -> str | None:
-    """Name the batch to conclude next: that of the parent whose children have all ended, if it is an item itself."""
-    is_over = batch.kind is BatchKind.CHILDREN and batch.state is BatchState.DONE
-    return batch.owner_id if is_over else None
+    return Finished(batch, counts)
 
 
 def enqueue_later(template: str, job_id: str) -> Steps[None]:
     """Enqueue a job that was encoded before, under an id that makes it once."""
     job = msgspec.json.decode(template, type=NewJob)
     job = msgspec.structs.replace(job, id=job_id, has_chosen_id=True)
-    yield from enqueue_many([job], tell=True, are_derived=True).start()
-
-
-@query
-def count(batch_id: str) -> Steps[Counts]:
-    """Count a batch's items by state, exactly as they are at one moment; those that were deleted, as they had ended."""
-    return (yield from _count(batch_id))
-
-
-def _count(batch_id: str, *, is_full: bool = True) -> Steps[Counts]:
-    """Count by state; who need not tell what runs from what is queued, nor what was removed, asks for less."""
-    asked = {"scope": batch_scope(batch_id)}
-    more = {"running_of": batch_id, "removed_scope": removed_scope(batch_id)} if is_full else {}
-    rows = yield Statement("count_batch", {**asked, **more})
-    classes: Counter[str] = Counter()
-    for name, jobs in rows:
-        classes[name] += int(jobs)
-    return Counts(**{state.value: number for state, number in states_of(classes).items()})
-
-
-@operation
-def cancel(batch_id: str, *, actor: str) -> Steps[Batch]:
-    """Take no more items and end those there are; `cancel_items` goes on until none lives."""
-    batch = yield from locked_in_order(batch_id)
-    if batch.state is BatchState.DONE or batch.cancelled_at is not None:
-        return batch
-    yield Statement("cancel_batch", {"id": batch_id})
-    yield Statement("seal_batch", {"id": batch_id})
-    yield from audit(actor, Cause.CANCEL, batch.key).start()
-    return (yield from conclude_locked(batch_id))
+    yield from enqueue_many([job], tell=True, are_derived=True)
 
 
 @query

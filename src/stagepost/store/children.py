@@ -11,10 +11,9 @@ from stagepost.model.batch import Batch, BatchKind, BatchState, Item, NewBatch
 from stagepost.model.children import Ending, NewChild, batch_key, child_key
 from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
-from stagepost.store.batches import conclude, open_batch
+from stagepost.store.batches import open_batch
 from stagepost.store.counting import record_moves, removed_scope
 from stagepost.store.jobs import enqueue_many, get, known_of, restart
-from stagepost.store.leases import Fence
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Statement, Steps, operation
 
@@ -44,7 +43,7 @@ def submit_children(parent: LeasedJob, children: Sequence[NewChild], *, tell: bo
         if item.id in known:
             yield from _find_again(batch, child, item)
     new = {item.id: item for item in items if item.id not in known}
-    made = yield from enqueue_many(list(new.values()), tell=tell, are_new=True).start()
+    made = yield from enqueue_many(list(new.values()), tell=tell, are_new=True)
     is_new = {enqueued.id: enqueued.is_new for enqueued in made}
     return [Enqueued(item.id, is_new.get(item.id, False)) for item in items]
 
@@ -52,7 +51,7 @@ def submit_children(parent: LeasedJob, children: Sequence[NewChild], *, tell: bo
 def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Steps[Batch]:
     """Find the batch of a job's children, ready to take more; the job is locked, so nobody else makes or ends it."""
     new = NewBatch(id=job_id, key=batch_key(job_id), kind=BatchKind.CHILDREN, owner_id=batch_id)
-    batch = yield from open_batch(new).start()
+    batch = yield from open_batch(new)
     if batch.state is BatchState.DONE:
         yield Statement("reopen_batch", {"id": job_id, "removed_scope": removed_scope(job_id)})
     if not has_children:
@@ -61,35 +60,30 @@ def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Steps[B
 
 
 def _find_again(batch: Batch, child: NewChild, item: NewJob) -> Steps[None]:
-    found: Job = yield from get(item.id).start()
+    found: Job = yield from get(item.id)
     if child.key is None and (found.task_name, found.payload) != (item.task_name, item.payload):
         raise ChildDiffers(batch.id, item.item_key or "", found.task_name)
     was_before = batch.done_at is not None and found.finished_at is not None and found.finished_at <= batch.done_at
     if found.state in RUN_AGAIN and was_before:
-        yield from restart([found.id], actor=f"job {batch.id}").start()
+        yield from restart([found.id], actor=f"job {batch.id}")
 
 
-def wait_for_children(changes: Sequence[Settlement]) -> Steps[set[Fence]]:
-    """Let jobs that have children, and whose fence holds, wait for them instead of ending; says which.
+def wait_for_children(change: Settlement) -> Steps[bool]:
+    """Let a job that has children or a continuation, and whose fence holds, wait instead of ending; says whether.
 
-    A job that does not complete takes its children with it, and ends after them. Those whose children have all ended
-    end at once.
+    It seals the batch of the children, and the caller concludes that: they may all have ended. A job that does not
+    complete takes its children with it, and ends after them.
     """
-    waiting: set[Fence] = set()
-    for change in changes:
-        fence = {"id": change.id, "attempt": change.attempt, "owner": change.owner}
-        rows = yield Statement("lock_attempt", fence)
-        then = change.ending and change.ending.then
-        if not rows or not (rows[0][1] or then):
-            continue
-        state, has_children, is_asked_to_stop, queue_name, batch_id = rows[0]
-        yield from _opened(change.id, batch_id and str(batch_id), has_children=bool(has_children))
-        counted = {"failures": change.failures, "crashes": change.crashes}
-        yield Statement("wait_for_children", {"id": change.id, "attempt": change.attempt, **counted})
-        yield from record_moves([(queue_name, batch_id, state, next_state(JobState(state), Cause.WAIT))])
-        yield from _seal(change, _ending(change, is_asked_to_stop=bool(is_asked_to_stop)))
-        waiting.add(change.fence)
-    return waiting
+    rows = yield Statement("lock_attempt", {"id": change.id, "attempt": change.attempt, "owner": change.owner})
+    if not rows or not (rows[0][1] or change.goes_on):
+        return False
+    state, has_children, is_asked_to_stop, queue_name, batch_id = rows[0]
+    yield from _opened(change.id, batch_id and str(batch_id), has_children=bool(has_children))
+    counted = {"failures": change.failures, "crashes": change.crashes}
+    yield Statement("wait_for_children", {"id": change.id, "attempt": change.attempt, **counted})
+    yield from record_moves([(queue_name, batch_id, state, next_state(JobState(state), Cause.WAIT))])
+    yield from _seal(change, _ending(change, is_asked_to_stop=bool(is_asked_to_stop)))
+    return True
 
 
 def _ending(change: Settlement, *, is_asked_to_stop: bool) -> Ending:
@@ -106,7 +100,6 @@ def _seal(change: Settlement, ending: Ending) -> Steps[None]:
     if ending.state is not JobState.COMPLETED:
         yield Statement("cancel_batch", of_batch)
     yield Statement("seal_batch", of_batch)
-    yield from conclude(change.id).start()
 
 
 def _encoded(ending: Ending) -> str:

@@ -11,9 +11,9 @@ from stagepost.model.dead_letter import DeadMessage, Undelivered, from_text, to_
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.store.history import LAST_ID, LAST_INSTANT
 from stagepost.store.jobs import audit, job_of
-from stagepost.store.leases import settle
 from stagepost.store.outbox import add_messages, headers_text
 from stagepost.store.settlement import Settlement
+from stagepost.store.settling import settle
 from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
@@ -58,7 +58,7 @@ def give_up(requests: Iterable[Undelivered]) -> Steps[GivenUp]:
         changes.append(Settlement.of_state(job.id, job.attempt, job.locked_by, state, error=request.error))
         batches.append(job.batch_id)
     if changes:
-        yield from settle(changes).start()  # their rows are locked: all fences hold
+        yield from settle(changes)  # their rows are locked: all fences hold
     return GivenUp([change.id for change in changes], batches)
 
 
@@ -165,7 +165,7 @@ def retry_dead_messages(ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
     Those of which nobody knows where they belong stay as they are.
     """
     found = yield from _take(ids, actor=actor, action="retry")
-    yield from add_messages([message.again() for message in found]).start()
+    yield from add_messages([message.again() for message in found])
     return [message.id for message in found]
 
 
@@ -184,7 +184,7 @@ def _take(ids: Sequence[str], *, actor: str, action: str) -> Steps[list[DeadMess
         found += [message for row in rows if (message := _message_of(row)).routing_key or action != "retry"]
     for message in found:
         yield Statement("delete_dead_message", {"id": message.id})
-        yield from audit(actor, action, message.id, detail=f"{message.queue}, {message.reason}").start()
+        yield from audit(actor, action, message.id, detail=f"{message.queue}, {message.reason}")
     return sorted(found, key=lambda message: (message.received_at, message.id))
 
 

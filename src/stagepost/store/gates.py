@@ -10,6 +10,7 @@ from stagepost.model.batch import Batch, Counts
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.store.batch_locks import batch_of
+from stagepost.store.counting import count_items
 from stagepost.store.jobs import enqueue_many
 from stagepost.store.statement import Statement, Steps, operation, query
 
@@ -97,7 +98,7 @@ def _open(name: str, on_open: str | None) -> Steps[None]:
     yield Statement("open_gate", {"name": name})
     if on_open is not None:
         job = msgspec.structs.replace(msgspec.json.decode(on_open, type=NewJob), id=new_id())
-        yield from enqueue_many([job], tell=True).start()
+        yield from enqueue_many([job], tell=True)
 
 
 @operation
@@ -120,7 +121,7 @@ def pass_through(name: str) -> Steps[Standing]:
 @query
 def standing(name: str) -> Steps[Standing]:
     """Tell how a gate stands at this moment; one that nobody used yet is open."""
-    gate = yield from find_gate(name).start()
+    gate = yield from find_gate(name)
     return (yield from _standing(name, 0 if gate is None else gate.unfinished))
 
 
@@ -159,13 +160,11 @@ def repair_gate(name: str) -> Steps[GateCount]:
 
 
 def _standing(name: str, unfinished: int) -> Steps[Standing]:
-    from stagepost.store.batches import count  # noqa: PLC0415 - the two know each other
-
     if not unfinished:
         return Standing(0)
     rows: list[tuple[Any, ...]] = yield Statement("unfinished_batches", {"gate": name, "most": MOST_NAMED})
     batches = []
     for batch in map(batch_of, rows):
-        counts = yield from count(batch.id).start()
+        counts = yield from count_items(batch.id)
         batches.append(Unfinished(batch, counts))
     return Standing(unfinished, tuple(batches))

@@ -1,4 +1,4 @@
-"""Operations on jobs: enqueue, look at, cancel, restart."""
+"""Operations on jobs: enqueue, look at, restart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from stagepost.errors import (
     ConfigurationError,
-    IllegalTransition,
     JobNotFound,
     StoreError,
     StoreUnavailable,
@@ -25,12 +24,10 @@ from stagepost.store.batch_locks import lock_batches, lock_batches_of
 from stagepost.store.capacity import in_pieces
 from stagepost.store.chosen_ids import refuse_ambiguous, refuse_others
 from stagepost.store.counting import Change, record_moves
-from stagepost.store.leases import settle
-from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Load, Row, Rows, Statement, Steps, as_json, operation, query
 from stagepost.store.unique_keys import find_existing, hold_unique_key, live_key, update_existing
 
-__all__ = ["cancel", "enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", "restart"]
+__all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", "restart"]
 
 ENQUEUE_TRIES = 5
 MOST_AT_ONCE = 100_000
@@ -114,7 +111,7 @@ def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Steps
     is_doubtful = repeated or job.has_chosen_id
     if not is_doubtful and job.unique_for_us is None and (yield _insert_one(job, Insertion(tell=tell, is_enough=True))):
         return Enqueued(job.id, is_new=True)
-    [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated).start()
+    [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated)
     return enqueued
 
 
@@ -242,7 +239,7 @@ def find(job_id: str) -> Steps[Job | None]:
 @query
 def get(job_id: str) -> Steps[Job]:
     """Look a job up; there must be one."""
-    job = yield from find(job_id).start()
+    job = yield from find(job_id)
     if job is None:
         raise JobNotFound(job_id)
     return job
@@ -253,42 +250,6 @@ def failures_of(job_id: str) -> Steps[list[FailureRecord]]:
     """List the attempts that did not complete a job, oldest first."""
     rows = yield Statement("failures_of_job", {"id": job_id})
     return [FailureRecord(*row) for row in rows]
-
-
-@operation
-def cancel(job_id: str, *, actor: str) -> Steps[JobState]:
-    """End a job that is not running; ask a running one to stop. Returns the state it is in now.
-
-    Its children are cancelled with it, and it ends after them.
-    """
-    rows = yield Statement("lock_job", {"id": job_id})
-    if not rows:
-        job = yield from get(job_id).start()
-        if job.state is JobState.CANCELLED:
-            return job.state
-        raise IllegalTransition(job_id, job.state, "be cancelled")
-    attempt, owner, state = rows[0]
-    yield from audit(actor, "cancel", job_id, detail=state).start()
-    if state == JobState.RUNNING:
-        yield Statement("request_cancel", {"id": job_id})
-        yield Statement("cancel_batch", {"id": job_id})
-        return JobState.RUNNING
-    if state == JobState.WAITING and (yield Statement("batch_of_id", {"id": job_id})):
-        yield Statement("cancel_batch", {"id": job_id})
-    else:
-        change = Settlement.of_state(job_id, attempt, owner, JobState.CANCELLED, error=f"cancelled by {actor}")
-        yield from settle([change]).start()
-    return (yield from _cancel_children(job_id))
-
-
-def _cancel_children(job_id: str) -> Steps[JobState]:
-    """Begin to end the children that keep a cancelled job waiting; upkeep goes on with those that are left."""
-    from stagepost.store.batch_items import cancel_items  # noqa: PLC0415 - the two know each other
-
-    if not (yield Statement("lock_job", {"id": job_id})):
-        return JobState.CANCELLED
-    yield from cancel_items(job_id).start()
-    return JobState.WAITING if (yield Statement("lock_job", {"id": job_id})) else JobState.CANCELLED
 
 
 @operation
@@ -311,7 +272,7 @@ def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> St
     rows = [row for row in rows if row[0] not in stuck]
     yield from record_moves((queue_name, batch_id, was, became) for _, was, queue_name, batch_id, became in rows)
     for job_id, state, *_ in rows:
-        yield from audit(actor, Cause.RESTART, str(job_id), detail=state).start()
+        yield from audit(actor, Cause.RESTART, str(job_id), detail=state)
     if taken:
         unique_key, holder, _ = taken[0]
         raise UniqueKeyTaken(unique_key, str(holder))

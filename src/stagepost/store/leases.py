@@ -1,43 +1,33 @@
-"""Operations on leases: claim, renew, settle, rescue."""
+"""Operations on leases: claim, renew, rescue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from operator import attrgetter
-
-import msgspec
 
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import SUSPECT_CRASHES, Crashed, cause_of
 from stagepost.store.capacity import in_pieces
 from stagepost.store.counting import record_moves
-from stagepost.store.settlement import Settlement
+from stagepost.store.settlement import Fence, Settlement
+from stagepost.store.settling import settle
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
-    "Fence",
     "Renewed",
     "Rescued",
     "begin",
     "claim",
-    "ended_by",
     "leased",
     "next_due",
     "promote_due",
     "release_strays",
     "renew",
     "rescue_expired",
-    "settle",
 ]
 
-Fence = tuple[str, int]
-"""A job's id and the number of an attempt."""
-
-HOW_IT_ENDS = attrgetter("attempt", "owner", "state", "result", "error", "failures", "crashes", "reason")
-"""All that the end of a job takes from an attempt but its id."""
 NO_REPORTS: Mapping[Fence, str] = {}
 
 
@@ -82,92 +72,6 @@ def leased(rows: Rows) -> list[LeasedJob]:
     if rows and not isinstance(rows[0][0], str):  # a driver that makes objects of ids
         rows = [(str(row[0]), *row[1:-3], row[-3] and str(row[-3]), *row[-2:]) for row in rows]
     return [LeasedJob(*row) for row in rows]
-
-
-@operation
-def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps[dict[Fence, bool]]:
-    """Write what attempts gave, all in one transaction. Says for each attempt whether its fence still held.
-
-    An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose
-    reply was lost) counts as held, unless `ended_counts` is False: then what is written beside it would be written
-    twice. Of two changes for one attempt the first counts. A job that was asked to stop is not run again: instead of
-    being put off it ends as cancelled. A job that has children waits for them before it ends.
-    """
-    from stagepost.store.children import wait_for_children  # noqa: PLC0415 - the two know each other
-
-    by_fence: dict[Fence, Settlement] = {}
-    for change in changes:
-        by_fence.setdefault(change.fence, change)
-    # Sorted: two workers that settle the same jobs in opposite order would deadlock.
-    ordered = sorted(by_fence.values(), key=attrgetter("id"))
-    delays, ends, parents = _parted(ordered)
-    accepted: set[Fence] = set()
-    if delays:
-        rows = yield from _reschedule(delays)
-        accepted.update((str(row[0]), row[1]) for row in rows)
-        yield from record_moves(
-            (queue_name, batch_id, JobState.RUNNING, became) for _, _, queue_name, batch_id, became in rows
-        )
-        ends += [change.cancelled() for change in delays if change.fence not in accepted]
-    if ends:
-        rows = yield from _end(ends, is_enough=not delays and all(change.kind is None for change in ends))
-        accepted.update((str(row[0]), row[1]) for row in rows)
-        yield from record_moves((row[3], row[4], row[2], None) for row in rows if row[2:] and row[2])
-        if len(rows) < len(ends):
-            parents += [change for change in ends if change.fence not in accepted]
-    if parents:
-        accepted |= yield from wait_for_children(parents)
-    failures = [change for change in ordered if change.kind is not None and change.fence in accepted]
-    if failures:
-        for piece in (yield from in_pieces("record_failures", "failures", failures)):
-            yield Statement("record_failures", {"failures": piece.text})
-    if len(accepted) < len(by_fence) and ended_counts:
-        missing = [change for change in ordered if change.fence not in accepted]
-        accepted |= yield from ended_by(missing).start()
-    return {fence: fence in accepted for fence in by_fence}
-
-
-def _reschedule(delays: Sequence[Settlement]) -> Steps[Rows]:
-    # Their errors are for the failure log.
-    changes = [msgspec.structs.replace(change, error=None, traceback=None) for change in delays]
-    rows: Rows = []
-    for piece in (yield from in_pieces("reschedule_jobs", "changes", changes)):
-        rows += yield Statement("reschedule_jobs", {"changes": piece.text})
-    return rows
-
-
-def _end(ends: Sequence[Settlement], *, is_enough: bool) -> Steps[Rows]:
-    """End jobs, with one statement unless what they gave is too much for that."""
-    rows: Rows = []
-    pieces = yield from in_pieces("end_jobs", "changes", ends)
-    for changes, text in pieces:
-        facts = {"changes": text}
-        if len(changes) == 1:
-            facts["only"] = changes[0].id
-        elif len({*map(HOW_IT_ENDS, changes)}) == 1:
-            facts |= {"ids": as_json([change.id for change in changes]), "like": as_json(changes[0])}
-        rows += yield Statement("end_jobs", facts, is_enough=is_enough and len(pieces) == 1)
-    return rows
-
-
-def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settlement], list[Settlement]]:
-    """Tell apart what is put off, what ends, and what goes on when its children have ended."""
-    delays: list[Settlement] = []
-    ends: list[Settlement] = []
-    parents: list[Settlement] = []
-    for change in changes:
-        (delays if not change.is_final else parents if change.goes_on else ends).append(change)
-    return delays, ends, parents
-
-
-@query
-def ended_by(changes: Sequence[Settlement]) -> Steps[set[Fence]]:
-    """Tell which of these attempts have ended their job already."""
-    rows: Rows = []
-    fences = [{"id": change.id, "attempt": change.attempt, "owner": change.owner} for change in changes]
-    for piece in (yield from in_pieces("find_ended", "changes", fences)):
-        rows += yield Statement("find_ended", {"changes": piece.text})
-    return {(str(job_id), attempt) for job_id, attempt in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +140,7 @@ def rescue_expired(*, grace: timedelta, most: int = 500) -> Steps[Rescued]:
     rows = yield Statement("lock_expired_leases", {"grace_us": microseconds(grace), "most": most})
     changes = [_rescue(*row[:6]) for row in rows]
     if changes:
-        yield from settle(changes).start()
+        yield from settle(changes)
     return Rescued(
         batches=frozenset(str(row[6]) for row in rows if row[6] is not None),
         limit_keys=frozenset(row[7] for row in rows if row[7] is not None),
@@ -261,7 +165,7 @@ def release_strays(*, owner: str, held: Sequence[Fence]) -> Steps[list[str]]:
     released = next_state(JobState.RUNNING, Cause.RELEASE)
     changes = [Settlement.of_state(job_id, attempt, owner, released) for job_id, attempt in strays]
     if changes:
-        yield from settle(changes).start()
+        yield from settle(changes)
     return [job_id for job_id, _ in strays]
 
 

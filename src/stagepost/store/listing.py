@@ -1,8 +1,8 @@
-"""Operations that list jobs, newest first, in pages."""
+"""Operations that list jobs and the items of batches, newest first, in pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from stagepost.store.counting import count_by_queue
 from stagepost.store.jobs import job_of
 from stagepost.store.statement import Rows, Statement, Steps, as_json, query
 
-__all__ = ["JobPage", "list_jobs", "page_of_jobs"]
+__all__ = ["FailedGroup", "JobPage", "failed_groups", "list_items", "list_jobs", "page_of_jobs", "range_of"]
 
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -53,8 +53,7 @@ def page_of_jobs(
     given = {name: value for name, value in filters.items() if value is not None}
     page: dict[str, Any] = {**given, "before": before or LAST_ID, "most": most}
     if batch_id is not None:
-        first_id, last_id = id_range(batch_id)
-        page |= {"batch_id": batch_id, "first_id": first_id, "last_id": last_id}
+        page |= range_of(batch_id)
     is_choosy = batch_id is None and (bool(given) or wanted != set(JobState))
     few, many = (yield from _by_frequency(wanted, queue_name)) if is_choosy else (set(), wanted)
     rows: Rows = []
@@ -94,13 +93,45 @@ def list_jobs(
         before=before,
         most=most,
         look=None,
-    ).start()
+    )
     return page.jobs
+
+
+@query
+def list_items(
+    batch_id: str, *, states: Sequence[JobState] = (), before: str | None = None, most: int = 50
+) -> Steps[list[Job]]:
+    """List a page of items; `before` is the last id of the page before this one."""
+    return (yield from list_jobs(states=states, batch_id=batch_id, before=before, most=most))
+
+
+class FailedGroup(msgspec.Struct, frozen=True):
+    """Failed items whose errors are alike."""
+
+    reason: str | None
+    task_name: str
+    state: JobState
+    items: int
+    example_key: str
+    last_at: int
+
+
+@query
+def failed_groups(batch_id: str, *, most: int = 100) -> Steps[list[FailedGroup]]:
+    """Group failed items by their reason, the most frequent first."""
+    rows = yield Statement("group_failed_items", {**range_of(batch_id), "most": most})
+    return [FailedGroup(reason, task, JobState(state), *rest) for reason, task, state, *rest in rows]
+
+
+def range_of(batch_id: str) -> dict[str, str]:
+    """Give the parameters by which statements find the items of a batch: their ids lie together."""
+    first_id, last_id = id_range(batch_id)
+    return {"batch_id": batch_id, "first_id": first_id, "last_id": last_id}
 
 
 def _by_frequency(wanted: set[JobState], queue_name: str | None) -> Steps[tuple[set[JobState], set[JobState]]]:
     """Tell states that few jobs are in from those with many; those without any are in neither."""
-    counted = yield from count_by_queue().start()
+    counted = yield from count_by_queue()
     everywhere = {state: sum(counts[state] for counts in counted.values()) for state in JobState}
     here: Mapping[JobState, int] = everywhere if queue_name is None else counted.get(queue_name, {})
     present = {state for state in wanted if here.get(state)}

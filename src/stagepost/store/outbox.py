@@ -10,7 +10,7 @@ import msgspec
 from stagepost.model.dead_letter import Bad, from_text, notice_of, parked, to_text
 from stagepost.model.envelope import Message
 from stagepost.model.lifecycle import JobState
-from stagepost.store.leases import Fence
+from stagepost.store.settlement import Fence
 from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
@@ -73,7 +73,7 @@ def delete_messages(ids: Sequence[int]) -> Steps[None]:
 def park(bad: Sequence[Bad], *, routing_key: str) -> Steps[None]:
     """Put messages that cannot be read into the outbox, with their reasons, for the queue of dead letters."""
     [(now,)] = yield Statement("read_clock")
-    yield from add_messages([parked(one, routing_key=routing_key, at=int(now)) for one in bad]).start()
+    yield from add_messages([parked(one, routing_key=routing_key, at=int(now)) for one in bad])
 
 
 class Unannounced(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ from stagepost.model.children import Ending, cause_of_children, summary_of
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import WHEN_LIMITED, Cause, JobState, next_state
 from stagepost.model.limits import limit_name
+from stagepost.store.attempts import write_outcomes
 from stagepost.store.counting import record_moves
-from stagepost.store.leases import settle
 from stagepost.store.settlement import Settlement
 from stagepost.store.statement import Statement, Steps
 
@@ -41,7 +41,7 @@ def resume_parent(batch: Batch, counts: Counts) -> Steps[None]:
         result=batch.result if cause in {Cause.COMPLETE, Cause.COMPLETE_WITH_ERRORS} else None,
         error=_error(ending, counts, cause),
     )
-    yield from settle([end]).start()
+    yield from write_outcomes([end])  # locked: its fence holds
 
 
 def _continue(batch: Batch, then: NewJob) -> Steps[JobState]:

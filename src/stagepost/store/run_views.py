@@ -8,8 +8,9 @@ from stagepost.errors import RunError
 from stagepost.model.batch import Counts
 from stagepost.model.job import Job
 from stagepost.model.pipeline import OnStepFailed, Run, RunState, StepPlan, StepRecord, StepState
-from stagepost.store.batches import count
-from stagepost.store.runs import get, latest_jobs
+from stagepost.store.counting import count_items
+from stagepost.store.run_steps import latest_jobs
+from stagepost.store.runs import get
 from stagepost.store.statement import Steps, query
 
 __all__ = ["RunView", "StepResults", "StepView", "look_at", "results_of"]
@@ -63,7 +64,7 @@ class StepResults(msgspec.Struct, frozen=True):
 @query
 def look_at(run_id: str) -> Steps[RunView]:
     """Look at a run and count the jobs of its steps."""
-    run = yield from get(run_id).start()
+    run = yield from get(run_id)
     views: list[StepView] = []
     for step in run.plan.steps:
         views.append((yield from _view(step, run.steps[step.name])))
@@ -79,7 +80,7 @@ def view_of(run: Run, steps: tuple[StepView, ...]) -> RunView:
 def _view(step: StepPlan, record: StepRecord) -> Steps[StepView]:
     counts = Counts()
     for batch_id in record.batches:
-        now = yield from count(batch_id).start()
+        now = yield from count_items(batch_id)
         # What failed in an earlier start was tried again in the next; what completed there was not.
         counts = msgspec.structs.replace(
             now,
@@ -106,7 +107,7 @@ def _view(step: StepPlan, record: StepRecord) -> Steps[StepView]:
 @query
 def results_of(run_id: str, name: str) -> Steps[StepResults]:
     """Read how a step ended and its jobs, the latest of each."""
-    run = yield from get(run_id).start()
+    run = yield from get(run_id)
     step = next((step for step in run.plan.steps if step.name == name), None)
     if step is None:
         names = ", ".join(repr(step.name) for step in run.plan.steps)

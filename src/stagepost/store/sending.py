@@ -16,10 +16,11 @@ from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.model.outcome import SUSPECT_CRASHES
 from stagepost.store.counting import count_by_queue, record_moves
-from stagepost.store.leases import Fence, leased, settle
+from stagepost.store.leases import leased
 from stagepost.store.limits import hold_excess
 from stagepost.store.queues import within_limits
-from stagepost.store.settlement import Settlement
+from stagepost.store.settlement import Fence, Settlement
+from stagepost.store.settling import settle
 from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
@@ -115,7 +116,7 @@ def refuse_unsent(unsent_jobs: Sequence[Fence], *, error: str) -> Steps[list[str
             changes.append(Settlement.of_state(job_id, attempt - 1, rows[0][1], state, error=error))
     if not changes:
         return []
-    held = yield from settle(changes).start()
+    held = yield from settle(changes)
     return [job_id for (job_id, _), is_held in held.items() if is_held]
 
 
@@ -177,7 +178,7 @@ def take_delivered(
     if is_limited:
         jobs = yield from within_limits(queue_name, slots, lease_some)
     else:
-        jobs = yield from lease_some(slots).start()
+        jobs = yield from lease_some(slots)
     started = {job.id for job in jobs}
     rest = {(job_id, attempt) for job_id, attempt in deliveries if job_id not in started}
     rest = {(job_id, attempt) for job_id, attempt in rest if job_id not in held}
@@ -235,13 +236,13 @@ def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | 
     With `sends`, a foreign program has the message and is silent: each time counts as a crash, and a job that was sent
     so often becomes a dead letter. It is the same attempt that is sent again: should an answer still come, it counts.
     """
-    lost = yield from lost_jobs(queue_name, sent_before=sent_before, most=most).start()
+    lost = yield from lost_jobs(queue_name, sent_before=sent_before, most=most)
     rows = yield from _put_back(sorted(lost), delay_us=0, sent_before=sent_before, crashes=0 if sends is None else 1)
     if rows:
         yield Statement("note_resent", {"queue_name": queue_name})
     spent = [row for row in rows if sends is not None and row[5] >= sends]
     if spent:
-        yield from settle([_unanswered(str(row[0]), row[4], row[5]) for row in spent]).start()
+        yield from settle([_unanswered(str(row[0]), row[4], row[5]) for row in spent])
     given_up = [str(row[0]) for row in spent]
     return PutBack(
         again=[job_id for row in rows if (job_id := str(row[0])) not in given_up],
@@ -276,7 +277,7 @@ def sent_jobs(queue_name: str, *, older: timedelta, most: int) -> Steps[list[Sen
 @query
 def sent_queues() -> Steps[list[str]]:
     """Name the queues that have jobs whose message was sent: one look at each that has queued jobs at all."""
-    counted = yield from count_by_queue().start()
+    counted = yield from count_by_queue()
     found = []
     for queue_name in sorted(name for name, counts in counted.items() if counts[JobState.QUEUED]):
         if (yield Statement("oldest_sent", {"queue_name": queue_name})):

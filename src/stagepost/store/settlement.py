@@ -21,7 +21,10 @@ from stagepost.model.outcome import (
 )
 from stagepost.model.reason import reason_of
 
-__all__ = ["Settlement"]
+__all__ = ["Fence", "Settlement"]
+
+Fence = tuple[str, int]
+"""A job's id and the number of an attempt."""
 
 ERROR_CHARACTERS = 8_000
 FENCE_BYTES = 200
@@ -62,7 +65,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "reason", reason_of(self.error))
 
     @property
-    def fence(self) -> tuple[str, int]:
+    def fence(self) -> Fence:
         """Which attempt this is about."""
         return self.id, self.attempt
 

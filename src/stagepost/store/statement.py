@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -91,7 +91,7 @@ class Operation(Generic[T_co]):
     is_read_only: bool = False
     """It changes nothing, so it need not wait for those who do."""
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Steps[T_co]:
         """Start it from the beginning; `yield from` makes it part of another operation."""
         return self.start()
 

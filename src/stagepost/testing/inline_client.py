@@ -20,10 +20,11 @@ from stagepost.model.job import Enqueued, LeasedJob, NewJob
 from stagepost.model.outcome import Abandoned, Completed, Outcome, Released, Snoozed
 from stagepost.model.series import JobSeries
 from stagepost.store import jobs
-from stagepost.store.batches import conclude, follow_up
 from stagepost.store.children import submit_children
-from stagepost.store.leases import claim, settle
+from stagepost.store.concluding import conclude, follow_up
+from stagepost.store.leases import claim
 from stagepost.store.settlement import Settlement
+from stagepost.store.settling import settle
 from stagepost.store.statement import Steps, query
 from stagepost.store.transaction import run_in, run_in_async
 from stagepost.worker.own_context import in_own_context

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from stagepost.errors import BatchNotFound
 from stagepost.model.batch import BatchState
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.batch_items import cancel_items
-from stagepost.store.batches import cancelled_batches, follow_up, idle_batches, try_conclude, unfinished_ids
+from stagepost.store.batches import cancelled_batches, idle_batches, unfinished_ids
+from stagepost.store.cancelling import cancel_items
+from stagepost.store.concluding import follow_up, try_conclude
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.service import Service
 

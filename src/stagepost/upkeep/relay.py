@@ -18,9 +18,9 @@ from stagepost.model.envelope import Message, request_for
 from stagepost.model.groups import Portion, groups_of
 from stagepost.store.async_store import AsyncStore
 from stagepost.store.counting import count_by_queue
-from stagepost.store.leases import Fence
 from stagepost.store.queues import ALL_QUEUES, QueueSettings, queue_settings
 from stagepost.store.sending import Unsent, mark_sent, refuse_unsent, sent_jobs, unsent
+from stagepost.store.settlement import Fence
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
 from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.leader import Leader

@@ -20,7 +20,7 @@ from stagepost.model.results import check_progress, check_result
 from stagepost.model.retry import shortened_error
 from stagepost.store.answers import Accepted, accept_answers
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.leases import Fence
+from stagepost.store.settlement import Fence
 from stagepost.store.statement import Operation
 from stagepost.task import Registry, Task
 from stagepost.transport.rabbitmq.consumer import Delivery

@@ -9,7 +9,7 @@ from stagepost.clock import Clock
 from stagepost.errors import BatchNotFound
 from stagepost.model.batch import BatchState
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.batches import follow_up, try_conclude
+from stagepost.store.concluding import follow_up, try_conclude
 from stagepost.upkeep.service import Service
 
 __all__ = ["Concluder"]

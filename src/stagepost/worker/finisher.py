@@ -13,8 +13,9 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.leases import Fence, ended_by, settle
-from stagepost.store.settlement import Settlement
+from stagepost.store.attempts import ended_by
+from stagepost.store.settlement import Fence, Settlement
+from stagepost.store.settling import settle
 from stagepost.store.trouble import Trouble
 from stagepost.store.workers import notify_workers
 from stagepost.upkeep.service import Service

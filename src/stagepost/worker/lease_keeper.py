@@ -10,7 +10,8 @@ from datetime import timedelta
 from itertools import accumulate
 
 from stagepost.clock import Clock, monotonic
-from stagepost.store.leases import Fence, Renewed, asked_to_stop, renew
+from stagepost.store.leases import Renewed, asked_to_stop, renew
+from stagepost.store.settlement import Fence
 from stagepost.store.store import Store
 from stagepost.worker.flights import Flight, Flights
 

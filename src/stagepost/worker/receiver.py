@@ -13,9 +13,10 @@ from stagepost.errors import BadMessage
 from stagepost.model.envelope import decode_envelope
 from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.async_store import AsyncStore
-from stagepost.store.leases import Fence, release_strays
+from stagepost.store.leases import release_strays
 from stagepost.store.queues import ALL_QUEUES, queue_settings
 from stagepost.store.sending import Taken, take_delivered
+from stagepost.store.settlement import Fence
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.taker import Taker
 from stagepost.worker.activity import Activity

@@ -12,8 +12,9 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.outcome import Completed
 from stagepost.store.children import submit_children
-from stagepost.store.leases import claim, settle
+from stagepost.store.leases import claim
 from stagepost.store.settlement import Settlement
+from stagepost.store.settling import settle
 from tests.acceptance.cli.command_line import CommandLine
 
 PROJECT = """

@@ -22,7 +22,7 @@ MUTANTS = [
     ),
     Mutant(
         "a retry that is not counted",
-        "store/leases.py",
+        "store/attempts.py",
         "(queue_name, batch_id, JobState.RUNNING, became) for _, _, queue_name, batch_id, became in rows",
         "()",
         f"{COUNTS}[sqlite]",

@@ -67,8 +67,8 @@ MUTANTS = [
     ),
     Mutant(
         "a completion whose reply was lost counts as a lost lease",
-        "store/leases.py",
-        "    if len(accepted) < len(by_fence) and ended_counts:\n",
+        "store/settling.py",
+        "    if len(accepted) < len(ordered) and ended_counts:\n",
         "    if accepted is None:\n",
         f"{LOST}[lose_completion-postgres]",
     ),
