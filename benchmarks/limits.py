@@ -24,11 +24,11 @@ from benchmarks.measure import CallFailed, Cannot, Facts, Sizes
 from benchmarks.servers import Address
 from stagepost import App
 from stagepost.clock import SystemClock
-from stagepost.store.dialect import POSTGRES, SQLITE, ParameterStyle, calls_of
+from stagepost.database.dialect import POSTGRES, SQLITE, ParameterStyle, calls_of
+from stagepost.database.migrate import migrate
+from stagepost.database.runner import drive
+from stagepost.database.statement import Operation, Rows, Statement
 from stagepost.store.leases import claim
-from stagepost.store.migrate import migrate
-from stagepost.store.runner import drive
-from stagepost.store.statement import Operation, Rows, Statement
 from tests.services.postgres import PROGRAM_DIRECTORIES
 from tests.services.processes import find_program
 

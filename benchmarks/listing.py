@@ -23,11 +23,11 @@ from benchmarks.kit.processes import cpu_seconds
 from benchmarks.servers import Address, Servers
 from stagepost import App
 from stagepost.cli.main import cli
+from stagepost.database.store import Store
 from stagepost.model.outcome import Completed
 from stagepost.store import leases, settling
 from stagepost.store.counting import PARTS, repair
 from stagepost.store.settlement import Settlement
-from stagepost.store.store import Store
 
 CALLS = 10
 TARGET_MS = 50.0

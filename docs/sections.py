@@ -25,13 +25,13 @@ from stagepost.client.tasks import Request
 from stagepost.config import Settings
 from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
 from stagepost.config.settings import PREFIX
+from stagepost.database.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.lifecycle import FINAL, TRANSITIONS, WHEN_LIMITED, Cause, JobState
 from stagepost.model.payload import Limits
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.store.health import WEAKNESSES
-from stagepost.store.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS
 from stagepost.task import JobOptions, TaskOptions
 from stagepost.worker import Worker
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stagepost.store.dialect import SQLITE
-from stagepost.store.migrate import CREATE_TABLE, migrations_of
+from stagepost.database.dialect import SQLITE
+from stagepost.database.migrate import CREATE_TABLE, migrations_of
 
 __all__ = ["TABLES", "Table", "check_against_migrations"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from stagepost.database.statement import Operation, Steps, operation
 from stagepost.model.limits import NO_RULES, LimitRules, TaskRule
 from stagepost.model.rate import RateLimit
 from stagepost.store.letting_through import sweep
 from stagepost.store.limits import Claimed, claim_checked
-from stagepost.store.statement import Operation, Steps, operation
 
 __all__ = ["claiming", "rules_of", "unblock"]
 

@@ -25,7 +25,7 @@ from benchmarks.kit.ledger import note
 from benchmarks.kit.protocol import BROKER_URL_VARIABLE, URL_VARIABLE, VARIANT_VARIABLE
 from stagepost import App, JobContext, RateLimit
 from stagepost.config import Settings
-from stagepost.store.migrate import migrate
+from stagepost.database.migrate import migrate
 
 NOOP = "benchmarks.contenders.stagepost.noop"
 CONCURRENCY = 50

@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import psycopg
 
 from stagepost import App
-from stagepost.store.migrate import check_schema
-from stagepost.store.store import Store
+from stagepost.database.migrate import check_schema
+from stagepost.database.store import Store
 from tests.acceptance.helpers import work
 
 __all__ = [

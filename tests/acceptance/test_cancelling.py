@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from stagepost import App, JobContext, JobState, Worker
-from stagepost.store import Store
+from stagepost.database import Store
 from stagepost.store.leases import claim
 from stagepost.worker import lease_keeper
 from stagepost.worker.flights import Flight, Flights

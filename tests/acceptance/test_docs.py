@@ -23,9 +23,9 @@ from docs.source import fields_of, log_messages
 from stagepost import JobOptions, Limits, RateLimit, RetryPolicy, Settings, errors
 from stagepost.cli.main import cli
 from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.database.migrate import migrate
+from stagepost.database.store import Store
 from stagepost.model.envelope import decode_answer, decode_envelope
-from stagepost.store.migrate import migrate
-from stagepost.store.store import Store
 from stagepost.task import TaskOptions
 from tests.acceptance.pages import (
     CODE,

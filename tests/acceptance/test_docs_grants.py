@@ -12,13 +12,13 @@ import psycopg
 import pytest
 
 from stagepost import App, Settings
+from stagepost.database.migrate import migrate
+from stagepost.database.store import Store
 from stagepost.store.channels import look_at, note_active
 from stagepost.store.history import discard, prune
-from stagepost.store.migrate import migrate
 from stagepost.store.queues import pause, resume, set_limits
 from stagepost.store.schedules import run_now
 from stagepost.store.sending import mark_sent, take_delivered
-from stagepost.store.store import Store
 from stagepost.store.workers import forget_silent
 from tests.acceptance.helpers import AT_ONCE, work
 from tests.acceptance.pages import blocks

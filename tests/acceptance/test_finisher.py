@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from stagepost import App, JobState, StoreUnavailable, ValueTooLarge
+from stagepost.database import connection
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.statement import Operation
+from stagepost.database.store import Store
 from stagepost.model.groups import GROUP_BYTES
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed
-from stagepost.store import connection
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import claim
-from stagepost.store.statement import Operation
-from stagepost.store.store import Store
 from stagepost.worker import finisher
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights

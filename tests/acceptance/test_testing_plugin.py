@@ -18,7 +18,7 @@ from stagepost import (
     App,
     ManualClock,
 )
-from stagepost.store.migrate import migrate
+from stagepost.database.migrate import migrate
 from stagepost.testing import Manual, manual
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from stagepost.clock import ManualClock
+from stagepost.database import Store
+from stagepost.database.connection import Connection
+from stagepost.database.dialect import Dialect, call_of
+from stagepost.database.migrate import migrate, migrations_of
+from stagepost.database.statement import Operation, Rows
+from stagepost.database.transaction import run_in_async
 from stagepost.errors import StagepostError
-from stagepost.store import Store
-from stagepost.store.connection import Connection
 from stagepost.store.counting import PARTS, repair
-from stagepost.store.dialect import Dialect, call_of
-from stagepost.store.migrate import migrate, migrations_of
-from stagepost.store.statement import Operation, Rows
-from stagepost.store.transaction import run_in_async
 
 T = TypeVar("T")
 

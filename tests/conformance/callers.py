@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 from stagepost.clock import Clock
-from stagepost.store.statement import Operation
-from stagepost.store.transaction import is_async, run_in, run_in_async
+from stagepost.database.statement import Operation
+from stagepost.database.transaction import is_async, run_in, run_in_async
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
 from stagepost.upkeep.leader import Leader
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.callers import Kind

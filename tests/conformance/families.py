@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from stagepost.database.statement import Operation
 from stagepost.model.batch import Batch, Counts
 from stagepost.model.children import Ending, NewChild
 from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
@@ -12,7 +13,6 @@ from stagepost.model.outcome import Completed, Failed, Outcome
 from stagepost.store import concluding, counting, jobs, leases, settling
 from stagepost.store.children import submit_children
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, new_job
 

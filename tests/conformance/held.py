@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from stagepost.database.statement import Operation
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob, OnConflict
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused, Snoozed
 from stagepost.store import batch_items, batches, cancelling, concluding, counting, gates, jobs, leases, runs, settling
 from stagepost.store.children import submit_children
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
 from tests.conformance import families, pipelines
 from tests.conformance.batches import TOLD, filled, items, new_batch
 from tests.conformance.bench import Bench

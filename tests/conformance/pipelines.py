@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from stagepost.database.statement import Operation
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed, Outcome, Refused
@@ -26,7 +27,6 @@ from stagepost.model.pipeline import (
 )
 from stagepost.store import concluding, leases, runs, settling
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE
 

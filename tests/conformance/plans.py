@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stagepost.store.dialect import POSTGRES, ParameterStyle, arranged
-from stagepost.store.statement import Rows, Statement
+from stagepost.database.dialect import POSTGRES, ParameterStyle, arranged
+from stagepost.database.statement import Rows, Statement
 from tests.conformance.bench import Bench, filled_tables, tables_of
 
 PRIMARY_KEYS = {

@@ -7,10 +7,10 @@ from importlib.resources import files
 from typing import Any
 
 from stagepost.clock import Clock
-from stagepost.store import dialect as dialects
-from stagepost.store import runner
-from stagepost.store.dialect import Dialect, ParameterStyle, SqlCall
-from stagepost.store.statement import Rows, Statement
+from stagepost.database import dialect as dialects
+from stagepost.database import runner
+from stagepost.database.dialect import Dialect, ParameterStyle, SqlCall
+from stagepost.database.statement import Rows, Statement
 
 RAN: set[tuple[str, str, int]] = set()
 """Dialect, name of the file, and position within it of every statement a database has accepted."""

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import pytest
 
+from stagepost.database.statement import Operation, Steps, as_json, operation
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import SUSPECT_CRASHES, Outcome
 from stagepost.model.series import JobSeries
 from stagepost.store import jobs, leases, settling
 from stagepost.store.settlement import Fence, Settlement
-from stagepost.store.statement import Operation, Steps, as_json, operation
 from tests.conformance.bench import Bench
 
 T = TypeVar("T")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stagepost.database.statement import Operation
 from stagepost.model.job import LeasedJob
 from stagepost.store import sending
 from stagepost.store.sending import Taken, mark_sent, take_delivered
 from stagepost.store.settlement import Fence
-from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue
 

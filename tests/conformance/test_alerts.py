@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Operation, as_json
 from stagepost.model.alert import ALERT_QUEUE, Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage, Letter, Undelivered, stray
 from stagepost.model.job import NewJob
@@ -17,7 +18,6 @@ from stagepost.model.lifecycle import JobState
 from stagepost.store import jobs, leases, sending
 from stagepost.store.alerts import alerting
 from stagepost.store.dead_messages import add_dead_messages, dead_messages, give_up
-from stagepost.store.statement import Operation, as_json
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, claim, enqueue, new_job
 from tests.conformance.sending import sent_job

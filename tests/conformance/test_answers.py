@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from stagepost.database.statement import Operation
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
@@ -17,7 +18,6 @@ from stagepost.store.channels import look_at, note_active
 from stagepost.store.queues import pause
 from stagepost.store.sending import mark_sent, put_back, sent_jobs, unsent
 from stagepost.store.settlement import Fence
-from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, TASK, claim, enqueue, held_by_another, running
 from tests.limits import unblock

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import msgspec
 
+from stagepost.database.statement import operation
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Snoozed
 from stagepost.store import attempts, cancelling, jobs
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import operation
 from tests.conformance.bench import Bench
 from tests.conformance.families import submit
 from tests.conformance.samples import fence, running

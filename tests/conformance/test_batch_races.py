@@ -10,25 +10,15 @@ from typing import Any
 import psycopg
 import pytest
 
+from stagepost.database import Store
+from stagepost.database.statement import Operation, Steps, operation
 from stagepost.errors import StagepostError
 from stagepost.model.batch import Batch, BatchState, Counts, Cursor, OnFailed
 from stagepost.model.job import Job, LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Refused
-from stagepost.store import (
-    Store,
-    batch_items,
-    batches,
-    cancelling,
-    concluding,
-    counting,
-    gates,
-    jobs,
-    listing,
-    settling,
-)
+from stagepost.store import batch_items, batches, cancelling, concluding, counting, gates, jobs, listing, settling
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation, Steps, operation
 from tests.conformance.batches import REFUSED, TOLD, end, filled, item_ids, items, new_batch, opened, told
 from tests.conformance.bench import Bench, at_once
 from tests.conformance.samples import claim, new_job

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from stagepost.database.statement import query
 from stagepost.errors import ConfigurationError
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, Job, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs
-from stagepost.store.statement import query
 from tests.conformance.bench import Bench
 from tests.conformance.counts import counted, kept
 from tests.conformance.samples import claim, finish, new_job, settle

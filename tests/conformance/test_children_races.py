@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from stagepost.database import Store
 from stagepost.errors import Cancelled, IllegalTransition, LeaseLost
 from stagepost.model.batch import BatchState
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Released
-from stagepost.store import Store, batches, concluding, counting, leases, settling
+from stagepost.store import batches, concluding, counting, leases, settling
 from stagepost.store.cancelling import cancel_items, cancel_job
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench, at_once, is_kept_waiting

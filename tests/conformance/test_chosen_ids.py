@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from stagepost.database import Store
+from stagepost.database.statement import Operation
 from stagepost.errors import JobDiffers
 from stagepost.model.job import Enqueued, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
-from stagepost.store import Store, jobs
-from stagepost.store.statement import Operation
+from stagepost.store import jobs
 from tests.conformance.bench import Bench, is_kept_waiting
 from tests.conformance.families import claim_then, end, then
 from tests.conformance.samples import claim, finish, new_job, settle

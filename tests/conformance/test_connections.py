@@ -19,14 +19,15 @@ import pytest
 import sqlalchemy
 
 from stagepost.clock import ManualClock
+from stagepost.database import Store, connection
+from stagepost.database.migrate import migrate
+from stagepost.database.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS, is_async, run_in, run_in_async
 from stagepost.errors import ConfigurationError, NoTransaction, StoreUnavailable
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Refused
-from stagepost.store import Store, connection, jobs, leases, settling
+from stagepost.store import jobs, leases, settling
 from stagepost.store.listing import list_jobs
-from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
-from stagepost.store.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS, is_async, run_in, run_in_async
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.caller_kinds import KINDS, sqlite_path
 from tests.conformance.callers import calling
@@ -171,7 +172,7 @@ def test_djangos_own_connection_is_known() -> None:
 
 
 def test_no_driver_is_imported_to_recognise_a_connection() -> None:
-    program = "import sys, stagepost.store.transaction; print(*sys.modules, sep='\\n')"
+    program = "import sys, stagepost.database.transaction; print(*sys.modules, sep='\\n')"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
+from stagepost.database import Store
+from stagepost.database.connection import Connection, Database
+from stagepost.database.dialect import Dialect, ParameterStyle, arranged
+from stagepost.database.statement import Operation, Row, Rows, Statement, as_json
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed
-from stagepost.store import Store, jobs, leases, settling
-from stagepost.store.connection import Connection, Database
+from stagepost.store import jobs, leases, settling
 from stagepost.store.counting import PARTS, repair
-from stagepost.store.dialect import Dialect, ParameterStyle, arranged
 from stagepost.store.listing import list_jobs
 from stagepost.store.sending import mark_sent, take_delivered, unsent
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation, Row, Rows, Statement, as_json
 from tests.conformance.bench import Bench
 from tests.conformance.plans import analyze, left_alone
 from tests.conformance.samples import LEASE, QUEUE, TASK, new_job, new_series

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Operation, Rows, Statement, Step, Steps
 from stagepost.model.batch import BatchState
 from stagepost.store import batches, concluding, runs
-from stagepost.store.statement import Operation, Rows, Statement, Step, Steps
 from tests.conformance.batches import end, filled
 from tests.conformance.bench import Bench
 from tests.conformance.pipelines import new_run, step

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Operation
 from stagepost.model.identity import new_id
 from stagepost.model.job import OnConflict
 from stagepost.model.lifecycle import JobState
@@ -20,7 +21,6 @@ from stagepost.store.activity import purge_queue
 from stagepost.store.counting import count_by_queue, drop_empty, fold
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.counts import counted, kept
 from tests.conformance.samples import QUEUE, claim, enqueue, finish, lose_lease, new_job, running, settle

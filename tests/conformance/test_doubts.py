@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from stagepost.database.async_store import AsyncStore
 from stagepost.store import channels, sending
-from stagepost.store.async_store import AsyncStore
 from stagepost.worker.doubts import LOOK_SECONDS, Doubts
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, enqueue

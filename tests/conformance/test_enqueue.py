@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from stagepost.database.statement import Operation
 from stagepost.model.job import Enqueued, Job, NewJob, OnConflict, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs, leases, settling
 from stagepost.store.counting import count_by_state
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench, is_kept_waiting
 from tests.conformance.samples import claim, finish, new_job, settle
 from tests.services.processes import wait_until

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from stagepost.clock import SystemClock
+from stagepost.database import Store
+from stagepost.database.statement import Statement, Steps, operation
 from stagepost.model.job import to_datetime
-from stagepost.store import Store
 from stagepost.store.health import durability_warnings, network_file_system, ping, warnings_of
-from stagepost.store.statement import Statement, Steps, operation
 from tests.conformance.bench import Bench, DatabaseOnBench
 
 FOR_SPEED = ("fsync", "full_page_writes", "innodb_", "sync_binlog", "synchronous_commit")

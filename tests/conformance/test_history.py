@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Statement
 from stagepost.errors import JobNotFound
 from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import FINAL, JobState
@@ -24,7 +25,6 @@ from stagepost.store.history import (
     result_of,
 )
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench
 from tests.conformance.plans import analyze, plan_of
 from tests.conformance.samples import LEASE, claim, new_job

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from stagepost.database.dialect import POSTGRES, CompiledText, ParameterStyle, optional_names
+from stagepost.database.libpq import PREPARE_FROM, keeps_plan
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs
-from stagepost.store.dialect import POSTGRES, CompiledText, ParameterStyle, optional_names
-from stagepost.store.libpq import PREPARE_FROM, keeps_plan
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench

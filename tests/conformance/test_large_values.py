@@ -7,13 +7,14 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from stagepost.database import capacity
+from stagepost.database.statement import Operation, Rows, Statement, Step, Steps
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused
-from stagepost.store import capacity, jobs, leases, settling
+from stagepost.store import jobs, leases, settling
 from stagepost.store.answers import accept_answers
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation, Rows, Statement, Step, Steps
 from tests.conformance.bench import Bench, Colour
 from tests.conformance.samples import LEASE, TASK, claim, enqueue, fence, new_job
 

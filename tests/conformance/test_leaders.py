@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.statement import Statement
 from stagepost.store.leaders import Leadership, lead, list_leaders, resign
-from stagepost.store.statement import Statement
 from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.reconciler import Uncarried
 from tests.conformance.bench import Bench

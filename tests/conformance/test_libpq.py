@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from stagepost.store.adapters.postgres import open_psycopg
-from stagepost.store.connection import PostgresConnection
-from stagepost.store.dialect import ParameterStyle
-from stagepost.store.libpq import MOST_PREPARED, PREPARE_FROM, Session
-from stagepost.store.statement import Rows
-from stagepost.store.trouble import Trouble, postgres_trouble
+from stagepost.database.adapters.postgres import open_psycopg
+from stagepost.database.connection import PostgresConnection
+from stagepost.database.dialect import ParameterStyle
+from stagepost.database.libpq import MOST_PREPARED, PREPARE_FROM, Session
+from stagepost.database.statement import Rows
+from stagepost.database.trouble import Trouble, postgres_trouble
 from tests.conformance.bench import Bench
 from tests.services.processes import wait_until
 

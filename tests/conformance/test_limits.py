@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from stagepost.database.statement import Operation
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import LimitRules, TaskRule, limit_name
@@ -18,7 +19,6 @@ from stagepost.store.listing import list_jobs
 from stagepost.store.queues import set_limits
 from stagepost.store.sending import take_delivered
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
 from stagepost.store.workers import say_hello, unknown_tasks
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue, new_job, settle

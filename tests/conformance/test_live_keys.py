@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
+from stagepost.database.async_store import AsyncStore
 from stagepost.model.job import Enqueued
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.unique_keys import free_stale_keys
 from stagepost.upkeep import pruner
 from stagepost.upkeep.leader import Leader

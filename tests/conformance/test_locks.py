@@ -7,9 +7,10 @@ from contextlib import closing
 
 import pytest
 
+from stagepost.database import Store
+from stagepost.database.connection import Connection
 from stagepost.errors import StoreUnavailable
-from stagepost.store import Store, jobs
-from stagepost.store.connection import Connection
+from stagepost.store import jobs
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.caller_kinds import KINDS
 from tests.conformance.callers import Caller, calling

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from stagepost.clock import SystemClock
+from stagepost.database import Store, migrate
+from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect
+from stagepost.database.migrate import applied, check_schema, migrations_of, pending
+from stagepost.database.transaction import run_in
 from stagepost.errors import SchemaError, StoreUnavailable
 from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import FINAL, LIVE
-from stagepost.store import Store, jobs, migrate
-from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect
-from stagepost.store.migrate import applied, check_schema, migrations_of, pending
-from stagepost.store.transaction import run_in
+from stagepost.store import jobs
 from tests.conformance.bench import at_once
 from tests.conformance.samples import new_job
 

@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+from stagepost.database.statement import Statement
 from stagepost.model.dead_letter import Bad, DeadMessage, Letter, Undelivered, stray
 from stagepost.model.envelope import Message
 from stagepost.model.identity import new_id
@@ -36,7 +37,6 @@ from stagepost.store.outbox import (
 )
 from stagepost.store.sending import backlog, mark_sent
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench
 from tests.conformance.plans import analyze, plan_of
 from tests.conformance.samples import LEASE, new_job

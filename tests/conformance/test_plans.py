@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Statement, as_json
 from stagepost.model.batch import id_range
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.store import jobs
-from stagepost.store.statement import Statement, as_json
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.plans import SORTS, analyze, copy_to_history, goes_through, kept_plan_of, left_alone, plan_of
 from tests.conformance.samples import new_job

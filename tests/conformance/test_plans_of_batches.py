@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Statement
 from stagepost.model.identity import new_id
 from stagepost.store import jobs
-from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.plans import analyze, copy_to_history, left_alone, plan_of
 from tests.conformance.samples import new_job

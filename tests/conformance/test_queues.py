@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Operation, Statement
 from stagepost.errors import ConfigurationError
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
@@ -23,7 +24,6 @@ from stagepost.store.queues import (
     set_limits,
 )
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation, Statement
 from tests.conformance.bench import Bench
 from tests.conformance.plans import analyze, plan_of
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, new_job

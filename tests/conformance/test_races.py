@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.dialect import arranged
+from stagepost.database.statement import Operation, as_json
 from stagepost.errors import IllegalTransition, UniqueKeyTaken
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Refused
 from stagepost.store import cancelling, jobs, leases, settling
-from stagepost.store.dialect import arranged
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation, as_json
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, fence, new_job, running, settle
 from tests.limits import unblock

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database.async_store import AsyncStore
 from stagepost.store import sending, workers
-from stagepost.store.async_store import AsyncStore
 from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.transport.rabbitmq.topology import QueuePlan
 from stagepost.upkeep import reconciler

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from stagepost.database.statement import Operation
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import settling
 from stagepost.store.counting import PARTS, Drift, find_drift, fold, repair
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.counts import counted, kept
 from tests.conformance.samples import QUEUE, claim, enqueue, finish, running

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
+from stagepost.database.async_store import AsyncStore
 from stagepost.model.schedule import CatchUp
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.schedules import (
     UNDECLARED,
     fire_due,

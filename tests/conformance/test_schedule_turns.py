@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.statement import Steps, operation
 from stagepost.store.schedules import Fired, fire_due
-from stagepost.store.statement import Steps, operation
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.scheduler import Scheduler
 from tests.conformance.bench import Bench

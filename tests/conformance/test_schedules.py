@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from stagepost.clock import SystemClock
+from stagepost.database.statement import Statement
 from stagepost.model.job import to_datetime
 from stagepost.model.lifecycle import JobState
 from stagepost.model.schedule import CatchUp
@@ -21,7 +22,6 @@ from stagepost.store.schedules import (
     list_schedules,
     put_schedule,
 )
-from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.plans import analyze, plan_of
 from tests.conformance.samples import new_job

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from stagepost.database.statement import Statement, as_json
 from stagepost.model.identity import new_id
 from stagepost.store import jobs
-from stagepost.store.statement import Statement, as_json
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.plans import SORTS, analyze, goes_through, kept_plan_of, left_alone, plan_of
 from tests.conformance.samples import new_job

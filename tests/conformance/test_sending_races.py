@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Operation
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Released
 from stagepost.store import cancelling, jobs, leases, settling
 from stagepost.store.queues import set_limits
 from stagepost.store.sending import mark_sent, put_back
 from stagepost.store.settlement import Fence, Settlement
-from stagepost.store.statement import Operation
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue, new_job
 from tests.conformance.sending import send, sent, taking, unsent

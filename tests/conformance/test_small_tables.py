@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Statement
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs, leases, settling
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.plans import analyze, left_alone, plan_of
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, new_job

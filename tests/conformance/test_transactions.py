@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stagepost.database.statement import Operation, Rows, Statement, Steps, operation
 from stagepost.errors import NoTransaction
 from stagepost.model.job import LeasedJob, OnConflict
 from stagepost.model.lifecycle import JobState
@@ -16,7 +17,6 @@ from stagepost.model.outcome import Completed, Failed, Outcome, Refused, Snoozed
 from stagepost.store import cancelling, jobs, leases, settling
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation, Rows, Statement, Steps, operation
 from tests.conformance.bench import Bench
 from tests.conformance.caller_kinds import each_kind, every_kind, sqlite_path
 from tests.conformance.callers import Kind, calling

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from stagepost.database.async_store import AsyncStore
 from stagepost.model.batch import Counts
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import batches, cancelling, concluding, counting, gates, jobs
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.gates import GateCount
 from stagepost.upkeep import batch_keeper, batch_recounter
 from stagepost.upkeep.batch_keeper import BatchKeeper

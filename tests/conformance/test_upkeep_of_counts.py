@@ -7,10 +7,10 @@ import logging
 
 import pytest
 
+from stagepost.database import Store
+from stagepost.database.async_store import AsyncStore
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
-from stagepost.store import Store
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.counting import PARTS, Drift, count_by_queue
 from stagepost.upkeep import counter, recounter
 from stagepost.upkeep.counter import LONGEST_SECONDS, SHORTEST_SECONDS, Counter

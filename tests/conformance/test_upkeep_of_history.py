@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
+from stagepost.database.async_store import AsyncStore
 from stagepost.model.outcome import Completed
 from stagepost.model.rate import RateLimit
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.rates import take_tokens
 from stagepost.upkeep import pruner
 from stagepost.upkeep.leader import Leader

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE
+from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE
 from tests.conformance.ran import RAN, all_statements
 
 

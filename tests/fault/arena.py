@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stagepost.database import Store
+from stagepost.database.statement import Operation
 from stagepost.errors import StoreUnavailable
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import FINAL
-from stagepost.store import Store
 from stagepost.store.jobs import enqueue_many
-from stagepost.store.statement import Operation
 from tests.fault.backends import Backend
 from tests.fault.nursery import Nursery, WorkerProcess
 from tests.fault.observations import Observations, Sampler

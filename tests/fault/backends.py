@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pymysql
 
-from stagepost.store import Store
-from stagepost.store.migrate import migrate, migrations_of
+from stagepost.database import Store
+from stagepost.database.migrate import migrate, migrations_of
 from tests.services import mariadb
 
 NAMES = ("sqlite", "postgres", "mariadb")

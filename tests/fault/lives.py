@@ -12,12 +12,12 @@ from typing import Any
 from stagepost.client import JobContext
 from stagepost.clock import ManualClock
 from stagepost.config import Settings
+from stagepost.database import Store
+from stagepost.database.connection import database_at
 from stagepost.errors import Retryable, StagepostError, StoreUnavailable
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.retry import RetryPolicy
-from stagepost.store import Store
-from stagepost.store.connection import database_at
 from stagepost.store.jobs import enqueue
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.worker import Worker

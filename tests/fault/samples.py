@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stagepost.database import dialect
 from stagepost.model.lifecycle import JobState
-from stagepost.store import dialect
 from stagepost.store.counting import PARTS
 from tests.fault.backends import Backend
 

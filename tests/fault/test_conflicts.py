@@ -14,16 +14,16 @@ from typing import Any
 import pymysql
 import pytest
 
+from stagepost.database import Store
+from stagepost.database.connection import Connection, Database, database_at
+from stagepost.database.transaction import run_in
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Completed, Failed
-from stagepost.store import Store
-from stagepost.store.connection import Connection, Database, database_at
 from stagepost.store.jobs import enqueue_many
 from stagepost.store.leases import claim, promote_due, renew, rescue_expired
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
-from stagepost.store.transaction import run_in
 from tests.depth import sized
 from tests.fault.arena import LEASE, Arena
 from tests.fault.backends import Backend, connect, execute

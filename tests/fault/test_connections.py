@@ -12,10 +12,10 @@ import pymysql
 import pytest
 
 from stagepost.client import App
+from stagepost.database import Store
+from stagepost.database.store import CALL_SECONDS
 from stagepost.errors import StoreUnavailable
-from stagepost.store import Store
 from stagepost.store.health import ping
-from stagepost.store.store import CALL_SECONDS
 from tests.depth import sized
 from tests.fault.arena import LASTING_LEASE, Arena
 from tests.fault.backends import SERVERS, Backend, execute

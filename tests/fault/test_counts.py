@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
+from stagepost.database import Store
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
-from stagepost.store import Store
 from stagepost.store.counting import PARTS, find_drift, fold
 from stagepost.store.jobs import enqueue_many
 from tests.depth import sized

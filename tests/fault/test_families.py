@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from stagepost.database import Store
 from stagepost.model.batch import Counts
 from stagepost.model.lifecycle import FINAL
-from stagepost.store import Store, counting
+from stagepost.store import counting
 from tests.depth import sized
 from tests.fault.arena import Arena
 from tests.fault.families import DEPTH, WIDTH, fails, is_strict, joins

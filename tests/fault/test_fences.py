@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from stagepost.clock import ManualClock
+from stagepost.database import Store
 from stagepost.errors import StoreUnavailable
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import CRASHES_ALLOWED, Completed, Failed, Outcome, Refused, Released, Snoozed
-from stagepost.store import Store
 from stagepost.store.health import ping
 from stagepost.store.jobs import enqueue_many, find
 from stagepost.store.leases import begin, claim, renew, rescue_expired

@@ -10,10 +10,10 @@ import random
 import pytest
 
 from stagepost.client import Client
+from stagepost.database import Store
+from stagepost.database.async_store import AsyncStore
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
-from stagepost.store import Store
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.health import ping
 from stagepost.task import Registry
 from tests.depth import sized

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
+from stagepost.database import Store
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StoreUnavailable
-from stagepost.store import Store
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.health import ping
 from tests.depth import quickly_on
 from tests.fault.arena import LASTING_LEASE, Arena

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from stagepost.store import Store
-from stagepost.store.connection import database_at
+from stagepost.database import Store
+from stagepost.database.connection import database_at
 from stagepost.store.jobs import enqueue_many
 from tests.depth import quickly_on, sized
 from tests.fault.arena import LASTING_LEASE, STEADY_LEASE, Arena, jobs_of

@@ -14,12 +14,12 @@ from pika import BasicProperties
 
 from stagepost.clock import SystemClock
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database import Store
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ValueTooLarge
-from stagepost.store import Store
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.jobs import enqueue, enqueue_many
 from stagepost.store.outbox import next_messages
-from stagepost.store.transaction import run_in, run_in_async
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.worker.parking import Parking
 from tests.conformance.bench import mysql_options

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stagepost.store.transaction import run_in
+from stagepost.database.transaction import run_in
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.caller_kinds import open_pymysql
 from tests.conformance.held import HELD_OPEN

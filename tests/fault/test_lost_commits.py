@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from stagepost.database import Store
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Snoozed
-from stagepost.store import Store
 from stagepost.store.cancelling import cancel_job
 from stagepost.store.jobs import LOAD_FROM, enqueue, enqueue_many, find, restart
 from stagepost.store.leases import claim, promote_due, release_strays, renew

@@ -9,19 +9,19 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from stagepost.database import Store
+from stagepost.database.migrate import migrate
+from stagepost.database.statement import Operation
 from stagepost.model.children import Ending, NewChild
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Completed, Released
-from stagepost.store import Store
 from stagepost.store.children import submit_children
 from stagepost.store.concluding import conclude
 from stagepost.store.jobs import enqueue
 from stagepost.store.leases import claim
-from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
-from stagepost.store.statement import Operation
 from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights

@@ -13,8 +13,8 @@ import msgspec
 import psycopg
 import pytest
 
+from stagepost.database import Store
 from stagepost.errors import StoreUnavailable
-from stagepost.store import Store
 from stagepost.store.jobs import enqueue_many
 from tests.depth import quickly_on
 from tests.fault.arena import LASTING_LEASE, Arena, jobs_of

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from stagepost.database.store import CALL_SECONDS
 from stagepost.model.lifecycle import FINAL
-from stagepost.store.store import CALL_SECONDS
 from tests.depth import sized
 from tests.fault.arena import LEASE, Arena
 from tests.fault.backends import opened

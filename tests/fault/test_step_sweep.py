@@ -11,13 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from stagepost.clock import ManualClock
+from stagepost.database import Store
+from stagepost.database.connection import database_at
 from stagepost.errors import StoreUnavailable
 from stagepost.model.batch import BatchState
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed
 from stagepost.model.pipeline import Output, RunState
-from stagepost.store import Store, batches, concluding, leases, runs, settling
-from stagepost.store.connection import database_at
+from stagepost.store import batches, concluding, leases, runs, settling
 from stagepost.store.settlement import Settlement
 from tests.conformance.pipelines import QUEUE, new_run, step
 from tests.conformance.samples import LEASE

@@ -18,10 +18,10 @@ import msgspec
 import pytest
 
 from stagepost.clock import ManualClock
+from stagepost.database import Store
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.schedule import CatchUp
-from stagepost.store import Store
 from stagepost.store.schedules import fire_due, put_schedule
 from tests.fault.arena import STEADY_LEASE, Arena, jobs_of
 from tests.fault.backends import SERVERS, Backend

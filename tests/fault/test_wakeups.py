@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from stagepost import Worker
-from stagepost.store import Store
+from stagepost.database import Store
 from stagepost.transport.postgres import PostgresWakeups
 from stagepost.worker.claimer import EMPTY_SECONDS
 from tests.fault.pgbouncer import PgBouncer

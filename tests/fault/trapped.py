@@ -13,10 +13,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import msgspec
 
 from stagepost.client import App
-from stagepost.store import Store, libpq
-from stagepost.store.connection import Connection, Database, PostgresConnection, database_at
-from stagepost.store.dialect import Dialect
-from stagepost.store.statement import Row, Rows
+from stagepost.database import Store, libpq
+from stagepost.database.connection import Connection, Database, PostgresConnection, database_at
+from stagepost.database.dialect import Dialect
+from stagepost.database.statement import Row, Rows
 
 KILL_POINT = "FAULT_KILL_POINT"
 """The variable that tells a worker where to kill itself."""

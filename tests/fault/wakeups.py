@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stagepost import App, Settings, Worker
+from stagepost.database.migrate import migrate
 from stagepost.model.job import NewJob
-from stagepost.store.migrate import migrate
 from stagepost.transport.postgres import PostgresWakeups
 from tests.services.processes import wait_until
 

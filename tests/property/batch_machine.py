@@ -10,12 +10,12 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from stagepost.database.statement import Operation, Steps, operation
 from stagepost.errors import BatchClosed
 from stagepost.model.batch import Cursor, Item, NewBatch, OnFailed
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import FINAL
 from stagepost.store import batch_items, batches, cancelling, concluding, counting, gates
-from stagepost.store.statement import Operation, Steps, operation
 from tests.property.batch_model import BATCH_TABLES, BatchModel, ModelBatch
 from tests.property.machine import ACTOR, MANY, JobMachine
 from tests.property.strategies import ANY, QUEUES, TASKS, job_id_of, wishes

@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from stagepost.database.statement import Operation
 from stagepost.errors import BatchError, JobError
 from stagepost.model.job import LeasedJob, NewJob, microseconds
 from stagepost.model.outcome import Completed, Outcome
 from stagepost.store import cancelling, counting, history, jobs, leases, queues, settling
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Operation
 from tests.limits import unblock
 from tests.property.model import ALL_QUEUES, CRASHES_ALLOWED, Model
 from tests.property.strategies import (

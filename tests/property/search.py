@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from stagepost.store import dialect
+from stagepost.database import dialect
 from tests.depth import DEPTH, Depth, sized
 from tests.property.world import World
 

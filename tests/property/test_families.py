@@ -13,15 +13,16 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from stagepost.clock import ManualClock
+from stagepost.database import Store
+from stagepost.database.migrate import migrate
 from stagepost.errors import Cancelled, ChildDiffers, IllegalTransition, LeaseLost
 from stagepost.model.children import Ending, NewChild, OnChildFailed
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Released, Snoozed
-from stagepost.store import Store, batches, cancelling, concluding, counting, jobs, leases, settling
+from stagepost.store import batches, cancelling, concluding, counting, jobs, leases, settling
 from stagepost.store.children import submit_children
-from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import patient_store, tables_of
 from tests.depth import sized

@@ -13,16 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stagepost.clock import ManualClock
+from stagepost.database import Store
+from stagepost.database.migrate import migrate
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.limits import LimitRules, TaskRule
 from stagepost.model.outcome import Completed, Released
 from stagepost.model.rate import RateLimit
-from stagepost.store import Store, jobs, leases, settling
+from stagepost.store import jobs, leases, settling
 from stagepost.store.counting import PARTS, find_drift
 from stagepost.store.letting_through import let_through, own_waits, sweep
 from stagepost.store.limits import hold_front
-from stagepost.store.migrate import migrate
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import patient_store, tables_of
 from tests.depth import sized

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from stagepost.database import Store
+from stagepost.database.migrate import migrate
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed, Refused
-from stagepost.store import Store, concluding, leases, runs, settling
-from stagepost.store.migrate import migrate
+from stagepost.store import concluding, leases, runs, settling
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import patient_store
 from tests.depth import sized

@@ -8,10 +8,10 @@ from operator import attrgetter
 from typing import Any
 
 from stagepost.clock import ManualClock
-from stagepost.store.connection import Connection
-from stagepost.store.migrate import migrate
-from stagepost.store.statement import Operation
-from stagepost.store.transaction import run_in
+from stagepost.database.connection import Connection
+from stagepost.database.migrate import migrate
+from stagepost.database.statement import Operation
+from stagepost.database.transaction import run_in
 from tests.conformance.bench import patient_store, tables_of
 from tests.property.model import Model
 

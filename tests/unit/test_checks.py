@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stagepost import App, ConfigurationError, Retryable, Snooze
+from stagepost.database.connection import database_at
 from stagepost.errors import LONGEST_DURATION, TaskError, duration_of
-from stagepost.store.connection import database_at
 from stagepost.task import JobOptions
 
 NO_DURATIONS: list[Any] = [

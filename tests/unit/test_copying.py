@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stagepost.store.copying import PIECE, pieces_of
-from stagepost.store.statement import Row
+from stagepost.database.copying import PIECE, pieces_of
+from stagepost.database.statement import Row
 
 
 def test_a_row_is_a_line_of_what_it_begins_and_what_it_ends_with() -> None:

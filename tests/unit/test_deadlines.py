@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from stagepost.clock import monotonic
-from stagepost.store import deadline
-from stagepost.store.deadline import Deadlines
+from stagepost.database import deadline
+from stagepost.database.deadline import Deadlines
 
 LONG, SHORT = 3600.0, 0.01
 PATIENCE = 60.0

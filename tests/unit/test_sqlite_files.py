@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from stagepost.database import connection
+from stagepost.database.connection import SqliteDatabase
 from stagepost.errors import StoreUnavailable
-from stagepost.store import connection
-from stagepost.store.connection import SqliteDatabase
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from stagepost.store.threads import DaemonThreads
+from stagepost.database.threads import DaemonThreads
 
 LIMIT = 120.0
 HANGS_AT_EXIT = """
 import threading
-from stagepost.store.threads import DaemonThreads
+from stagepost.database.threads import DaemonThreads
 
 has_begun = threading.Event()
 DaemonThreads(1, name="t").submit(lambda: (has_begun.set(), threading.Event().wait()))

@@ -29,6 +29,7 @@ from stagepost.client.dead_letters import (
     retry_each,
     retry_messages,
 )
+from stagepost.database.store import Store
 from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.job import Job
 from stagepost.store.counting import count_by_state
@@ -40,7 +41,6 @@ from stagepost.store.dead_messages import (
     find_dead_message,
 )
 from stagepost.store.history import DEAD, DeadLetterGroup, dead_letter_groups, dead_letters
-from stagepost.store.store import Store
 
 __all__ = ["dead"]
 

@@ -12,8 +12,8 @@ import msgspec
 
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command, duration, instant
+from stagepost.database.migrate import check_schema
 from stagepost.errors import ConfigurationError, UnknownTask
-from stagepost.store.migrate import check_schema
 from stagepost.task import JobOptions, Registry, Task
 
 __all__ = ["enqueue"]

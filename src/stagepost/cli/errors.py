@@ -8,9 +8,9 @@ from typing import IO, Any
 import click
 
 from stagepost.cli.render import printable
+from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect
+from stagepost.database.trouble import Trouble
 from stagepost.errors import BrokerUnavailable, ConfigurationError, SchemaError, StagepostError, StoreUnavailable
-from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect
-from stagepost.store.trouble import Trouble
 
 __all__ = ["CommandFailed", "ExitCode", "as_failure"]
 

@@ -16,10 +16,10 @@ from stagepost.client.app import App
 from stagepost.client.client import Client
 from stagepost.config import Settings
 from stagepost.config.settings import CONFIG_VARIABLE
+from stagepost.database.migrate import check_schema
+from stagepost.database.opening import closed_on_failure
+from stagepost.database.store import Store
 from stagepost.errors import ConfigurationError, StoreUnavailable
-from stagepost.store.migrate import check_schema
-from stagepost.store.opening import closed_on_failure
-from stagepost.store.store import Store
 from stagepost.task import Registry
 
 __all__ = ["APP_VARIABLE", "Invocation"]

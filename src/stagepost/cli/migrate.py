@@ -11,11 +11,11 @@ from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.render import Section
-from stagepost.store.connection import database_at
-from stagepost.store.dialect import Dialect
-from stagepost.store.migrate import Migration, applied, migrations_of, pending, script_of
-from stagepost.store.migrate import migrate as apply_migrations
-from stagepost.store.store import Store
+from stagepost.database.connection import database_at
+from stagepost.database.dialect import Dialect
+from stagepost.database.migrate import Migration, applied, migrations_of, pending, script_of
+from stagepost.database.migrate import migrate as apply_migrations
+from stagepost.database.store import Store
 
 __all__ = ["migrate"]
 

@@ -12,9 +12,9 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group
 from stagepost.cli.render import Section, duration_text
 from stagepost.client.client import default_actor
+from stagepost.database.migrate import check_schema
 from stagepost.model.lifecycle import JobState
 from stagepost.store.counting import PARTS, Drift, find_drift, repair
-from stagepost.store.migrate import check_schema
 from stagepost.store.queues import (
     ALL_QUEUES,
     Queue,

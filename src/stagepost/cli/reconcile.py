@@ -14,9 +14,9 @@ from stagepost.cli.render import Section, duration_text
 from stagepost.client.broker_view import carried_queues, look_at_broker
 from stagepost.clock import SystemClock
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BrokerUnavailable
 from stagepost.model.identity import new_id
-from stagepost.store.async_store import AsyncStore
 from stagepost.upkeep.leader import TERM, Leader
 from stagepost.upkeep.reconciler import Finding, Look, Reconciler
 

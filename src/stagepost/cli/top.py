@@ -18,11 +18,11 @@ from stagepost.cli.render import Section, duration_text, time_text
 from stagepost.cli.workers import worker_rows
 from stagepost.client.broker_view import MOST_COUNTED, AskInBackground, BrokerView, look_at_broker
 from stagepost.clock import sleep
+from stagepost.database.store import Store
 from stagepost.model.lifecycle import JobState
 from stagepost.store.activity import ended_within
 from stagepost.store.health import ping
 from stagepost.store.queues import Queue, list_queues
-from stagepost.store.store import Store
 from stagepost.store.workers import Worker, list_workers
 
 __all__ = ["Snapshot", "top"]

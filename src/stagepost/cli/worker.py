@@ -17,7 +17,7 @@ from stagepost.cli.options import Command
 from stagepost.cli.watch import report_sources
 from stagepost.clock import sleep
 from stagepost.config.logging import configure_logging
-from stagepost.store.migrate import check_schema
+from stagepost.database.migrate import check_schema
 from stagepost.worker.lifeline import OPTION, READY, ParentLine
 from stagepost.worker.supervisor import Supervisor
 from stagepost.worker.worker import Worker

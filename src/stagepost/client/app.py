@@ -21,16 +21,16 @@ from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.migrate import migrate
+from stagepost.database.opening import closed_on_failure
+from stagepost.database.store import Store
 from stagepost.errors import ConfigurationError, StagepostError, TaskError
 from stagepost.model.alert import ALERT_QUEUE, LARGEST, Alert
 from stagepost.model.batch import Counts, OnFailed
 from stagepost.model.job import NewJob
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
-from stagepost.store.async_store import AsyncStore
-from stagepost.store.migrate import migrate
-from stagepost.store.opening import closed_on_failure
-from stagepost.store.store import Store
 from stagepost.task import NO_OPTIONS, Registry, ScheduleSpec, TaskOptions, default_name
 
 __all__ = ["App"]

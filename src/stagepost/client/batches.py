@@ -15,6 +15,7 @@ from stagepost.client.item_pages import ItemPages, lines_of, writing_to
 from stagepost.client.loading import load, load_async
 from stagepost.client.plans import Plan, carry_out, carry_out_async
 from stagepost.client.waiting import pauses
+from stagepost.database.statement import Operation
 from stagepost.errors import BatchNotFound, ConfigurationError
 from stagepost.model.batch import (
     Batch,
@@ -35,7 +36,6 @@ from stagepost.model.lifecycle import JobState
 from stagepost.store import batch_items, batches, cancelling, concluding, counting, listing
 from stagepost.store.health import ping
 from stagepost.store.listing import FailedGroup
-from stagepost.store.statement import Operation
 
 if TYPE_CHECKING:
     from stagepost.client.app import App

@@ -11,11 +11,11 @@ import msgspec
 from stagepost.clock import monotonic
 from stagepost.config import Settings
 from stagepost.config.urls import masked
+from stagepost.database.store import Store
 from stagepost.errors import BrokerUnavailable, TransportError
 from stagepost.store.dead_messages import count_dead_messages
 from stagepost.store.queues import list_queues
 from stagepost.store.sending import backlog, sent_queues
-from stagepost.store.store import Store
 from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import QueuePlan, topology_of
 

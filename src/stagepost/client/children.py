@@ -10,6 +10,7 @@ import msgspec
 from stagepost.client.client import typed_result
 from stagepost.client.handle import JobHandle
 from stagepost.client.tasks import AppTask, app_of
+from stagepost.database.statement import Operation
 from stagepost.errors import ConfigurationError
 from stagepost.model.batch import Item, new_item
 from stagepost.model.children import NewChild
@@ -17,7 +18,6 @@ from stagepost.model.groups import groups_of
 from stagepost.model.job import Job, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.store.listing import list_jobs
-from stagepost.store.statement import Operation
 from stagepost.task import NO_OPTIONS, JobOptions, Task, with_changes
 
 if TYPE_CHECKING:

@@ -13,6 +13,10 @@ from typing import Any, TypeVar
 from stagepost.client.hints import Hints
 from stagepost.client.waiting import pauses
 from stagepost.clock import sleep
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.statement import Operation
+from stagepost.database.store import Store
+from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import JobFailed, UnknownTask
 from stagepost.model.batch import Counts
 from stagepost.model.children import NewChild
@@ -21,12 +25,8 @@ from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.results import decode_progress, decode_result
 from stagepost.model.series import JobSeries
 from stagepost.store import cancelling, counting, jobs
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.children import submit_children
 from stagepost.store.listing import list_jobs
-from stagepost.store.statement import Operation
-from stagepost.store.store import Store
-from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import Registry, Task
 
 __all__ = ["Client"]

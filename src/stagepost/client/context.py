@@ -22,6 +22,8 @@ from stagepost.client.children import (
 from stagepost.client.handle import JobHandle
 from stagepost.client.tasks import AppTask, app_of
 from stagepost.clock import Clock
+from stagepost.database.statement import Operation
+from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
 from stagepost.model.batch import Item
 from stagepost.model.children import Ending, OnChildFailed
@@ -32,8 +34,6 @@ from stagepost.model.results import encode_progress, encode_result
 from stagepost.model.retry import describe_error
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
-from stagepost.store.statement import Operation
-from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import Task
 
 __all__ = ["JobContext", "current_job", "enter", "outcome_of"]

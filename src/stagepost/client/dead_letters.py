@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from stagepost.database.store import Store
 from stagepost.errors import IllegalTransition, UniqueKeyTaken
 from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.job import Job
@@ -19,7 +20,6 @@ from stagepost.store.dead_messages import (
 )
 from stagepost.store.history import DeadLetterGroup, dead_letters, discard
 from stagepost.store.jobs import get, restart
-from stagepost.store.store import Store
 
 __all__ = [
     "Handled",

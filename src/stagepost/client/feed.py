@@ -7,12 +7,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from functools import partial
 from typing import Generic, TypeVar
 
+from stagepost.database.statement import Operation
 from stagepost.errors import ConfigurationError, SourceMismatch
 from stagepost.model.batch import Batch, Cursor, Item
 from stagepost.model.groups import GROUP_BYTES
 from stagepost.model.job import NewJob
 from stagepost.store.batches import Added, add_jobs
-from stagepost.store.statement import Operation
 
 __all__ = ["CHUNK", "MOST_IN_TRANSACTION", "Feed", "check_chunk", "chunks_of", "chunks_of_async", "few", "few_async"]
 

@@ -11,11 +11,11 @@ import msgspec
 from stagepost.client.broker_view import MOST_COUNTED, BrokerView, look_at_broker
 from stagepost.clock import monotonic
 from stagepost.config import Settings
+from stagepost.database.migrate import pending
+from stagepost.database.store import Store
 from stagepost.errors import SchemaError, StoreUnavailable
 from stagepost.model.job import microseconds
 from stagepost.store.health import durability_warnings, ping
-from stagepost.store.migrate import pending
-from stagepost.store.store import Store
 from stagepost.store.workers import ALIVE_WITHIN, Worker, list_workers, unknown_tasks
 
 __all__ = ["Check", "check_health", "is_healthy"]

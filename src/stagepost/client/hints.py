@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from stagepost.database.doorbell import Doorbell
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.series import JobSeries
-from stagepost.store.doorbell import Doorbell
 
 __all__ = ["Hints"]
 

@@ -11,11 +11,11 @@ from typing import IO, Any
 import msgspec
 
 from stagepost.client.client import typed_result
+from stagepost.database.statement import Operation
 from stagepost.model.batch import Batch, StoredItem
 from stagepost.model.job import Job
 from stagepost.model.lifecycle import JobState
 from stagepost.store.listing import list_items
-from stagepost.store.statement import Operation
 from stagepost.task import Registry
 
 __all__ = ["ItemPages", "lines_of", "writing_to"]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from stagepost.clock import monotonic, sleep
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.store import Store
 from stagepost.errors import WaitTimeout
 from stagepost.model.rate import RateLimit, Taken, take
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.rates import take_tokens
-from stagepost.store.store import Store
 
 __all__ = ["RateLimiter"]
 

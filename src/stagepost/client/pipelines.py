@@ -9,13 +9,13 @@ from msgspec import UNSET, Raw
 
 from stagepost.client.runs import RunHandle
 from stagepost.client.steps import LIMITS, PipelineInput, Step, bare_job, encode_value, listed
+from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import PipelineError
 from stagepost.model.checks import NAME
 from stagepost.model.context import current_trace
 from stagepost.model.identity import new_id
 from stagepost.model.pipeline import NewRun, OnStepFailed, Plan, Run, RunState, in_order
 from stagepost.store import runs
-from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import NO_OPTIONS, JobOptions, Task
 
 if TYPE_CHECKING:

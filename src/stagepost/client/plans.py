@@ -7,8 +7,8 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stagepost.clock import sleep
-from stagepost.store.statement import Operation
-from stagepost.store.transaction import run_in, run_in_async
+from stagepost.database.statement import Operation
+from stagepost.database.transaction import run_in, run_in_async
 
 if TYPE_CHECKING:
     from stagepost.client.app import App

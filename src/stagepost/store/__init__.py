@@ -1,5 +1,1 @@
-"""All SQL and nothing else: operations, dialects, connections."""
-
-from stagepost.store.store import Store
-
-__all__ = ["Store"]
+"""Operations and their SQL: generators that yield statements and know no driver."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+from stagepost.database.statement import Statement, Steps, operation, query
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.timeline import Action
 from stagepost.store.counting import record_moves
-from stagepost.store.statement import Statement, Steps, operation, query
 
 __all__ = ["actions_on", "ended_within", "purge_queue"]
 

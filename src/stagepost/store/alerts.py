@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from stagepost.database.statement import Operation, Steps, operation
 from stagepost.model.alert import Alert
 from stagepost.model.job import NewJob
 from stagepost.store.jobs import enqueue
-from stagepost.store.statement import Operation, Steps, operation
 
 __all__ = ["alerting"]
 

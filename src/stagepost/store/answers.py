@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from stagepost.database.capacity import in_pieces
+from stagepost.database.statement import Rows, Statement, Steps, as_json, operation
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome
-from stagepost.store.capacity import in_pieces
 from stagepost.store.leases import leased
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
-from stagepost.store.statement import Rows, Statement, Steps, as_json, operation
 
 __all__ = ["REMOTE", "Accepted", "Settled", "accept_answers"]
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from stagepost.database.capacity import in_pieces
+from stagepost.database.statement import Rows, Statement, Steps, as_json, query
 from stagepost.model.lifecycle import JobState
-from stagepost.store.capacity import in_pieces
 from stagepost.store.counting import record_moves
 from stagepost.store.settlement import Fence, Settlement
-from stagepost.store.statement import Rows, Statement, Steps, as_json, query
 
 __all__ = ["Written", "ended_by", "in_order", "log_failures", "write_outcomes"]
 

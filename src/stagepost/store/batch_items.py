@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stagepost.database.statement import Statement, Steps, as_json, operation
 from stagepost.model.batch import id_range, item_id
 from stagepost.model.lifecycle import Cause, JobState
 from stagepost.store.batch_locks import locked_in_order
@@ -11,7 +12,6 @@ from stagepost.store.concluding import conclude_locked
 from stagepost.store.counting import record_moves
 from stagepost.store.jobs import audit, restart
 from stagepost.store.listing import range_of
-from stagepost.store.statement import Statement, Steps, as_json, operation
 
 __all__ = ["retry_failed", "waive"]
 

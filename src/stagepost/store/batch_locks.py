@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from stagepost.database.statement import Statement, Steps, as_json
 from stagepost.errors import BatchNotFound
 from stagepost.model.batch import Batch, BatchKind, BatchState, OnFailed
 from stagepost.model.lifecycle import JobState
-from stagepost.store.statement import Statement, Steps, as_json
 
 __all__ = ["batch_of", "lock_batches", "lock_batches_of", "lock_parent", "locked", "locked_in_order", "stored"]
 

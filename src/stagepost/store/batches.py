@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps, as_json, operation, query
 from stagepost.errors import BatchClosed, ConfigurationError
 from stagepost.model.batch import (
     Batch,
@@ -27,7 +28,6 @@ from stagepost.store.batch_locks import batch_of, locked, stored
 from stagepost.store.counting import batch_scope, count_items, removed_scope
 from stagepost.store.gates import close_gate, count_begun, open_gate
 from stagepost.store.jobs import enqueue_many, known_of
-from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "Added",

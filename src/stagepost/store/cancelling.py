@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stagepost.database.statement import Statement, Steps, operation
 from stagepost.errors import IllegalTransition
 from stagepost.model.batch import Batch, BatchState, id_range
 from stagepost.model.lifecycle import Cause, JobState
@@ -11,7 +12,6 @@ from stagepost.store.jobs import audit, get
 from stagepost.store.listing import range_of
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
-from stagepost.store.statement import Statement, Steps, operation
 
 __all__ = ["cancel_batch", "cancel_items", "cancel_job"]
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps, operation, query
 from stagepost.model.job import microseconds
-from stagepost.store.statement import Statement, Steps, operation, query
 
 __all__ = [
     "Channel",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps, operation
 from stagepost.errors import Cancelled, ChildDiffers, LeaseLost
 from stagepost.model.batch import Batch, BatchKind, BatchState, Item, NewBatch
 from stagepost.model.children import Ending, NewChild, batch_key, child_key
@@ -15,7 +16,6 @@ from stagepost.store.batches import open_batch
 from stagepost.store.counting import record_moves, removed_scope
 from stagepost.store.jobs import enqueue_many, get, known_of, restart
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement, Steps, operation
 
 __all__ = ["submit_children", "wait_for_children"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from stagepost.database.capacity import in_pieces
+from stagepost.database.statement import Statement, Steps
 from stagepost.errors import JobDiffers
 from stagepost.model.job import NewJob
-from stagepost.store.capacity import in_pieces
-from stagepost.store.statement import Statement, Steps
 
 __all__ = ["refuse_ambiguous", "refuse_others"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from stagepost.database.statement import Statement, Steps, operation
 from stagepost.model.batch import Batch, BatchKind, BatchState, NewBatch
 from stagepost.store.batch_locks import lock_parent, locked, stored
 from stagepost.store.batches import finish, open_batch
 from stagepost.store.parents import resume_parent
 from stagepost.store.run_steps import end_step
-from stagepost.store.statement import Statement, Steps, operation
 
 __all__ = ["conclude", "conclude_locked", "follow_up", "seal", "seal_key", "try_conclude"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from stagepost.database.statement import Operation, Statement, Steps, as_json, operation, query
 from stagepost.model.batch import Counts, id_range
 from stagepost.model.lifecycle import ACTIVE, FINAL, JobState, class_of
-from stagepost.store.statement import Operation, Statement, Steps, as_json, operation, query
 
 __all__ = [
     "PARTS",

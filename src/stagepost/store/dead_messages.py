@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps, as_json, operation, query
 from stagepost.model.dead_letter import DeadMessage, Undelivered, from_text, to_text
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.store.history import LAST_ID, LAST_INSTANT
@@ -14,7 +15,6 @@ from stagepost.store.jobs import audit, job_of
 from stagepost.store.outbox import add_messages, headers_text
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
-from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "DeadMessageGroup",

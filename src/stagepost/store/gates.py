@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps, operation, query
 from stagepost.model.batch import Batch, Counts
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.store.batch_locks import batch_of
 from stagepost.store.counting import count_items
 from stagepost.store.jobs import enqueue_many
-from stagepost.store.statement import Statement, Steps, operation, query
 
 __all__ = [
     "GateCount",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagepost.store.statement import Statement, Steps, query
+from stagepost.database.statement import Statement, Steps, query
 
 __all__ = ["durability_warnings", "network_file_system", "ping", "warnings_of"]
 

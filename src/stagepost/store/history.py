@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
+from stagepost.database.statement import Rows, Statement, Steps, as_json, operation, query
 from stagepost.errors import JobNotFound
 from stagepost.model.batch import Batch, BatchKind, BatchState
 from stagepost.model.job import Job, microseconds
@@ -14,7 +15,6 @@ from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
 from stagepost.store.counting import record_removals
 from stagepost.store.jobs import audit, job_of
-from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
     "DEAD",

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stagepost.database.capacity import in_pieces
+from stagepost.database.statement import Load, Row, Rows, Statement, Steps, as_json, operation, query
 from stagepost.errors import (
     ConfigurationError,
     JobNotFound,
@@ -21,10 +23,8 @@ from stagepost.model.lifecycle import Cause, JobState
 from stagepost.model.limits import limit_name
 from stagepost.model.series import JobSeries, Likeness, Singles
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
-from stagepost.store.capacity import in_pieces
 from stagepost.store.chosen_ids import refuse_ambiguous, refuse_others
 from stagepost.store.counting import Change, record_moves
-from stagepost.store.statement import Load, Row, Rows, Statement, Steps, as_json, operation, query
 from stagepost.store.unique_keys import find_existing, hold_unique_key, live_key, update_existing
 
 __all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", "restart"]

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from stagepost.database.capacity import in_pieces
+from stagepost.database.statement import Rows, Statement, Steps, as_json, operation, query
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import SUSPECT_CRASHES, Crashed, cause_of
-from stagepost.store.capacity import in_pieces
 from stagepost.store.counting import record_moves
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
-from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
     "Renewed",

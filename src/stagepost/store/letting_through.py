@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
+from stagepost.database.statement import Rows, Statement, Steps, as_json, operation, query
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import LIMIT, RATE, TASK, LimitRules, task_name
@@ -14,7 +15,6 @@ from stagepost.model.rate import due_times
 from stagepost.store.counting import record_moves
 from stagepost.store.limits import Usage, lock_stripes, usage_of
 from stagepost.store.rates import lock_bucket
-from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = ["AHEAD", "Swept", "Waits", "is_any_blocked", "let_through", "names_with_line", "own_waits", "sweep"]
 

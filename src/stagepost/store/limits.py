@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps, as_json, operation
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import LimitRules, limit_name, rate_name, stripe_of, task_name
@@ -21,7 +22,6 @@ from stagepost.store.counting import record_moves
 from stagepost.store.leases import claim
 from stagepost.store.queues import within_limits
 from stagepost.store.rates import lock_bucket
-from stagepost.store.statement import Statement, Steps, as_json, operation
 from stagepost.store.workers import ALIVE_WITHIN, list_workers
 
 __all__ = ["Claimed", "Front", "Usage", "claim_checked", "hold_excess", "hold_front", "lock_stripes", "usage_of"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from stagepost.database.statement import Rows, Statement, Steps, as_json, query
 from stagepost.model.batch import id_range
 from stagepost.model.job import Job
 from stagepost.model.lifecycle import FINAL, LIVE, JobState
 from stagepost.store.counting import count_by_queue
 from stagepost.store.jobs import job_of
-from stagepost.store.statement import Rows, Statement, Steps, as_json, query
 
 __all__ = ["FailedGroup", "JobPage", "failed_groups", "list_items", "list_jobs", "page_of_jobs", "range_of"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps, as_json, operation, query
 from stagepost.model.dead_letter import Bad, from_text, notice_of, parked, to_text
 from stagepost.model.envelope import Message
 from stagepost.model.lifecycle import JobState
 from stagepost.store.settlement import Fence
-from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "Unannounced",

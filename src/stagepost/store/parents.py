@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps
 from stagepost.model.batch import Batch, Counts
 from stagepost.model.children import Ending, cause_of_children, summary_of
 from stagepost.model.job import NewJob
@@ -12,7 +13,6 @@ from stagepost.model.limits import limit_name
 from stagepost.store.attempts import write_outcomes
 from stagepost.store.counting import record_moves
 from stagepost.store.settlement import Settlement
-from stagepost.store.statement import Statement, Steps
 
 __all__ = ["resume_parent"]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from stagepost.database.statement import Operation, Statement, Steps, as_json, operation, query
 from stagepost.errors import ConfigurationError
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import LIVE, JobState
@@ -16,7 +17,6 @@ from stagepost.model.rate import RateLimit, take
 from stagepost.store.counting import count_by_queue
 from stagepost.store.jobs import audit
 from stagepost.store.leases import claim
-from stagepost.store.statement import Operation, Statement, Steps, as_json, operation, query
 
 __all__ = [
     "ALL_QUEUES",

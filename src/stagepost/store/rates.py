@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from stagepost.database.statement import Statement, Steps, operation
 from stagepost.model.job import microseconds
 from stagepost.model.rate import RateLimit, Taken, take
-from stagepost.store.statement import Statement, Steps, operation
 
 __all__ = ["lock_bucket", "prune_rates", "take_tokens"]
 

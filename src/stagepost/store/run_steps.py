@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from stagepost.database.statement import Statement, Steps, as_json
 from stagepost.model.batch import Batch, BatchKind, Counts, Item, NewBatch, item_id
 from stagepost.model.identity import new_id
 from stagepost.model.job import Job, NewJob
@@ -28,7 +29,6 @@ from stagepost.model.pipeline import (
 from stagepost.store.batches import add_items, open_batch
 from stagepost.store.jobs import enqueue_many
 from stagepost.store.listing import failed_groups, list_items
-from stagepost.store.statement import Statement, Steps, as_json
 
 __all__ = ["end_step", "go_on", "latest_jobs", "run_of", "save_run"]
 

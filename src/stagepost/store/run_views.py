@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from stagepost.database.statement import Steps, query
 from stagepost.errors import RunError
 from stagepost.model.batch import Counts
 from stagepost.model.job import Job
@@ -11,7 +12,6 @@ from stagepost.model.pipeline import OnStepFailed, Run, RunState, StepPlan, Step
 from stagepost.store.counting import count_items
 from stagepost.store.run_steps import latest_jobs
 from stagepost.store.runs import get
-from stagepost.store.statement import Steps, query
 
 __all__ = ["RunView", "StepResults", "StepView", "look_at", "results_of"]
 

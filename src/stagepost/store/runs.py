@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from stagepost.database.statement import Statement, Steps, as_json, operation, query
 from stagepost.errors import RunError, RunNotFound, StoreUnavailable
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import LIVE, Cause
@@ -18,7 +19,6 @@ from stagepost.store.cancelling import cancel_batch
 from stagepost.store.jobs import audit
 from stagepost.store.listing import list_items
 from stagepost.store.run_steps import go_on, run_of, save_run
-from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = ["Started", "cancel", "find", "get", "list_runs", "prune_runs", "retry", "start"]
 

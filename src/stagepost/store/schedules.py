@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps, as_json, operation, query
 from stagepost.errors import ConfigurationError, ScheduleNotFound
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, NewJob, microseconds
 from stagepost.model.schedule import CatchUp, DueTimes, Rule, due_times, parse_rule
 from stagepost.store.jobs import audit, enqueue_many
-from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "Fired",

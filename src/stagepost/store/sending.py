@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import msgspec
 
+from stagepost.database.statement import Rows, Statement, Steps, as_json, operation, query
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.limits import NO_RULES, LimitRules
@@ -21,7 +22,6 @@ from stagepost.store.limits import hold_excess
 from stagepost.store.queues import within_limits
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
-from stagepost.store.statement import Rows, Statement, Steps, as_json, operation, query
 
 __all__ = [
     "Backlog",

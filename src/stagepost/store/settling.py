@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stagepost.database.statement import Steps, operation
 from stagepost.store.attempts import ended_by, in_order, log_failures, write_outcomes
 from stagepost.store.children import wait_for_children
 from stagepost.store.concluding import conclude
 from stagepost.store.settlement import Fence, Settlement
-from stagepost.store.statement import Steps, operation
 
 __all__ = ["settle"]
 

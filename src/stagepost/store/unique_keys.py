@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from stagepost.database.capacity import in_pieces
+from stagepost.database.statement import Statement, Steps, operation
 from stagepost.model.job import Job, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
-from stagepost.store.capacity import in_pieces
 from stagepost.store.counting import record_moves
-from stagepost.store.statement import Statement, Steps, operation
 
 __all__ = ["FreedKeys", "find_existing", "free_stale_keys", "hold_unique_key", "live_key", "update_existing"]
 

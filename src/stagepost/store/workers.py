@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import msgspec
 
+from stagepost.database.statement import Statement, Steps, as_json, operation, query
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import TASK
 from stagepost.store.counting import count_by_queue
-from stagepost.store.statement import Statement, Steps, as_json, operation, query
 
 __all__ = [
     "ALIVE_WITHIN",

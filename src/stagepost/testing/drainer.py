@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 
 from stagepost.client import App, JobContext
 from stagepost.clock import ManualClock
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StagepostError, WaitTimeout
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, to_datetime
 from stagepost.model.lifecycle import LIVE, JobState
 from stagepost.model.outcome import Abandoned, Crashed, Failed, Outcome, Refused, Released
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.counting import count_by_state
 from stagepost.store.jobs import get
 from stagepost.store.leases import next_due

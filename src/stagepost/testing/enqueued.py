@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from stagepost.database.statement import Steps, query
 from stagepost.errors import PayloadError, UnknownTask
 from stagepost.model.job import Job
 from stagepost.model.lifecycle import JobState
 from stagepost.store.listing import list_jobs
-from stagepost.store.statement import Steps, query
 from stagepost.task import Registry, Task
 
 __all__ = ["EnqueuedJob", "Wanted", "jobs_since"]

@@ -14,6 +14,8 @@ import msgspec
 
 from stagepost.client import App, Client, JobContext
 from stagepost.client.context import enter, outcome_of
+from stagepost.database.statement import Steps, query
+from stagepost.database.transaction import run_in, run_in_async
 from stagepost.model.children import NewChild
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, LeasedJob, NewJob
@@ -25,8 +27,6 @@ from stagepost.store.concluding import conclude, follow_up
 from stagepost.store.leases import claim
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
-from stagepost.store.statement import Steps, query
-from stagepost.store.transaction import run_in, run_in_async
 from stagepost.worker.own_context import in_own_context
 
 __all__ = ["InlineClient"]

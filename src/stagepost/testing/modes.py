@@ -11,11 +11,11 @@ from typing import Any
 from stagepost.client import App, Client
 from stagepost.client.client import result_of
 from stagepost.clock import ManualClock
+from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ConfigurationError, WaitTimeout
 from stagepost.model.identity import new_id
 from stagepost.model.job import Job
 from stagepost.model.lifecycle import FINAL
-from stagepost.store.transaction import run_in, run_in_async
 from stagepost.task import Registry, Task
 from stagepost.testing.drainer import Drained, Drainer
 from stagepost.testing.enqueued import EnqueuedJob, Wanted, jobs_since

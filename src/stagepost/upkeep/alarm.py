@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.statement import Operation
 from stagepost.model.alert import Alert
 from stagepost.model.job import NewJob
 from stagepost.store.alerts import alerting
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.jobs import enqueue
-from stagepost.store.statement import Operation
 
 __all__ = ["Alarm"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BatchNotFound
+from stagepost.loops.service import Service
 from stagepost.model.batch import BatchState
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.batches import cancelled_batches, idle_batches, unfinished_ids
 from stagepost.store.cancelling import cancel_items
 from stagepost.store.concluding import follow_up, try_conclude
 from stagepost.upkeep.leader import Leader
-from stagepost.upkeep.service import Service
 
 __all__ = ["BatchKeeper"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.store.batches import unfinished_ids
 from stagepost.store.counting import Drift, find_batch_drift, repair_batch
 from stagepost.store.gates import GateCount, count_gates, repair_gate
 from stagepost.upkeep.leader import Leader
-from stagepost.upkeep.service import Service
 
 __all__ = ["BatchRecounter"]
 

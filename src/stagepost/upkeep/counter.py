@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stagepost.clock import Clock
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.store.counting import fold
 from stagepost.upkeep.leader import Leader
-from stagepost.upkeep.service import Service
 
 __all__ = ["Counter"]
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StoreUnavailable, ValueTooLarge
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage, Letter, Notice, Undelivered, sort_letter, stray
 from stagepost.model.groups import halves
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.dead_messages import Known, add_dead_messages, give_up, known_jobs
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.alarm import Alarm

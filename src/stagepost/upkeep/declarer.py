@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.store.schedules import orphan_schedules, renew_declarations, undeclared_schedules
 from stagepost.upkeep.leader import Leader
-from stagepost.upkeep.service import Service
 
 __all__ = ["Declarer"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from stagepost.clock import Clock
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.store.leaders import lead, resign
-from stagepost.upkeep.service import Service
 
 __all__ = ["BROKER", "TERM", "Leader"]
 

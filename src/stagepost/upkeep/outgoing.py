@@ -9,13 +9,13 @@ from datetime import timedelta
 
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database.async_store import AsyncStore
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.envelope import Message
 from stagepost.model.groups import Portion, groups_of
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.channels import begin_carrying
 from stagepost.store.dead_messages import add_dead_messages
 from stagepost.store.history import DEAD

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from stagepost.clock import monotonic
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.model.limits import NO_RULES, LimitRules
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import next_due, promote_due
 from stagepost.store.letting_through import AHEAD, is_any_blocked, let_through, own_waits, sweep
-from stagepost.upkeep.service import Service
 
 __all__ = ["Promoter"]
 

@@ -6,16 +6,16 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.statement import Operation
+from stagepost.loops.service import Service
 from stagepost.store.batches import prune_batches
 from stagepost.store.history import prune
 from stagepost.store.rates import prune_rates
 from stagepost.store.runs import prune_runs
-from stagepost.store.statement import Operation
 from stagepost.store.unique_keys import free_stale_keys
 from stagepost.store.workers import forget_silent, unknown_tasks
 from stagepost.upkeep.leader import Leader
-from stagepost.upkeep.service import Service
 
 __all__ = ["Pruner"]
 

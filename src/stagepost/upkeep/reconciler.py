@@ -9,10 +9,11 @@ from datetime import timedelta
 import msgspec
 
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import TransportError
+from stagepost.loops.service import Service
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.job import microseconds
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.channels import Channel, declare_patience, forget_channels, look_at
 from stagepost.store.leaders import list_leaders
 from stagepost.store.sending import lost_jobs, put_back_lost, read_clock, sent_queues
@@ -21,7 +22,6 @@ from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import topology_of
 from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.leader import BROKER, Leader
-from stagepost.upkeep.service import Service
 from stagepost.upkeep.threads import in_thread
 
 __all__ = ["Finding", "Look", "Reconciler", "Uncarried", "lost_for"]

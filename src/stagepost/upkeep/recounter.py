@@ -7,13 +7,13 @@ import random
 from collections import deque
 from collections.abc import Callable
 
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.store import Store
 from stagepost.errors import StoreUnavailable
+from stagepost.loops.service import Service
 from stagepost.model.lifecycle import LIVE, JobState
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.counting import PARTS, Drift, count_by_state, drop_empty, find_drift, repair
-from stagepost.store.store import Store
 from stagepost.upkeep.leader import Leader
-from stagepost.upkeep.service import Service
 
 __all__ = ["Recounter"]
 

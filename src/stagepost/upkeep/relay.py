@@ -12,11 +12,12 @@ from operator import attrgetter
 
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import TransportError
+from stagepost.loops.service import Service
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.envelope import Message, request_for
 from stagepost.model.groups import Portion, groups_of
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.counting import count_by_queue
 from stagepost.store.queues import ALL_QUEUES, QueueSettings, queue_settings
 from stagepost.store.sending import Unsent, mark_sent, refuse_unsent, sent_jobs, unsent
@@ -25,7 +26,6 @@ from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
 from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.outgoing import Outgoing
-from stagepost.upkeep.service import Service
 from stagepost.upkeep.threads import in_thread
 
 __all__ = ["Relay"]

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.model.alert import Alert, AlertKind
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import Rescued, rescue_expired
 from stagepost.upkeep.alarm import Alarm
-from stagepost.upkeep.service import Service
 
 __all__ = ["Rescuer"]
 

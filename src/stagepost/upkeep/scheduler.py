@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.statement import Operation
+from stagepost.loops.service import Service
 from stagepost.store.schedules import Fired, fire_due, next_schedule_due, put_schedule
-from stagepost.store.statement import Operation
 from stagepost.task import ScheduleSpec
 from stagepost.upkeep.leader import Leader
-from stagepost.upkeep.service import Service
 
 __all__ = ["Scheduler", "declaration_of", "declare"]
 

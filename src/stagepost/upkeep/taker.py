@@ -8,9 +8,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from stagepost.loops.service import Service
 from stagepost.model.groups import groups_of
 from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
-from stagepost.upkeep.service import Service
 from stagepost.upkeep.threads import in_thread
 
 __all__ = ["Taker"]

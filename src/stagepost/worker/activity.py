@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagepost.clock import Clock
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
 from stagepost.store.channels import note_active
 
 __all__ = ["Activity"]

@@ -11,6 +11,8 @@ import msgspec
 
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.statement import Operation
 from stagepost.errors import BadMessage, PayloadError, StoreUnavailable
 from stagepost.model.envelope import Answer, decode_answer
 from stagepost.model.groups import halves
@@ -19,9 +21,7 @@ from stagepost.model.outcome import Completed, Failed, Outcome, Refused
 from stagepost.model.results import check_progress, check_result
 from stagepost.model.retry import shortened_error
 from stagepost.store.answers import Accepted, accept_answers
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.settlement import Fence
-from stagepost.store.statement import Operation
 from stagepost.task import Registry, Task
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.taker import Taker

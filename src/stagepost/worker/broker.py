@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from stagepost.client.app import App
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import ConfigurationError
-from stagepost.store.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.store.sending import sent_jobs, unsent
 from stagepost.transport.rabbitmq.admin import apply
 from stagepost.transport.rabbitmq.publisher import Publisher
@@ -17,7 +18,6 @@ from stagepost.upkeep.dead_letters import DeadLetterCollector
 from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.reconciler import Reconciler
 from stagepost.upkeep.relay import Relay
-from stagepost.upkeep.service import Service
 from stagepost.worker.answers import Answers
 from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.parking import Parking

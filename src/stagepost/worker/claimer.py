@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from stagepost.clock import Clock
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.statement import Operation
 from stagepost.errors import StoreError
+from stagepost.loops.service import Service
 from stagepost.model.job import LeasedJob
 from stagepost.model.limits import NO_RULES, LimitRules
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import claim, release_strays
 from stagepost.store.limits import claim_checked
 from stagepost.store.queues import ALL_QUEUES, claim_limited, queue_settings
-from stagepost.store.statement import Operation
-from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.front import FrontClearer
 from stagepost.worker.marks import Marks

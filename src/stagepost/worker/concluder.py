@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Iterable
 
 from stagepost.clock import Clock
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BatchNotFound
+from stagepost.loops.service import Service
 from stagepost.model.batch import BatchState
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.concluding import follow_up, try_conclude
-from stagepost.upkeep.service import Service
 
 __all__ = ["Concluder"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stagepost.clock import Clock
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
 from stagepost.store.channels import resent_queues
 from stagepost.transport.rabbitmq.consumer import Consumer, Position
 

@@ -7,18 +7,18 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.trouble import Trouble
 from stagepost.errors import LeaseLost, StoreError, StoreUnavailable
+from stagepost.loops.service import Service
 from stagepost.model.groups import first_group, halves
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome, Refused
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.attempts import ended_by
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
-from stagepost.store.trouble import Trouble
 from stagepost.store.workers import notify_workers
-from stagepost.upkeep.service import Service
 from stagepost.worker.flights import Flight, Flights
 
 __all__ = ["Finisher", "is_conflict", "tell"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stagepost.clock import Clock
+from stagepost.database.async_store import AsyncStore
 from stagepost.model.limits import LimitRules
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.letting_through import let_through
 from stagepost.store.limits import hold_front
 from stagepost.worker.marks import SLOW_SECONDS, SLOW_SECONDS_PER_JOB

@@ -10,9 +10,9 @@ from datetime import timedelta
 from itertools import accumulate
 
 from stagepost.clock import Clock, monotonic
+from stagepost.database.store import Store
 from stagepost.store.leases import Renewed, asked_to_stop, renew
 from stagepost.store.settlement import Fence
-from stagepost.store.store import Store
 from stagepost.worker.flights import Flight, Flights
 
 __all__ = ["LeaseKeeper", "newest"]

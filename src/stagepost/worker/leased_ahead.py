@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from stagepost.clock import monotonic
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.store.workers import other_workers
-from stagepost.upkeep.service import Service
 from stagepost.worker.executor import Executor
 from stagepost.worker.pace import Pace
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.model.limits import LimitRules, limit_name
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.letting_through import let_through, names_with_line
-from stagepost.upkeep.service import Service
 
 __all__ = ["LimitOpener"]
 

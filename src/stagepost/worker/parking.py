@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import ValueTooLarge
 from stagepost.model.dead_letter import Bad
 from stagepost.model.groups import halves
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.outbox import park
 from stagepost.transport.rabbitmq.consumer import Delivery
 

@@ -9,10 +9,10 @@ import msgspec
 
 from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BadMessage
 from stagepost.model.envelope import decode_envelope
 from stagepost.model.limits import NO_RULES, LimitRules
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import release_strays
 from stagepost.store.queues import ALL_QUEUES, queue_settings
 from stagepost.store.sending import Taken, take_delivered

@@ -8,9 +8,9 @@ import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from stagepost.store.async_store import AsyncStore
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.store.workers import heartbeat, say_hello
-from stagepost.upkeep.service import Service
 
 if TYPE_CHECKING:
     from stagepost.worker.worker import Worker

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from stagepost.clock import monotonic
 from stagepost.errors import StoreError
+from stagepost.loops.service import Service
 from stagepost.store.workers import forget_worker
-from stagepost.upkeep.service import Service
 from stagepost.upkeep.threads import in_thread
 from stagepost.worker.lease_keeper import LeaseKeeper
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from stagepost.clock import Clock
+from stagepost.database.async_store import AsyncStore
+from stagepost.loops.service import Service
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import SUSPECT_CRASHES, Released, Snoozed
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.leases import begin
-from stagepost.upkeep.service import Service
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights
 

@@ -14,12 +14,13 @@ from functools import partial
 from typing import Any
 
 from stagepost.client.app import App
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.migrate import check_schema
 from stagepost.errors import ConfigurationError, StoreError
+from stagepost.loops.service import Service
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Released
-from stagepost.store.async_store import AsyncStore
 from stagepost.store.health import durability_warnings
-from stagepost.store.migrate import check_schema
 from stagepost.transport import wakeups_for
 from stagepost.upkeep.alarm import Alarm
 from stagepost.upkeep.batch_keeper import BatchKeeper
@@ -33,7 +34,6 @@ from stagepost.upkeep.reconciler import Uncarried
 from stagepost.upkeep.recounter import Recounter
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.upkeep.scheduler import Scheduler, declare
-from stagepost.upkeep.service import Service
 from stagepost.upkeep.threads import in_thread
 from stagepost.worker.broker import Broker, check_remote
 from stagepost.worker.claimer import Claimer

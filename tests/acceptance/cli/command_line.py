@@ -12,7 +12,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from stagepost.cli.main import cli
-from stagepost.store import Store
+from stagepost.database import Store
 
 PATIENCE = """
 from dataclasses import replace

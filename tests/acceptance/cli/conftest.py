@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stagepost.store.migrate import migrate
+from stagepost.database.migrate import migrate
 from tests.acceptance.cli.command_line import CommandLine, forget_modules_in
 
 

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from stagepost.cli.main import cli
-from stagepost.store import Store
-from stagepost.store.migrate import migrate
+from stagepost.database import Store
+from stagepost.database.migrate import migrate
 from tests.acceptance.cli.command_line import CommandLine
 
 

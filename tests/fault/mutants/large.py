@@ -10,21 +10,21 @@ PAYLOADS = "tests/acceptance/test_large_payloads.py::test"
 MUTANTS = [
     Mutant(
         "rows that are written by one statement, whatever their size",
-        "store/capacity.py",
+        "database/capacity.py",
         "    if needed <= most_bytes:\n",
         "    if needed <= most_bytes or True:\n",
         f"{LARGE}_results_and_errors_that_are_too_large_together_are_all_written",
     ),
     Mutant(
         "statements that are sent although the server does not take them",
-        "store/connection.py",
+        "database/connection.py",
         "                raise ValueTooLarge(len(text), self.most_bytes)\n",
         "                pass\n",
         f"{LARGE}_arguments_that_no_statement_takes_are_an_error_at_the_call_and_nothing_is_stored",
     ),
     Mutant(
         "callers' statements that are sent although the server does not take them",
-        "store/capacity.py",
+        "database/capacity.py",
         "        if size + MARGIN_BYTES > limit:\n",
         "        if size < 0:\n",
         f"{LARGE}_in_a_callers_transaction_they_are_an_error_as_well_and_the_connection_lives_on",

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from stagepost.cli.demo.plan import EFFECTIVE, Plan
+from stagepost.database.connection import Connection
+from stagepost.database.dialect import call_of
+from stagepost.database.store import Store
 from stagepost.errors import StagepostError
 from stagepost.model.identity import new_id
-from stagepost.store.connection import Connection
-from stagepost.store.dialect import call_of
-from stagepost.store.store import Store
 
 __all__ = ["Audit", "Ledger", "write_line"]
 

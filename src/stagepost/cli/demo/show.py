@@ -17,10 +17,10 @@ from stagepost.cli.render import Bar, Output
 from stagepost.client.app import App
 from stagepost.clock import monotonic, sleep
 from stagepost.config import Settings
+from stagepost.database.migrate import migrate
+from stagepost.database.store import Store
 from stagepost.errors import StagepostError
-from stagepost.store.migrate import migrate
 from stagepost.store.queues import list_queues
-from stagepost.store.store import Store
 from stagepost.store.workers import list_workers
 from stagepost.task import JobOptions
 from stagepost.worker.lifeline import Lifeline

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from stagepost.database.connection import Connection
+from stagepost.database.dialect import Dialect
+from stagepost.database.statement import Rows
+from stagepost.database.store import Store
+from stagepost.database.trouble import Trouble
 from stagepost.errors import SchemaError, StoreUnavailable
-from stagepost.store.connection import Connection
-from stagepost.store.dialect import Dialect
-from stagepost.store.statement import Rows
-from stagepost.store.store import Store
-from stagepost.store.trouble import Trouble
 
 __all__ = ["Migration", "applied", "check_schema", "migrate", "migrations_of", "pending", "script_of"]
 
@@ -61,7 +61,7 @@ class Migration:
 
 def migrations_of(dialect: Dialect) -> list[Migration]:
     """List a dialect's migrations in order."""
-    folder = files("stagepost.store") / "migrations" / dialect.name
+    folder = files("stagepost.database") / "migrations" / dialect.name
     found = []
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         version, _, name = path.name.removesuffix(".sql").partition("_")

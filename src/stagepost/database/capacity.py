@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stagepost.database.dialect import Dialect, SqlCall
+from stagepost.database.statement import Capacity, Rows, Statement, Steps
 from stagepost.errors import ValueTooLarge
 from stagepost.model.groups import GROUP_BYTES, groups_of
-from stagepost.store.dialect import Dialect, SqlCall
-from stagepost.store.statement import Capacity, Rows, Statement, Steps
 
 __all__ = ["MARGIN_BYTES", "Gauge", "Piece", "escaped_size", "in_pieces"]
 

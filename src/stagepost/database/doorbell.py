@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagepost.store.forks import renew_after_fork
+from stagepost.database.forks import renew_after_fork
 
 __all__ = ["Doorbell", "Loan"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from stagepost.database.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.database.adapters.sqlite import opening
+from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.database.statement import Rows
 from stagepost.errors import ConfigurationError, NoTransaction
-from stagepost.store.adapters.channel import AsyncChannel, SyncChannel
-from stagepost.store.adapters.sqlite import opening
-from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
-from stagepost.store.statement import Rows
 
 __all__ = ["open_async_sqlalchemy", "open_sqlalchemy_connection", "open_sqlalchemy_session"]
 

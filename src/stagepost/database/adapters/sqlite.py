@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from stagepost.database.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.database.dialect import SQLITE, ParameterStyle
+from stagepost.database.statement import Rows
 from stagepost.errors import NoTransaction
-from stagepost.store.adapters.channel import AsyncChannel, SyncChannel
-from stagepost.store.dialect import SQLITE, ParameterStyle
-from stagepost.store.statement import Rows
 
 __all__ = ["open_aiosqlite", "open_sqlite3", "opening"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from stagepost.database.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.database.dialect import MYSQL, ParameterStyle
+from stagepost.database.statement import Rows
 from stagepost.errors import NoTransaction
-from stagepost.store.adapters.channel import AsyncChannel, SyncChannel
-from stagepost.store.dialect import MYSQL, ParameterStyle
-from stagepost.store.statement import Rows
 
 __all__ = ["open_asyncmy", "open_mysqldb", "open_pymysql"]
 

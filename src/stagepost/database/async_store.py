@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stagepost.clock import monotonic
-from stagepost.store.statement import Operation
-from stagepost.store.store import Store
-from stagepost.store.threads import DaemonThreads
+from stagepost.database.statement import Operation
+from stagepost.database.store import Store
+from stagepost.database.threads import DaemonThreads
 
 __all__ = ["AsyncStore"]
 

@@ -7,9 +7,9 @@ import threading
 from typing import Self
 
 from stagepost.clock import monotonic
+from stagepost.database.connection import Connection, Database
+from stagepost.database.forks import renew_after_fork
 from stagepost.errors import StoreUnavailable
-from stagepost.store.connection import Connection, Database
-from stagepost.store.forks import renew_after_fork
 
 __all__ = ["Loan", "Pool"]
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from stagepost.clock import monotonic
-from stagepost.store.forks import renew_after_fork
+from stagepost.database.forks import renew_after_fork
 
 __all__ = ["Deadlines", "Limit"]
 

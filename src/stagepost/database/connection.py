@@ -16,13 +16,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from stagepost.clock import monotonic
 from stagepost.config.urls import masked
+from stagepost.database.copying import pieces_of
+from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.database.libpq import Session
+from stagepost.database.opening import closed_on_failure, limited, shut_down
+from stagepost.database.statement import Row, Rows
 from stagepost.errors import ConfigurationError, StoreUnavailable, ValueTooLarge
 from stagepost.model.groups import groups_of
-from stagepost.store.copying import pieces_of
-from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
-from stagepost.store.libpq import Session
-from stagepost.store.opening import closed_on_failure, limited, shut_down
-from stagepost.store.statement import Row, Rows
 
 __all__ = ["Connection", "Database", "database_at"]
 

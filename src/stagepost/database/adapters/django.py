@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from stagepost.database.adapters.channel import SyncChannel
+from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.database.statement import Rows
 from stagepost.errors import ConfigurationError, NoTransaction
-from stagepost.store.adapters.channel import SyncChannel
-from stagepost.store.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
-from stagepost.store.statement import Rows
 
 __all__ = ["open_django"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from stagepost.store.statement import Row
+from stagepost.database.statement import Row
 
 __all__ = ["pieces_of"]
 

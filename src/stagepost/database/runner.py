@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock
-from stagepost.store.capacity import Gauge
-from stagepost.store.dialect import Dialect, ParameterStyle, SqlCall, calls_of
-from stagepost.store.statement import Capacity, Load, Operation, Rows
+from stagepost.database.capacity import Gauge
+from stagepost.database.dialect import Dialect, ParameterStyle, SqlCall, calls_of
+from stagepost.database.statement import Capacity, Load, Operation, Rows
 
 __all__ = ["Calls", "Loader", "calls_for", "drive", "drive_async"]
 

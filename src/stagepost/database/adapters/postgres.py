@@ -7,11 +7,11 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from stagepost.database.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.database.dialect import POSTGRES, ParameterStyle
+from stagepost.database.libpq import keeps_plan, session_of
+from stagepost.database.statement import Rows
 from stagepost.errors import NoTransaction
-from stagepost.store.adapters.channel import AsyncChannel, SyncChannel
-from stagepost.store.dialect import POSTGRES, ParameterStyle
-from stagepost.store.libpq import keeps_plan, session_of
-from stagepost.store.statement import Rows
 
 __all__ = ["open_asyncpg", "open_psycopg", "open_psycopg2", "open_psycopg_async"]
 

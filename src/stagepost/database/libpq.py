@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from stagepost.store.statement import Rows
+from stagepost.database.statement import Rows
 
 __all__ = ["Session", "keeps_plan", "session_of"]
 

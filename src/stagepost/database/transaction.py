@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock
-from stagepost.errors import ConfigurationError
-from stagepost.store.adapters.channel import AsyncChannel, Channel, SyncChannel
-from stagepost.store.adapters.django import open_django
-from stagepost.store.adapters.mysql import open_asyncmy, open_mysqldb, open_pymysql
-from stagepost.store.adapters.postgres import open_asyncpg, open_psycopg, open_psycopg2, open_psycopg_async
-from stagepost.store.adapters.sqlalchemy import (
+from stagepost.database.adapters.channel import AsyncChannel, Channel, SyncChannel
+from stagepost.database.adapters.django import open_django
+from stagepost.database.adapters.mysql import open_asyncmy, open_mysqldb, open_pymysql
+from stagepost.database.adapters.postgres import open_asyncpg, open_psycopg, open_psycopg2, open_psycopg_async
+from stagepost.database.adapters.sqlalchemy import (
     open_async_sqlalchemy,
     open_sqlalchemy_connection,
     open_sqlalchemy_session,
 )
-from stagepost.store.adapters.sqlite import open_aiosqlite, open_sqlite3
-from stagepost.store.runner import Calls, calls_for, drive, drive_async
-from stagepost.store.statement import Operation
-from stagepost.store.trouble import Trouble, schema_error
+from stagepost.database.adapters.sqlite import open_aiosqlite, open_sqlite3
+from stagepost.database.runner import Calls, calls_for, drive, drive_async
+from stagepost.database.statement import Operation
+from stagepost.database.trouble import Trouble, schema_error
+from stagepost.errors import ConfigurationError
 
 __all__ = ["adapter_for", "is_async", "run_in", "run_in_async"]
 

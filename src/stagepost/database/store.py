@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
 from stagepost.config.urls import masked
+from stagepost.database.connection import Connection, Database, database_at
+from stagepost.database.deadline import Deadlines, Limit
+from stagepost.database.dialect import Dialect
+from stagepost.database.doorbell import Doorbell
+from stagepost.database.pool import Loan, Pool
+from stagepost.database.runner import Calls, calls_for, drive
+from stagepost.database.statement import Load, Operation, Rows
+from stagepost.database.trouble import Trouble, schema_error
 from stagepost.errors import StagepostError, StoreUnavailable
-from stagepost.store.connection import Connection, Database, database_at
-from stagepost.store.deadline import Deadlines, Limit
-from stagepost.store.dialect import Dialect
-from stagepost.store.doorbell import Doorbell
-from stagepost.store.pool import Loan, Pool
-from stagepost.store.runner import Calls, calls_for, drive
-from stagepost.store.statement import Load, Operation, Rows
-from stagepost.store.trouble import Trouble, schema_error
 
 __all__ = ["Store"]
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stagepost.clock import Clock
-from stagepost.store.statement import Rows, Statement
-from stagepost.store.trouble import Trouble, mysql_trouble, postgres_trouble, sqlite_trouble
+from stagepost.database.statement import Rows, Statement
+from stagepost.database.trouble import Trouble, mysql_trouble, postgres_trouble, sqlite_trouble
 
 __all__ = [
     "MYSQL",

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from stagepost.store.dialect import Dialect, ParameterStyle
-from stagepost.store.statement import Rows
+from stagepost.database.dialect import Dialect, ParameterStyle
+from stagepost.database.statement import Rows
 
 __all__ = ["AsyncChannel", "Channel", "SyncChannel"]
 

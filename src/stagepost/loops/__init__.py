@@ -1,0 +1,1 @@
+"""The shape that every background loop has."""
