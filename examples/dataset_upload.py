@@ -13,7 +13,8 @@ It prints:
 import asyncio
 from pathlib import Path
 
-from stagepost import App, GateClosed, JobState, Permanent, Worker
+from stagepost import App, JobState, Permanent, Worker
+from stagepost.errors import GateClosed
 
 app = App("sqlite:///pictures.db")
 dataset = app.gate("dataset:7")

@@ -10,7 +10,8 @@ import asyncio
 import sqlite3
 from contextlib import closing
 
-from stagepost import App, JobContext, JobNotFound, Worker
+from stagepost import App, JobContext, Worker
+from stagepost.errors import JobNotFound
 
 app = App("sqlite:///shop.db")
 

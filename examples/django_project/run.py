@@ -12,7 +12,8 @@ import os
 import django
 from django.db import connection, transaction
 
-from stagepost import App, JobNotFound, Worker
+from stagepost import App, Worker
+from stagepost.errors import JobNotFound
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings")
 django.setup()

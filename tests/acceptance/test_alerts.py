@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from stagepost import Alert, AlertKind, App, ConfigurationError, JobContext, JobState, Limits, Permanent, TaskError
+from stagepost import Alert, AlertKind, App, JobContext, JobState, Limits, Permanent
 from stagepost.config.rabbitmq import QueueSettings
+from stagepost.errors import ConfigurationError, TaskError
 from stagepost.model.alert import ALERT_QUEUE
 from stagepost.store.dead_messages import dead_messages
 from tests.acceptance.broker import carried, listening, until, working

@@ -9,21 +9,15 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from stagepost import (
-    App,
+from stagepost import App, JobContext, JobState, OnConflict, Permanent, Worker, current_job
+from stagepost.errors import (
     ConfigurationError,
-    JobContext,
     JobDiffers,
     JobFailed,
     JobNotFound,
-    JobState,
-    OnConflict,
     PayloadError,
-    Permanent,
     TaskError,
     WaitTimeout,
-    Worker,
-    current_job,
 )
 from tests.acceptance.helpers import AT_ONCE, notes, work, write
 

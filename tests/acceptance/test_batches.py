@@ -11,23 +11,8 @@ from typing import Any
 
 import pytest
 
-from stagepost import (
-    App,
-    AppTask,
-    BatchClosed,
-    BatchNotFound,
-    BatchState,
-    ConfigurationError,
-    Counts,
-    Cursor,
-    GateClosed,
-    Item,
-    JobContext,
-    JobState,
-    Permanent,
-    SourceMismatch,
-    WaitTimeout,
-)
+from stagepost import App, AppTask, BatchState, Counts, Cursor, Item, JobContext, JobState, Permanent
+from stagepost.errors import BatchClosed, BatchNotFound, ConfigurationError, GateClosed, SourceMismatch, WaitTimeout
 from tests.acceptance.helpers import notes, work, work_async, write
 
 Recognise = AppTask[[str], str]

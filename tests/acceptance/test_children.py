@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from stagepost import App, ConfigurationError, JobContext, JobFailed, JobState, Permanent, TaskError, Worker, traced
+from stagepost import App, JobContext, JobState, Permanent, Worker, traced
 from stagepost.client.context import JobContext as Context
+from stagepost.errors import ConfigurationError, JobFailed, TaskError
 from stagepost.model.context import TraceContext
 from stagepost.store.leases import claim
 from stagepost.task import Task, TaskOptions

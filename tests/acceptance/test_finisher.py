@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from stagepost import App, JobState, StoreUnavailable, ValueTooLarge
+from stagepost import App, JobState
 from stagepost.database import connection
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
+from stagepost.errors import StoreUnavailable, ValueTooLarge
 from stagepost.model.groups import GROUP_BYTES
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed

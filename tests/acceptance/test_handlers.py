@@ -9,19 +9,8 @@ from typing import Any
 
 import pytest
 
-from stagepost import (
-    App,
-    Cancelled,
-    JobContext,
-    JobFailed,
-    JobState,
-    LeaseLost,
-    Permanent,
-    Retryable,
-    RetryPolicy,
-    Snooze,
-    Worker,
-)
+from stagepost import App, Cancelled, JobContext, JobState, Permanent, Retryable, RetryPolicy, Snooze, Worker
+from stagepost.errors import JobFailed, LeaseLost
 from tests.acceptance.helpers import AT_ONCE, LIMIT, notes, work, write
 from tests.conformance.bench import Colour, connect_async
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from stagepost import App, AppTask, ConfigurationError, JobState, PayloadError, Worker
+from stagepost import App, AppTask, JobState, Worker
+from stagepost.errors import ConfigurationError, PayloadError
 from tests.acceptance.helpers import work
 
 MANY = 150

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from stagepost import App, JobContext, Permanent, RunError, WaitTimeout, Worker, traced
+from stagepost import App, JobContext, Permanent, Worker, traced
 from stagepost.client.pipelines import Pipeline
+from stagepost.errors import RunError, WaitTimeout
 from stagepost.model.pipeline import RunState, StepState
 from stagepost.testing import manual
 from tests.acceptance.helpers import LIMIT, notes, work, work_async, write

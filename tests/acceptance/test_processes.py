@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from stagepost import App, JobFailed, JobState, Worker, traced
+from stagepost import App, JobState, Worker, traced
+from stagepost.errors import JobFailed
 from stagepost.worker.children import Child, ChildPool
 from tests.acceptance import process_tasks
 from tests.acceptance.conftest import quick_settings

@@ -14,16 +14,8 @@ from typing import Any
 
 import pytest
 
-from stagepost import (
-    App,
-    ConfigurationError,
-    JobContext,
-    JobFailed,
-    JobNotFound,
-    JobState,
-    PayloadError,
-    Permanent,
-)
+from stagepost import App, JobContext, JobState, Permanent
+from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, PayloadError
 from stagepost.model.identity import new_id
 from stagepost.store.leases import claim
 from stagepost.worker.flights import Flight, Flights

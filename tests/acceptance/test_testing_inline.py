@@ -12,16 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from stagepost import (
-    App,
-    Cancelled,
-    JobContext,
-    JobState,
-    NoTransaction,
-    PayloadError,
-    Snooze,
-    current_job,
-)
+from stagepost import App, Cancelled, JobContext, JobState, Snooze, current_job
+from stagepost.errors import NoTransaction, PayloadError
 from stagepost.testing import Inline, inline
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

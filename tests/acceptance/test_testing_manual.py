@@ -12,7 +12,6 @@ import pytest
 
 from stagepost import (
     App,
-    ConfigurationError,
     JobContext,
     JobState,
     ManualClock,
@@ -20,10 +19,10 @@ from stagepost import (
     RetryPolicy,
     Snooze,
     StagepostError,
-    WaitTimeout,
     Worker,
     current_job,
 )
+from stagepost.errors import ConfigurationError, WaitTimeout
 from stagepost.testing import Manual, manual
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from stagepost import App, WaitTimeout, Worker
+from stagepost import App, Worker
+from stagepost.errors import WaitTimeout
 from tests.acceptance.broker import until
 from tests.acceptance.helpers import LIMIT, work
 

@@ -11,8 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from stagepost import ConfigurationError, Cursor, Item, SourceMismatch
+from stagepost import Cursor, Item
 from stagepost.client.feed import Feed, chunks_of, chunks_of_async, few, few_async
+from stagepost.errors import ConfigurationError, SourceMismatch
 from stagepost.model.batch import (
     Batch,
     BatchKind,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stagepost import App, ConfigurationError, Retryable, Snooze
+from stagepost import App, Retryable, Snooze
 from stagepost.database.connection import database_at
-from stagepost.errors import LONGEST_DURATION, TaskError, duration_of
+from stagepost.errors import LONGEST_DURATION, ConfigurationError, TaskError, duration_of
 from stagepost.task import JobOptions
 
 NO_DURATIONS: list[Any] = [

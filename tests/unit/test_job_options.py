@@ -7,7 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from stagepost import App, ConfigurationError, ManualClock, OnConflict
+from stagepost import App, ManualClock, OnConflict
+from stagepost.errors import ConfigurationError
 
 
 @pytest.fixture

@@ -85,8 +85,14 @@ def test_all_names_what_there_is_and_nothing_else() -> None:
     assert all(hasattr(stagepost, name) for name in stagepost.__all__)
 
 
-def test_every_error_can_be_imported_from_the_top() -> None:
-    assert set(errors.__all__) <= set(stagepost.__all__)
+def test_what_handlers_raise_is_at_the_top_and_other_errors_in_their_own_module() -> None:
+    at_the_top = set(errors.__all__) & set(stagepost.__all__)
+
+    assert at_the_top == {"Cancelled", "Permanent", "Retryable", "Snooze", "StagepostError"}
+
+
+def test_there_are_few_names_at_the_top() -> None:
+    assert len(stagepost.__all__) <= 60
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stagepost import App, ConfigurationError, JobContext, RateLimit, RetryPolicy, Settings, TaskError, Worker
+from stagepost import App, JobContext, RateLimit, RetryPolicy, Settings, Worker
 from stagepost.config.rabbitmq import RabbitmqSettings
-from stagepost.errors import BadMessage
+from stagepost.errors import BadMessage, ConfigurationError, TaskError
 from stagepost.model.envelope import Answer, decode_answer
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob

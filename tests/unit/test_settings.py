@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from stagepost import ConfigurationError, Settings
+from stagepost import Settings
 from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
 from stagepost.config.urls import masked
+from stagepost.errors import ConfigurationError
 
 FILE = """
 concurrency = 4

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stagepost import App, Counts, JobContext, JobFailed, JobState, Worker
+from stagepost import App, Counts, JobContext, JobState, Worker
 from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.errors import JobFailed
 from stagepost.model.envelope import Answer
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob

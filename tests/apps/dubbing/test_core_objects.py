@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepost import ConfigurationError, Permanent, Retryable
+from stagepost import Permanent, Retryable
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing import keys, objects
 from stagepost_dubbing.objects import ObjectDiffers, Objects
 from tests.apps.dubbing.gate import WRITES

@@ -10,7 +10,8 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from stagepost import LeaseLost, Permanent
+from stagepost import Permanent
+from stagepost.errors import LeaseLost
 from stagepost_dubbing import Dubbing, DubbingError, DubOptions
 from stagepost_dubbing.settings import STEPS
 from stagepost_dubbing.steps.frame import Attempt

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stagepost import ConfigurationError
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing import Dubbing, DubbingSettings
 from stagepost_dubbing.settings import STEPS
 

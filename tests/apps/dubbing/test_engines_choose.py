@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stagepost import ConfigurationError
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines.choose import (
     RECOGNISERS,
     TRANSLATORS,

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stagepost import ConfigurationError, Permanent
+from stagepost import Permanent
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines.choose import choose_recogniser
 from stagepost_dubbing.engines.interfaces import Recogniser, Utterance
 from stagepost_dubbing.sound import Sound, wav_bytes

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stagepost import ConfigurationError, Permanent
+from stagepost import Permanent
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines.choose import choose_translator, choose_voice
 from stagepost_dubbing.engines.espeak import EspeakSettings, pace_that_fits
 from stagepost_dubbing.engines.interfaces import Speech, Voice

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stagepost import ConfigurationError, Permanent, Retryable, StagepostError
+from stagepost import Permanent, Retryable, StagepostError
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines import http
 from stagepost_dubbing.engines.choose import choose_recogniser, choose_translator, choose_voice
 from stagepost_dubbing.engines.errors import Refused, TimedOut, Unavailable

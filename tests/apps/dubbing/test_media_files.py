@@ -13,7 +13,8 @@ import numpy as np
 import psutil
 import pytest
 
-from stagepost import Cancelled, ConfigurationError, Retryable
+from stagepost import Cancelled, Retryable
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.media.extracting import extract_audio
 from stagepost_dubbing.media.ffmpeg import Ffmpeg, find_ffmpeg
 from stagepost_dubbing.media.muxing import mux, video_checksum

@@ -14,7 +14,8 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from stagepost import App, JobNotFound, RunError, RunState, Settings, StagepostError, WaitTimeout
+from stagepost import App, RunState, Settings, StagepostError
+from stagepost.errors import JobNotFound, RunError, WaitTimeout
 from stagepost_dubbing import keys
 from stagepost_dubbing.engines.languages import tidy_language
 from stagepost_dubbing.media.ffmpeg import whole_file

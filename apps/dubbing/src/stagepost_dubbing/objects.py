@@ -22,7 +22,8 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, MemoryStore, S3Store
 
-from stagepost import ConfigurationError, Permanent, Retryable
+from stagepost import Permanent, Retryable
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.keys import checked_key
 
 __all__ = ["ObjectDiffers", "Objects"]

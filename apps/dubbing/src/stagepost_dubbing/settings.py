@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from stagepost import ConfigurationError
+from stagepost.errors import ConfigurationError
 
 __all__ = ["STEPS", "DubbingSettings"]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from stagepost import BrokerUnavailable, ConfigurationError, SchemaError, StagepostError, StoreUnavailable
+from stagepost import StagepostError
+from stagepost.errors import BrokerUnavailable, ConfigurationError, SchemaError, StoreUnavailable
 from stagepost_dubbing.cli.dub import dub
 from stagepost_dubbing.cli.looking import list_, segments, status, watch
 from stagepost_dubbing.cli.mending import cancel, edit, retry, save, tts_requeue

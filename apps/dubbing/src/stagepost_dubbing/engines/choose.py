@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from stagepost import ConfigurationError
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines.asr_service import AsrService, AsrServiceSettings
 from stagepost_dubbing.engines.careful import CarefulSettings, CarefulTranslator
 from stagepost_dubbing.engines.espeak import EspeakSettings, EspeakVoice

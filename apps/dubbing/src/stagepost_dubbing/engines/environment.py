@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from stagepost import ConfigurationError
+from stagepost.errors import ConfigurationError
 
 __all__ = ["number", "secret", "service_url", "text", "whole_number"]
 

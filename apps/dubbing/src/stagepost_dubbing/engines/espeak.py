@@ -11,7 +11,8 @@ from typing import Self
 
 import numpy as np
 
-from stagepost import ConfigurationError, Permanent
+from stagepost import Permanent
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines import environment as read
 from stagepost_dubbing.engines.espeak_library import Espeak, espeak
 from stagepost_dubbing.engines.interfaces import Speech

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stagepost import ConfigurationError, Permanent, Retryable
+from stagepost import Permanent, Retryable
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines.packages import import_engine
 
 __all__ = ["Espeak", "espeak"]

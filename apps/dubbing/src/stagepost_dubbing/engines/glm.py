@@ -8,7 +8,8 @@ from typing import Self
 
 import msgspec
 
-from stagepost import ConfigurationError, Permanent
+from stagepost import Permanent
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines import environment as read
 from stagepost_dubbing.engines.http import Service
 from stagepost_dubbing.engines.languages import tidy_language

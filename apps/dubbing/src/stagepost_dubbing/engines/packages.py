@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from stagepost import ConfigurationError
+from stagepost.errors import ConfigurationError
 
 __all__ = ["import_engine", "require_package"]
 

@@ -13,7 +13,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from stagepost import ConfigurationError, Permanent
+from stagepost import Permanent
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines import environment as read
 from stagepost_dubbing.engines.interfaces import Utterance
 from stagepost_dubbing.engines.languages import base_language

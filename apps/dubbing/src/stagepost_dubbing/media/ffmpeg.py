@@ -17,7 +17,8 @@ from typing import IO, cast
 
 import msgspec
 
-from stagepost import ConfigurationError, Permanent, Retryable
+from stagepost import Permanent, Retryable
+from stagepost.errors import ConfigurationError
 
 __all__ = ["Ffmpeg", "Finished", "Watch", "find_ffmpeg", "nothing", "reading", "tail", "whole_file"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from stagepost import ConfigurationError
+from stagepost.errors import ConfigurationError
 from stagepost_dubbing.engines.espeak import EspeakVoice
 from stagepost_dubbing.engines.interfaces import Utterance
 from stagepost_dubbing.media.ffmpeg import Ffmpeg, tail, whole_file

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from stagepost import Cancelled, JobContext, JobNotFound, JobState, LeaseLost, Permanent, Retryable, Snooze
+from stagepost import Cancelled, JobContext, JobState, Permanent, Retryable, Snooze
+from stagepost.errors import JobNotFound, LeaseLost
 from stagepost_dubbing.services import Services
 from stagepost_dubbing.steps.leftovers import directory_prefix
 from stagepost_dubbing.tables import steps, tasks
