@@ -16,7 +16,7 @@ import pytest
 
 from stagepost import App, JobState, Worker, traced
 from stagepost.errors import JobFailed
-from stagepost.worker.children import Child, ChildPool
+from stagepost.worker.processes import HandlerProcess, ProcessPool
 from tests.acceptance import process_tasks
 from tests.acceptance.conftest import quick_settings
 from tests.acceptance.helpers import LIMIT, notes, work
@@ -92,13 +92,13 @@ async def test_an_attempt_that_is_over_before_its_process_is_there_never_begins(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine may be so busy that starting a process takes longer than the timeout."""
-    is_over, take = threading.Event(), ChildPool._take
+    is_over, take = threading.Event(), ProcessPool._take
 
-    def take_late(pool: ChildPool) -> Child:
+    def take_late(pool: ProcessPool) -> HandlerProcess:
         assert is_over.wait(LIMIT)
         return take(pool)
 
-    monkeypatch.setattr(ChildPool, "_take", take_late)
+    monkeypatch.setattr(ProcessPool, "_take", take_late)
     job = process_tasks.hang.using(max_attempts=1).enqueue()
     worker = Worker(app)
     threads, running = worker.executor.threads, asyncio.create_task(worker.run())
@@ -133,14 +133,14 @@ async def test_cancelling_kills_the_process(app: App) -> None:
 
 def test_a_process_ignores_signals_to_stop_from_its_first_moment_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are sent to every process at once, and it is the worker that decides."""
-    start = Child.__init__
+    start = HandlerProcess.__init__
 
-    def start_and_signal(child: Child, *arguments: Path) -> None:
+    def start_and_signal(child: HandlerProcess, *arguments: Path) -> None:
         start(child, *arguments)
         for number in (signal.SIGTERM, signal.SIGINT):
             child._process.send_signal(number)
 
-    monkeypatch.setattr(Child, "__init__", start_and_signal)
+    monkeypatch.setattr(HandlerProcess, "__init__", start_and_signal)
     job = process_tasks.cube.enqueue(3)
 
     work(app)

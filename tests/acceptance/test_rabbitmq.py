@@ -12,7 +12,7 @@ import pytest
 from stagepost import App, JobContext, Permanent, RetryPolicy
 from stagepost.model.lifecycle import JobState
 from stagepost.store.dead_messages import dead_messages
-from stagepost.worker import doubts
+from stagepost.worker import stalled_consumers
 from tests.acceptance.broker import Broker, Heard, carried, listening, until, working
 from tests.acceptance.helpers import notes, write
 from tests.conformance.bench import DatabaseOnBench
@@ -205,7 +205,7 @@ async def test_jobs_start_though_the_broker_gives_their_messages_to_nobody(
     database: DatabaseOnBench, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quorum queue that is deleted and made anew at once mostly counts its old consumers, which get nothing."""
-    monkeypatch.setattr(doubts, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(stalled_consumers, "LOOK_SECONDS", 0.5)
     database.empty()
     app = carried(database.url, broker_url, lost_after=2.0)
 

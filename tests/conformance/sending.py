@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stagepost.database.statement import Operation
 from stagepost.model.job import LeasedJob
 from stagepost.store import sending
-from stagepost.store.sending import Taken, mark_sent, take_delivered
+from stagepost.store.sending import ClaimedDeliveries, mark_sent, take_delivered
 from stagepost.store.settlement import Fence
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue
@@ -37,7 +37,7 @@ def taking(
     queue_name: str = QUEUE,
     task_names: Sequence[str] = (TASK,),
     is_limited: bool = False,
-) -> Operation[Taken]:
+) -> Operation[ClaimedDeliveries]:
     """Take messages as a worker does that knows the sample task."""
     return take_delivered(queue_name, messages, owner=owner, task_names=task_names, lease=LEASE, is_limited=is_limited)
 
@@ -46,7 +46,7 @@ def started(store: Bench, messages: Sequence[Fence]) -> list[LeasedJob]:
     """Take messages that all start something."""
     taken = store.run(taking(messages))
     assert [(job.id, job.attempt) for job in sorted(taken.jobs, key=lambda job: job.id)] == sorted(messages)
-    assert taken == Taken(taken.jobs)
+    assert taken == ClaimedDeliveries(taken.jobs)
     return taken.jobs
 
 

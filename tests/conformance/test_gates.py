@@ -44,7 +44,7 @@ def test_the_first_batch_closes_a_gate_and_the_last_one_opens_it(store: Bench) -
     assert openings(store) == 0
     store.run(concluding.conclude(second.id))
 
-    assert store.run(gates.pass_through("dataset:7")) == gates.Standing(0)
+    assert store.run(gates.pass_through("dataset:7")) == gates.GateStatus(0)
     assert store.run(gates.find_gate("dataset:7")) == gates.StoredGate("dataset:7", 0, 1, store.now)
     assert openings(store) == 1
 

@@ -17,7 +17,7 @@ from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue
 SECOND = timedelta(seconds=1)
 
 
-def take(store: Bench, job_id: str, *, attempt: int = 1, is_limited: bool = False) -> sending.Taken:
+def take(store: Bench, job_id: str, *, attempt: int = 1, is_limited: bool = False) -> sending.ClaimedDeliveries:
     return store.run(
         sending.take_delivered(
             QUEUE, [(job_id, attempt)], owner="worker-a", task_names=[TASK], lease=LEASE, is_limited=is_limited

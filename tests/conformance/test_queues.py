@@ -15,7 +15,7 @@ from stagepost.model.rate import RateLimit
 from stagepost.store import jobs, settling
 from stagepost.store.queues import (
     ALL_QUEUES,
-    QueueSettings,
+    QueueLimits,
     claim_limited,
     list_queues,
     pause,
@@ -96,9 +96,9 @@ def test_settings_are_read_for_every_queue_asked_for_and_for_all_together(store:
     settings = store.run(queue_settings([QUEUE, "images"]))
 
     assert settings == {
-        QUEUE: QueueSettings(QUEUE, max_running=3, rate=RateLimit(QUEUE, 2.5, burst=2)),
-        "images": QueueSettings("images"),
-        ALL_QUEUES: QueueSettings(ALL_QUEUES, max_running=9),
+        QUEUE: QueueLimits(QUEUE, max_running=3, rate=RateLimit(QUEUE, 2.5, burst=2)),
+        "images": QueueLimits("images"),
+        ALL_QUEUES: QueueLimits(ALL_QUEUES, max_running=9),
     }
     assert settings[QUEUE].is_limited
     assert not settings["images"].is_limited
@@ -109,7 +109,7 @@ def test_limits_can_be_lifted(store: Bench) -> None:
 
     limit(store)
 
-    assert store.run(queue_settings([QUEUE]))[QUEUE] == QueueSettings(QUEUE)
+    assert store.run(queue_settings([QUEUE]))[QUEUE] == QueueLimits(QUEUE)
 
 
 @pytest.mark.parametrize("limits", [{"max_running": 0}, {"rate": 0.0}, {"rate": 1.0, "burst": 0}])

@@ -10,7 +10,7 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Released
 from stagepost.store import cancelling, jobs, leases, sending
 from stagepost.store.queues import ALL_QUEUES, pause, resume, set_limits
-from stagepost.store.sending import Taken, Unsent, mark_sent, put_back
+from stagepost.store.sending import ClaimedDeliveries, Unsent, mark_sent, put_back
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, new_job, running, settle
 from tests.conformance.sending import send, sent, sent_job, started, taking, unsent
@@ -121,7 +121,7 @@ def test_a_late_mark_does_not_hide_a_job_that_was_queued_again(store: Bench) -> 
 def test_nothing_to_mark_or_put_back_is_no_trouble(store: Bench) -> None:
     assert store.run(mark_sent([])) == 0
     assert store.run(put_back([])) == []
-    assert store.run(taking([])) == Taken([])
+    assert store.run(taking([])) == ClaimedDeliveries([])
 
 
 def test_a_delivery_leases_the_job_and_gives_all_a_worker_needs(store: Bench) -> None:
@@ -134,7 +134,7 @@ def test_a_delivery_leases_the_job_and_gives_all_a_worker_needs(store: Bench) ->
 
     taken = store.run(taking([(job.id, 1)]))
 
-    assert taken == Taken(
+    assert taken == ClaimedDeliveries(
         [
             LeasedJob(
                 id=job.id,
@@ -176,7 +176,7 @@ def test_a_delivery_that_comes_twice_starts_one_attempt(store: Bench) -> None:
     message = sent_job(store)
     [job] = started(store, [message])
 
-    assert store.run(taking([message], owner="worker-b")) == Taken([], stale=[job.id])
+    assert store.run(taking([message], owner="worker-b")) == ClaimedDeliveries([], stale=[job.id])
     stored = store.run(jobs.get(job.id))
     assert (stored.attempt, stored.locked_by) == (1, "worker-a")
 
@@ -187,7 +187,7 @@ def test_a_message_that_is_named_twice_at_once_starts_one_attempt(store: Bench) 
     taken = store.run(taking([message, message]))
 
     assert [job.attempt for job in taken.jobs] == [1]
-    assert taken == Taken(taken.jobs)
+    assert taken == ClaimedDeliveries(taken.jobs)
 
 
 def test_a_stale_attempt_starts_nothing_and_leaves_the_mark_alone(store: Bench) -> None:
@@ -197,7 +197,7 @@ def test_a_stale_attempt_starts_nothing_and_leaves_the_mark_alone(store: Bench) 
     assert send(store) == [(job.id, 2)]
 
     for attempt in (0, 1, 3):
-        assert store.run(taking([(job.id, attempt)])) == Taken([], stale=[job.id])
+        assert store.run(taking([(job.id, attempt)])) == ClaimedDeliveries([], stale=[job.id])
 
     assert sent(store) == {job.id}
     assert [again.attempt for again in started(store, [(job.id, 2)])] == [2]
@@ -212,7 +212,7 @@ def test_messages_of_jobs_that_are_not_there_are_unknown(store: Bench) -> None:
 
     taken = store.run(taking([completed, cancelled, (never, 1)]))
 
-    assert taken == Taken([], unknown=sorted([completed[0], cancelled[0], never]))
+    assert taken == ClaimedDeliveries([], unknown=sorted([completed[0], cancelled[0], never]))
     assert store.run(jobs.get(job.id)).state is JobState.COMPLETED
 
 
@@ -221,7 +221,7 @@ def test_a_job_that_waits_for_something_else_is_not_started(store: Bench) -> Non
 
     taken = store.run(taking([(later, 1), (blocked, 1)]))
 
-    assert taken == Taken([], stale=sorted([later, blocked]))
+    assert taken == ClaimedDeliveries([], stale=sorted([later, blocked]))
 
 
 def test_one_delivery_of_many_does_not_hinder_the_others(store: Bench) -> None:
@@ -242,7 +242,7 @@ def test_a_job_of_an_unknown_task_waits_a_moment_in_the_store(store: Bench) -> N
 
     taken = store.run(taking([(job_id, 1)]))
 
-    assert taken == Taken([], put_back=[job_id])
+    assert taken == ClaimedDeliveries([], put_back=[job_id])
     stored = store.run(jobs.get(job_id))
     assert (stored.state, stored.attempt, stored.available_at) == (JobState.SCHEDULED, 0, store.now + 5_000_000)
     assert (sent(store), unsent(store)) == (set(), [])
@@ -256,7 +256,7 @@ def test_deliveries_of_a_paused_queue_go_back_until_it_goes_on(store: Bench, nam
     message = sent_job(store)
     store.run(pause(name, actor="olga"))
 
-    assert store.run(taking([message], is_limited=True)) == Taken([], put_back=[message[0]])
+    assert store.run(taking([message], is_limited=True)) == ClaimedDeliveries([], put_back=[message[0]])
 
     assert unsent(store) == []
     store.run(resume(name, actor="olga"))
@@ -268,7 +268,7 @@ def test_a_pause_holds_for_a_worker_that_has_not_heard_of_it(store: Bench) -> No
     message = sent_job(store)
     store.run(pause(QUEUE, actor="olga"))
 
-    assert store.run(taking([message])) == Taken([], put_back=[message[0]])
+    assert store.run(taking([message])) == ClaimedDeliveries([], put_back=[message[0]])
 
 
 def test_no_more_jobs_start_than_the_queue_allows_and_the_rest_goes_back(store: Bench) -> None:
@@ -295,7 +295,7 @@ def test_a_stale_message_beside_the_right_one_does_not_keep_a_job_from_going_bac
 
     taken = store.run(taking([(job.id, 2), (job.id, 1)]))
 
-    assert taken == Taken([], put_back=[job.id])
+    assert taken == ClaimedDeliveries([], put_back=[job.id])
     assert sent(store) == set()
 
 
@@ -317,4 +317,4 @@ def test_a_sent_job_can_be_cancelled(store: Bench) -> None:
     assert store.run(cancelling.cancel_job(message[0], actor="ada")) is JobState.CANCELLED
 
     assert store.run(jobs.get(message[0])).state is JobState.CANCELLED
-    assert store.run(taking([message])) == Taken([], unknown=[message[0]])
+    assert store.run(taking([message])) == ClaimedDeliveries([], unknown=[message[0]])

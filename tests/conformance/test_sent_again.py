@@ -12,7 +12,7 @@ from stagepost.model.outcome import Completed, Failed, Outcome, Refused, Release
 from stagepost.store import jobs, leases, sending
 from stagepost.store.listing import list_jobs
 from stagepost.store.queues import list_queues
-from stagepost.store.sending import Sent, Taken, put_back, sent_jobs, sent_queues
+from stagepost.store.sending import ClaimedDeliveries, Sent, put_back, sent_jobs, sent_queues
 from stagepost.store.workers import unknown_tasks
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, TASK, enqueue, lose_lease, new_job, settle
@@ -85,7 +85,7 @@ def test_new_arguments_of_a_sent_job_are_sent_too(store: Bench, on_conflict: OnC
     again = new_job(unique_key="letter", on_conflict=on_conflict, payload=payload, delay_us=delay)
     assert store.run(jobs.enqueue(again)).id == job_id
     if delay:
-        assert store.run(taking([(job_id, 1)])) == Taken([], stale=[job_id])
+        assert store.run(taking([(job_id, 1)])) == ClaimedDeliveries([], stale=[job_id])
         store.clock.advance(3)
         store.run(leases.promote_due())
 
@@ -115,7 +115,7 @@ def test_a_message_that_was_thought_lost_may_still_come(store: Bench) -> None:
 
     assert unsent(store) == []
     settle(store, job, Completed())
-    assert store.run(taking([message])) == Taken([], unknown=[job.id])
+    assert store.run(taking([message])) == ClaimedDeliveries([], unknown=[job.id])
 
 
 def test_only_queued_jobs_are_put_back(store: Bench) -> None:

@@ -11,7 +11,7 @@ from stagepost.store import jobs, workers
 from stagepost.store.listing import list_jobs
 from stagepost.store.workers import (
     UnservedTask,
-    Worker,
+    WorkerRecord,
     forget_silent,
     forget_worker,
     heartbeat,
@@ -42,7 +42,7 @@ def test_a_worker_is_listed_as_it_described_itself(store: Bench) -> None:
 
     assert alive
     assert store.run(list_workers()) == [
-        Worker(
+        WorkerRecord(
             id="w-1",
             host="north",
             pid=4321,

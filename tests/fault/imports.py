@@ -9,7 +9,7 @@ import pymysql
 import stagepost.client
 import stagepost.config.logging
 import stagepost.worker
-import stagepost.worker.child
+import stagepost.worker.process_main
 import tests.fault.families
 import tests.fault.tasks
 import tests.fault.uploads

@@ -21,7 +21,7 @@ from stagepost.errors import ValueTooLarge
 from stagepost.store.jobs import enqueue, enqueue_many
 from stagepost.store.outbox import next_messages
 from stagepost.transport.rabbitmq.consumer import Delivery
-from stagepost.worker.parking import Parking
+from stagepost.worker.unreadable_messages import UnreadableMessages
 from tests.conformance.bench import mysql_options
 from tests.depth import sized
 from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
@@ -150,7 +150,7 @@ def test_a_message_that_no_statement_takes_is_kept_with_its_beginning(arena: Are
     async def park() -> None:
         nonlocal parked
         store = AsyncStore(opened_store)
-        parking = Parking(store, settings=RabbitmqSettings())
+        parking = UnreadableMessages(store, settings=RabbitmqSettings())
         await parking.park([(delivery(b"{", 1), "no JSON"), (delivery(b"\"'" * 1_000_000, 2), "no JSON, either")])
         parked = parking.parked
         store.close()

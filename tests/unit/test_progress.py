@@ -15,11 +15,11 @@ from stagepost.errors import PayloadError, PayloadTooLarge
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed
 from stagepost.model.results import check_progress, decode_progress, encode_progress
-from stagepost.worker import child
-from stagepost.worker.child import Teller
-from stagepost.worker.children import Reply, Report, read_frame
+from stagepost.worker import process_main
 from stagepost.worker.flights import Flight
 from stagepost.worker.lease_keeper import MOST_BYTES, newest
+from stagepost.worker.process_main import Teller
+from stagepost.worker.processes import Reply, Report, read_frame
 
 
 class Rows(msgspec.Struct):
@@ -78,7 +78,7 @@ def test_as_much_progress_is_taken_as_fits_and_the_rest_goes_first_the_next_time
 
 
 def test_progress_is_told_as_often_as_there_is_time_and_never_after_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "REPORT_SECONDS", 0)
+    monkeypatch.setattr(process_main, "REPORT_SECONDS", 0)
     ours, theirs = os.pipe()
     with os.fdopen(ours, "rb") as pipe, os.fdopen(theirs, "wb") as output:
         teller = Teller(output)

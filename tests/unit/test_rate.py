@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stagepost.errors import ConfigurationError
-from stagepost.model.rate import RateLimit, Taken, take
+from stagepost.model.rate import RateLimit, TokenGrant, take
 
 TEN_A_SECOND = RateLimit("mail", rate=10, burst=5)
 NOW = 1_800_000_000_000_000
@@ -15,13 +15,13 @@ TENTH = 100_000
 
 
 def test_a_new_bucket_is_full() -> None:
-    assert take(0, NOW, 3, TEN_A_SECOND) == Taken(granted=3, full_at=NOW + 3 * TENTH, wait_us=0)
+    assert take(0, NOW, 3, TEN_A_SECOND) == TokenGrant(granted=3, full_at=NOW + 3 * TENTH, wait_us=0)
 
 
 def test_no_more_than_the_burst_is_granted_at_once() -> None:
     taken = take(0, NOW, 100, TEN_A_SECOND)
 
-    assert taken == Taken(granted=5, full_at=NOW + 5 * TENTH, wait_us=TENTH)
+    assert taken == TokenGrant(granted=5, full_at=NOW + 5 * TENTH, wait_us=TENTH)
 
 
 def test_an_empty_bucket_says_when_the_next_token_is_there() -> None:
@@ -30,14 +30,14 @@ def test_an_empty_bucket_says_when_the_next_token_is_there() -> None:
     too_early = take(empty, NOW + 30_000, 1, TEN_A_SECOND)
     in_time = take(too_early.full_at, NOW + 30_000 + too_early.wait_us, 1, TEN_A_SECOND)
 
-    assert too_early == Taken(granted=0, full_at=empty, wait_us=70_000)
+    assert too_early == TokenGrant(granted=0, full_at=empty, wait_us=70_000)
     assert in_time.granted == 1
 
 
 def test_part_of_what_is_wanted_may_be_granted() -> None:
     empty = take(0, NOW, 5, TEN_A_SECOND).full_at
 
-    assert take(empty, NOW + 250_000, 5, TEN_A_SECOND) == Taken(2, empty + 2 * TENTH, wait_us=50_000)
+    assert take(empty, NOW + 250_000, 5, TEN_A_SECOND) == TokenGrant(2, empty + 2 * TENTH, wait_us=50_000)
 
 
 def test_a_rest_fills_the_bucket_no_further_than_the_burst() -> None:
@@ -47,7 +47,7 @@ def test_a_rest_fills_the_bucket_no_further_than_the_burst() -> None:
 
 
 def test_wanting_nothing_takes_nothing() -> None:
-    assert take(0, NOW, 0, TEN_A_SECOND) == Taken(granted=0, full_at=NOW, wait_us=0)
+    assert take(0, NOW, 0, TEN_A_SECOND) == TokenGrant(granted=0, full_at=NOW, wait_us=0)
     with pytest.raises(ValueError, match="-1 tokens cannot be taken"):
         take(0, NOW, -1, TEN_A_SECOND)
 
@@ -57,13 +57,13 @@ def test_a_clock_set_back_makes_the_bucket_empty_but_not_indebted() -> None:
 
     taken = take(an_hour_ahead, NOW, 1, TEN_A_SECOND)
 
-    assert taken == Taken(granted=0, full_at=NOW + 5 * TENTH, wait_us=TENTH)
+    assert taken == TokenGrant(granted=0, full_at=NOW + 5 * TENTH, wait_us=TENTH)
 
 
 def test_a_rate_may_be_slow() -> None:
     daily = RateLimit("report", rate=1 / 86_400)
 
-    assert take(0, NOW, 2, daily) == Taken(granted=1, full_at=NOW + 86_400_000_000, wait_us=86_400_000_000)
+    assert take(0, NOW, 2, daily) == TokenGrant(granted=1, full_at=NOW + 86_400_000_000, wait_us=86_400_000_000)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagepost.model.envelope import Message
-from stagepost.transport.rabbitmq.publisher import Batch, Verdict
+from stagepost.transport.rabbitmq.publisher import PublishGroup, Verdict
 
 
-def batch(number: int) -> Batch:
-    return Batch([Message("task.asr", b"{}", f"job.{place}") for place in range(number)])
+def batch(number: int) -> PublishGroup:
+    return PublishGroup([Message("task.asr", b"{}", f"job.{place}") for place in range(number)])
 
 
 def test_the_last_verdict_ends_the_wait() -> None:

@@ -14,7 +14,7 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.watch import SourceWatch, python_files_below, sources_in
 from stagepost.cli.worker import worker_command, worker_options
-from stagepost.worker.lifeline import Lifeline
+from stagepost.worker.supervisor_connection import ChildConnection
 
 __all__ = ["Reloader", "dev"]
 
@@ -66,7 +66,7 @@ class Reloader:
         """Run one worker until its code changes."""
         # Before the worker imports them, so that a file saved during startup counts as changed.
         self._watch.note(python_files_below(self._folder))
-        lifeline = Lifeline()
+        lifeline = ChildConnection()
         process = subprocess.Popen(lifeline.command(self._command), **lifeline.process_options)
         lifeline.started()
         try:
@@ -78,7 +78,7 @@ class Reloader:
         finally:
             lifeline.close()
 
-    def _wait_for_change(self, process: subprocess.Popen[bytes], lifeline: Lifeline) -> list[Path]:
+    def _wait_for_change(self, process: subprocess.Popen[bytes], lifeline: ChildConnection) -> list[Path]:
         has_died = False
         while not self._stop_event.wait(POLL_SECONDS):
             for message in lifeline.messages():

@@ -15,7 +15,7 @@ from stagepost.model.timeline import Moment
 from stagepost.store.queues import Queue
 from stagepost.store.run_views import RunView, StepView
 from stagepost.store.schedules import NEVER, Schedule
-from stagepost.store.workers import Worker
+from stagepost.store.workers import WorkerRecord
 
 __all__ = [
     "batch_document",
@@ -172,7 +172,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def worker_document(worker: Worker) -> dict[str, Any]:
+def worker_document(worker: WorkerRecord) -> dict[str, Any]:
     """Convert a worker's last report about itself."""
     return {
         "id": worker.id,

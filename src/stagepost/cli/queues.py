@@ -18,7 +18,7 @@ from stagepost.store.counting import PARTS, Drift, find_drift, repair
 from stagepost.store.queues import (
     ALL_QUEUES,
     Queue,
-    QueueSettings,
+    QueueLimits,
     list_queues,
     pause,
     queue_settings,
@@ -158,7 +158,7 @@ def queue_rows(found: list[Queue]) -> Section:
     )
 
 
-def _limits(known: QueueSettings, *, max_running: Any, rate: Any, burst: int | None) -> dict[str, Any]:
+def _limits(known: QueueLimits, *, max_running: Any, rate: Any, burst: int | None) -> dict[str, Any]:
     """Merge the given limits with the current ones."""
     old_rate = None if known.rate is None else known.rate.rate
     old_burst = None if known.rate is None or rate is not None else known.rate.burst
@@ -170,11 +170,11 @@ def _limits(known: QueueSettings, *, max_running: Any, rate: Any, burst: int | N
     }
 
 
-def _settings_text(settings: QueueSettings) -> str:
+def _settings_text(settings: QueueLimits) -> str:
     return ", ".join(filter(None, ("paused" if settings.paused_at is not None else "", _limits_text(settings))))
 
 
-def _limits_text(settings: QueueSettings) -> str:
+def _limits_text(settings: QueueLimits) -> str:
     parts = [] if settings.max_running is None else [f"at most {settings.max_running} running"]
     if settings.rate is not None:
         parts.append(f"{settings.rate.rate:g} per second, bursts of {settings.rate.burst}")

@@ -23,7 +23,7 @@ from stagepost.model.lifecycle import JobState
 from stagepost.store.activity import ended_within
 from stagepost.store.health import ping
 from stagepost.store.queues import Queue, list_queues
-from stagepost.store.workers import Worker, list_workers
+from stagepost.store.workers import WorkerRecord, list_workers
 
 __all__ = ["Snapshot", "top"]
 
@@ -65,7 +65,7 @@ class Snapshot:
 
     at: int
     queues: list[Queue]
-    workers: list[Worker]
+    workers: list[WorkerRecord]
     ended: Mapping[JobState, int]
     """Jobs that ended within WINDOW, by state."""
     arrived_per_second: float | None

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from stagepost.clock import sleep
-from stagepost.worker.lifeline import ParentLine
+from stagepost.worker.supervisor_connection import ParentConnection
 
 __all__ = ["SourceWatch", "project_files", "python_files_below", "report_sources", "sources_in"]
 
@@ -67,7 +67,7 @@ def python_files_below(folder: Path) -> list[Path]:
     )
 
 
-def report_sources(parent: ParentLine) -> None:
+def report_sources(parent: ParentConnection) -> None:
     """Report imported source files to the parent process; a thread reports later imports."""
     told = _report(parent, frozenset())
 
@@ -80,7 +80,7 @@ def report_sources(parent: ParentLine) -> None:
     threading.Thread(target=report, name="stagepost-sources", daemon=True).start()
 
 
-def _report(parent: ParentLine, told: frozenset[Path]) -> frozenset[Path]:
+def _report(parent: ParentConnection, told: frozenset[Path]) -> frozenset[Path]:
     files = frozenset(project_files())
     if files - told:
         parent.say(msgspec.json.encode(sorted(str(file) for file in files - told)).decode())

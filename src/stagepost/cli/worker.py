@@ -18,8 +18,8 @@ from stagepost.cli.watch import report_sources
 from stagepost.clock import sleep
 from stagepost.config.logging import configure_logging
 from stagepost.database.migrate import check_schema
-from stagepost.worker.lifeline import OPTION, READY, ParentLine
 from stagepost.worker.supervisor import Supervisor
+from stagepost.worker.supervisor_connection import OPTION, READY, ParentConnection
 from stagepost.worker.worker import Worker
 
 __all__ = ["LOG_LEVELS", "queue_names", "worker", "worker_command", "worker_options"]
@@ -99,7 +99,7 @@ def worker(
             until_idle=until_idle,
         )
         sys.exit(asyncio.run(_supervise(command, processes, until_idle=until_idle)))
-    parent = None if lifeline is None else ParentLine(lifeline)
+    parent = None if lifeline is None else ParentConnection(lifeline)
     run_worker(
         invocation,
         parent=parent,
@@ -114,7 +114,7 @@ def worker(
 def run_worker(
     invocation: Invocation,
     *,
-    parent: ParentLine | None,
+    parent: ParentConnection | None,
     reports_sources: bool,
     until_idle: bool,
     **options: Any,
@@ -150,7 +150,7 @@ def _leave_within(seconds: float, code: int) -> None:
     threading.Thread(target=leave, name="stagepost-leave", daemon=True).start()
 
 
-def _obey(parent: ParentLine, running: Worker) -> None:
+def _obey(parent: ParentConnection, running: Worker) -> None:
     """Stop the worker on a signal, but let only the parent cut the shutdown short.
 
     Parent and worker both receive a signal that is sent to the whole process group.

@@ -9,7 +9,7 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group
 from stagepost.cli.render import Section, duration_text
 from stagepost.model.job import microseconds
-from stagepost.store.workers import ALIVE_WITHIN, Worker, list_workers
+from stagepost.store.workers import ALIVE_WITHIN, WorkerRecord, list_workers
 
 __all__ = ["worker_rows", "workers"]
 
@@ -28,7 +28,7 @@ def list_all(invocation: Invocation) -> None:
     invocation.output.result(document, lambda: invocation.output.table(worker_rows(found)))
 
 
-def worker_rows(found: list[Worker]) -> Section:
+def worker_rows(found: list[WorkerRecord]) -> Section:
     """Lay out workers as a table."""
     return Section(
         title="Workers",

@@ -71,7 +71,7 @@ class Gate:
 
     def _checking(self, *, holds: bool) -> Plan[None]:
         yield from self._declaring()
-        standing: gates.Standing = yield (gates.pass_through if holds else gates.standing)(self.name)
+        standing: gates.GateStatus = yield (gates.pass_through if holds else gates.standing)(self.name)
         if standing.unfinished:
             named = {one.batch.key: summary_of(one.batch.state, one.counts) for one in standing.batches}
             raise GateClosed(self.name, named, more=max(0, standing.unfinished - len(named)))

@@ -16,7 +16,7 @@ from stagepost.database.store import Store
 from stagepost.errors import SchemaError, StoreUnavailable
 from stagepost.model.job import microseconds
 from stagepost.store.health import durability_warnings, ping
-from stagepost.store.workers import ALIVE_WITHIN, Worker, list_workers, unknown_tasks
+from stagepost.store.workers import ALIVE_WITHIN, WorkerRecord, list_workers, unknown_tasks
 
 __all__ = ["Check", "check_health", "is_healthy"]
 
@@ -99,7 +99,7 @@ def _workers(store: Store) -> Check:
     return Check("workers", "ok", f"{_count(len(working), 'worker')} running and looking for jobs.")
 
 
-def _looks_for_work(worker: Worker) -> bool:
+def _looks_for_work(worker: WorkerRecord) -> bool:
     looked_ago = worker.silent_us + worker.seen_at - worker.looked_at
     return looked_ago <= microseconds(ALIVE_WITHIN) or worker.running >= worker.slots
 

@@ -11,7 +11,7 @@ from stagepost.clock import monotonic, sleep
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.store import Store
 from stagepost.errors import WaitTimeout
-from stagepost.model.rate import RateLimit, Taken, take
+from stagepost.model.rate import RateLimit, TokenGrant, take
 from stagepost.store.rates import take_tokens
 
 __all__ = ["RateLimiter"]
@@ -50,7 +50,7 @@ class RateLimiter:
             return _wait_of(self._take_here())
         return _wait_of(await self._async_store.run(take_tokens(self.limit, 1)))
 
-    def _take_here(self) -> Taken:
+    def _take_here(self) -> TokenGrant:
         with self._lock:
             taken = take(self._full_at, round(monotonic() * 1_000_000), 1, self.limit)
             self._full_at = taken.full_at
@@ -65,7 +65,7 @@ class RateLimiter:
         return wait.total_seconds()
 
 
-def _wait_of(taken: Taken) -> timedelta:
+def _wait_of(taken: TokenGrant) -> timedelta:
     return timedelta(0) if taken.granted else timedelta(microseconds=max(1, taken.wait_us))
 
 

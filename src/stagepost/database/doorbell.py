@@ -10,14 +10,14 @@ from typing import Any
 
 from stagepost.database.forks import renew_after_fork
 
-__all__ = ["Doorbell", "Loan"]
+__all__ = ["Doorbell", "LentConnection"]
 
 Answer = Callable[[Collection[str]], None]
 """Takes the names of the queues that have something new; called by whatever thread rings."""
 
 
 @dataclass
-class Loan:
+class LentConnection:
     """A connection in somebody's hands, and what is to be told when it is committed."""
 
     queues: set[str] = field(default_factory=set)
@@ -32,7 +32,7 @@ class Doorbell:
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
         self._stoppers: list[Callable[[], None]] = []
-        self._lent: dict[int, Loan] = {}
+        self._lent: dict[int, LentConnection] = {}
         renew_after_fork(self)
 
     def renew(self) -> None:
@@ -97,15 +97,15 @@ class Doorbell:
             loan.calls.append(call)
 
     @contextlib.contextmanager
-    def lent(self, tx: Any) -> Iterator[Loan]:
+    def lent(self, tx: Any) -> Iterator[LentConnection]:
         """Collect what is to be told of what is written through `tx` in the body; for `tell` after the commit."""
-        loan = self._lent[id(tx)] = Loan()
+        loan = self._lent[id(tx)] = LentConnection()
         try:
             yield loan
         finally:
             del self._lent[id(tx)]
 
-    def tell(self, loan: Loan) -> None:
+    def tell(self, loan: LentConnection) -> None:
         """Tell that what was written in a loan is committed."""
         for call in loan.calls:
             call()

@@ -11,10 +11,10 @@ from stagepost.database.connection import Connection, Database
 from stagepost.database.forks import renew_after_fork
 from stagepost.errors import StoreUnavailable
 
-__all__ = ["Loan", "Pool"]
+__all__ = ["Pool", "PooledConnection"]
 
 
-class Loan:
+class PooledConnection:
     """A connection on loan, and whether it came back with no transaction open and nothing in doubt."""
 
     __slots__ = ("_pool", "connection", "is_sound")
@@ -55,9 +55,9 @@ class Pool:
         with self._lock:
             return self._open - len(self._idle)
 
-    def connection(self) -> Loan:
+    def connection(self) -> PooledConnection:
         """Lend a connection; it is kept for reuse only if the borrower said that it is sound."""
-        return Loan(self)
+        return PooledConnection(self)
 
     def close(self) -> None:
         """Close what is idle now and what is out once it comes back."""

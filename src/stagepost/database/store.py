@@ -15,7 +15,7 @@ from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
 from stagepost.database.doorbell import Doorbell
-from stagepost.database.pool import Loan, Pool
+from stagepost.database.pool import Pool, PooledConnection
 from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
 from stagepost.database.trouble import Trouble, schema_error
@@ -125,7 +125,7 @@ class Store:
         return f"Store({masked(getattr(self.database, 'url', getattr(self.database, 'path', '')))!r})"
 
     @contextlib.contextmanager
-    def _begun(self, *, read_only: bool) -> Iterator[Loan]:
+    def _begun(self, *, read_only: bool) -> Iterator[PooledConnection]:
         """Lend a connection in a new transaction; one that died in the pool is replaced, and so are its neighbours."""
         for is_last_try in (False, True):
             with self.pool.connection() as loan:

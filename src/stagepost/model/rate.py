@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stagepost.errors import ConfigurationError
 
-__all__ = ["RateLimit", "Taken", "due_times", "take"]
+__all__ = ["RateLimit", "TokenGrant", "due_times", "take"]
 
 FASTEST_RATE = 100_000.0
 SLOWEST_RATE = 1 / (365 * 86_400)
@@ -55,7 +55,7 @@ class RateLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TokenGrant:
     """What a take gave: whole tokens, the instant to store, and how long until there is one more."""
 
     granted: int
@@ -63,7 +63,7 @@ class Taken:
     wait_us: int
 
 
-def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit) -> Taken:
+def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit) -> TokenGrant:
     """Take up to `wanted` tokens; `full_at_us` is the stored instant when the bucket is full, at first 0."""
     if wanted < 0:
         raise ValueError(f"rate limit {limit.name!r}: {wanted} tokens cannot be taken")
@@ -72,7 +72,7 @@ def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit) -> Taken:
     full_at = min(max(full_at_us, now_us), empty_until)
     granted = min(wanted, (empty_until - full_at) // limit.interval_us)
     full_at += granted * limit.interval_us
-    return Taken(granted, full_at, max(0, full_at + limit.interval_us - empty_until))
+    return TokenGrant(granted, full_at, max(0, full_at + limit.interval_us - empty_until))
 
 
 TICK_US = 10_000

@@ -16,7 +16,7 @@ from stagepost.store.jobs import enqueue_many
 
 __all__ = [
     "GateCount",
-    "Standing",
+    "GateStatus",
     "StoredGate",
     "Unfinished",
     "close_gate",
@@ -64,7 +64,7 @@ class Unfinished(msgspec.Struct, frozen=True):
     counts: Counts
 
 
-class Standing(msgspec.Struct, frozen=True):
+class GateStatus(msgspec.Struct, frozen=True):
     """How a gate stands: how many batches keep it closed, and the first of them."""
 
     unfinished: int
@@ -109,7 +109,7 @@ def declare(name: str, *, on_open: str | None) -> Steps[None]:
 
 
 @operation
-def pass_through(name: str) -> Steps[Standing]:
+def pass_through(name: str) -> Steps[GateStatus]:
     """Tell how a gate stands; until the transaction ends no batch can begin under it, nor end."""
     # Added only where it is missing: to add what is there locks it against others that only want to pass.
     if not (yield Statement("list_gates", {"after": "", "name": name, "most": 1})):
@@ -119,7 +119,7 @@ def pass_through(name: str) -> Steps[Standing]:
 
 
 @query
-def standing(name: str) -> Steps[Standing]:
+def standing(name: str) -> Steps[GateStatus]:
     """Tell how a gate stands at this moment; one that nobody used yet is open."""
     gate = yield from find_gate(name)
     return (yield from _standing(name, 0 if gate is None else gate.unfinished))
@@ -159,12 +159,12 @@ def repair_gate(name: str) -> Steps[GateCount]:
     return GateCount(name, counted, found)
 
 
-def _standing(name: str, unfinished: int) -> Steps[Standing]:
+def _standing(name: str, unfinished: int) -> Steps[GateStatus]:
     if not unfinished:
-        return Standing(0)
+        return GateStatus(0)
     rows: list[tuple[Any, ...]] = yield Statement("unfinished_batches", {"gate": name, "most": MOST_NAMED})
     batches = []
     for batch in map(batch_of, rows):
         counts = yield from count_items(batch.id)
         batches.append(Unfinished(batch, counts))
-    return Standing(unfinished, tuple(batches))
+    return GateStatus(unfinished, tuple(batches))

@@ -21,7 +21,7 @@ from stagepost.store.leases import claim
 __all__ = [
     "ALL_QUEUES",
     "Queue",
-    "QueueSettings",
+    "QueueLimits",
     "claim_limited",
     "list_queues",
     "pause",
@@ -35,7 +35,7 @@ ALL_QUEUES = "*"
 """Names the row whose pause and limits hold for all queues together; no queue can be called that."""
 
 
-class QueueSettings(msgspec.Struct, frozen=True):
+class QueueLimits(msgspec.Struct, frozen=True):
     """What operators set on a queue; None is no limit."""
 
     name: str
@@ -82,11 +82,11 @@ def set_limits(
 
 
 @query
-def queue_settings(names: Iterable[str]) -> Steps[dict[str, QueueSettings]]:
+def queue_settings(names: Iterable[str]) -> Steps[dict[str, QueueLimits]]:
     """Read the settings of some queues, and of all queues together, for a worker to keep for a while."""
     rows = yield Statement("list_queue_settings")
     found = {row[0]: _settings(*row) for row in rows}
-    return {name: found.get(name, QueueSettings(name)) for name in [*names, ALL_QUEUES]}
+    return {name: found.get(name, QueueLimits(name)) for name in [*names, ALL_QUEUES]}
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class Queue(msgspec.Struct, frozen=True):
     """Of live jobs, by state."""
     lag_us: int | None
     """For how long the oldest queued job could have been run; None if none is queued."""
-    settings: QueueSettings
+    settings: QueueLimits
 
 
 @query
@@ -115,7 +115,7 @@ def list_queues() -> Steps[list[Queue]]:
             name=name,
             counts=live.get(name) or dict.fromkeys(sorted(LIVE), 0),
             lag_us=lags.get(name),
-            settings=settings.get(name, QueueSettings(name)),
+            settings=settings.get(name, QueueLimits(name)),
         )
         for name in sorted({*settings, *(name for name, counts in live.items() if any(counts.values()))})
     ]
@@ -187,7 +187,7 @@ def _lag(queue_name: str) -> Steps[int | None]:
         facts = {"queue_name": queue_name, "below": priority}
 
 
-def _room(limits: Sequence[QueueSettings], running: Mapping[str, int], global_name: str) -> int:
+def _room(limits: Sequence[QueueLimits], running: Mapping[str, int], global_name: str) -> int:
     """Say how many more may run under the tightest of the limits."""
     counts = {**running, global_name: sum(running.values())}
     return min(
@@ -195,7 +195,5 @@ def _room(limits: Sequence[QueueSettings], running: Mapping[str, int], global_na
     )
 
 
-def _settings(
-    name: str, paused_at: int | None, max_running: int | None, rate: float | None, burst: Any
-) -> QueueSettings:
-    return QueueSettings(name, paused_at, max_running, None if rate is None else RateLimit(name, rate, burst))
+def _settings(name: str, paused_at: int | None, max_running: int | None, rate: float | None, burst: Any) -> QueueLimits:
+    return QueueLimits(name, paused_at, max_running, None if rate is None else RateLimit(name, rate, burst))

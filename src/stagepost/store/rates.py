@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from stagepost.database.statement import Statement, Steps, operation
 from stagepost.model.job import microseconds
-from stagepost.model.rate import RateLimit, Taken, take
+from stagepost.model.rate import RateLimit, TokenGrant, take
 
 __all__ = ["lock_bucket", "prune_rates", "take_tokens"]
 
@@ -15,7 +15,7 @@ KEPT_US = microseconds(timedelta(hours=1))
 
 
 @operation
-def take_tokens(limit: RateLimit, wanted: int) -> Steps[Taken]:
+def take_tokens(limit: RateLimit, wanted: int) -> Steps[TokenGrant]:
     """Take up to `wanted` tokens out of the bucket of this name, which is full when first asked for."""
     full_at, now = yield from lock_bucket(limit.name)
     taken = take(full_at, now, wanted, limit)

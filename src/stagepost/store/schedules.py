@@ -17,7 +17,7 @@ from stagepost.store.jobs import audit, enqueue_many
 
 __all__ = [
     "Fired",
-    "Run",
+    "Firing",
     "Schedule",
     "fire_due",
     "list_runs",
@@ -66,7 +66,7 @@ class Schedule(msgspec.Struct, frozen=True):
     """Why it could not fire."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class Firing(msgspec.Struct, frozen=True):
     """One due time of a schedule, and the job that was asked for then."""
 
     schedule_name: str
@@ -149,10 +149,10 @@ def list_schedules() -> Steps[list[Schedule]]:
 
 
 @query
-def list_runs(schedule_name: str, *, before: int = NEVER, most: int = 50) -> Steps[list[Run]]:
+def list_runs(schedule_name: str, *, before: int = NEVER, most: int = 50) -> Steps[list[Firing]]:
     """List when a schedule fired, newest first; `before` is the last due time of the page before."""
     rows = yield Statement("list_runs", {"name": schedule_name, "before": before, "most": most})
-    return [Run(name, due_at, str(job_id), fired_at) for name, due_at, job_id, fired_at in rows]
+    return [Firing(name, due_at, str(job_id), fired_at) for name, due_at, job_id, fired_at in rows]
 
 
 @operation
@@ -216,7 +216,7 @@ def next_schedule_due() -> Steps[timedelta | None]:
 class Fired(msgspec.Struct, frozen=True):
     """What one round of firing did."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[Firing, ...]
     errors: Mapping[str, str]
     """Of the schedules that could not fire, by name; they are tried again after a while."""
     is_more: bool
@@ -260,7 +260,7 @@ def _due_times(schedule: Schedule, now: int, most: int) -> DueTimes:
     return due_times(rule, schedule.next_due_at - 1, now, catch_up=CatchUp(schedule.catch_up), most=most)
 
 
-def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Steps[list[Run]]:
+def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Steps[list[Firing]]:
     """Record due times, and enqueue for those that nobody has recorded before."""
     if not asked:
         return []
@@ -271,7 +271,7 @@ def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Steps[list[Run]]:
     enqueued = yield from enqueue_many([job for _, _, job in new]).start()
     runs = []
     for (name, due_at, job), result in zip(new, enqueued, strict=True):
-        runs.append(Run(name, due_at, result.id, fired_at[job.id]))
+        runs.append(Firing(name, due_at, result.id, fired_at[job.id]))
         if not result.is_new:  # a live job holds the unique key: the due time is its
             yield Statement("credit_run", {"name": name, "due_at": due_at, "job_id": result.id})
     return runs

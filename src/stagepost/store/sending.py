@@ -25,9 +25,9 @@ from stagepost.store.settling import settle
 
 __all__ = [
     "Backlog",
+    "ClaimedDeliveries",
     "PutBack",
     "Sent",
-    "Taken",
     "Unsent",
     "backlog",
     "lost_jobs",
@@ -120,7 +120,7 @@ def refuse_unsent(unsent_jobs: Sequence[Fence], *, error: str) -> Steps[list[str
     return [job_id for (job_id, _), is_held in held.items() if is_held]
 
 
-class Taken(msgspec.Struct, frozen=True):
+class ClaimedDeliveries(msgspec.Struct, frozen=True):
     """What became of deliveries."""
 
     jobs: list[LeasedJob]
@@ -144,7 +144,7 @@ def take_delivered(
     lease: timedelta,
     is_limited: bool = False,
     rules: LimitRules = NO_RULES,
-) -> Steps[Taken]:
+) -> Steps[ClaimedDeliveries]:
     """Lease the jobs that messages named, by id and attempt; what cannot be leased needs no message any more.
 
     A message may come twice, late, or for a job that has ended: then there is nothing to lease. A job that may not
@@ -183,7 +183,7 @@ def take_delivered(
     rest = {(job_id, attempt) for job_id, attempt in deliveries if job_id not in started}
     rest = {(job_id, attempt) for job_id, attempt in rest if job_id not in held}
     if not rest:
-        return Taken(jobs, put_back=sorted(held), held=frozenset(names))
+        return ClaimedDeliveries(jobs, put_back=sorted(held), held=frozenset(names))
     named = {job_id for job_id, _ in rest}
     rows = yield Statement("find_delivered", {"ids": as_json(sorted(named))})
     waiting = {
@@ -195,7 +195,7 @@ def take_delivered(
     yield from _put_back(sorted(known), delay_us=0)
     yield from _put_back(sorted(waiting.keys() - known), delay_us=microseconds(UNKNOWN_TASK_DELAY))
     found = {str(row[0]) for row in rows}
-    return Taken(
+    return ClaimedDeliveries(
         jobs,
         put_back=sorted(waiting.keys() | held),
         unknown=sorted(named - found),

@@ -16,7 +16,7 @@ from stagepost.store.counting import count_by_queue
 __all__ = [
     "ALIVE_WITHIN",
     "UnservedTask",
-    "Worker",
+    "WorkerRecord",
     "forget_silent",
     "forget_worker",
     "heartbeat",
@@ -35,7 +35,7 @@ MOST_LOOKED_AT = 1000
 """How many jobs of a queue are looked at for tasks that nobody knows."""
 
 
-class Worker(msgspec.Struct, frozen=True):
+class WorkerRecord(msgspec.Struct, frozen=True):
     """A worker as it last described itself. Times are microseconds since 1970, by the database's clock."""
 
     id: str
@@ -79,7 +79,7 @@ def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Steps[b
 
 
 @query
-def list_workers() -> Steps[list[Worker]]:
+def list_workers() -> Steps[list[WorkerRecord]]:
     """List the workers that are not forgotten, those that started last first."""
     rows = yield Statement("list_workers")
     return [_worker(*row) for row in rows]
@@ -92,11 +92,11 @@ def other_workers(worker_id: str, queue_names: Collection[str]) -> Steps[list[st
     return [worker.id for worker in workers if _is_alive(worker) and _is_other(worker, worker_id, queue_names)]
 
 
-def _is_alive(worker: Worker) -> bool:
+def _is_alive(worker: WorkerRecord) -> bool:
     return worker.silent_us <= microseconds(ALIVE_WITHIN)
 
 
-def _is_other(worker: Worker, worker_id: str, queue_names: Collection[str]) -> bool:
+def _is_other(worker: WorkerRecord, worker_id: str, queue_names: Collection[str]) -> bool:
     return worker.id != worker_id and not set(queue_names).isdisjoint(worker.queues)
 
 
@@ -170,12 +170,12 @@ def _held(older_than: timedelta) -> Steps[list[UnservedTask]]:
     return unserved
 
 
-def _served(workers: Iterable[Worker]) -> Iterable[tuple[str, str]]:
+def _served(workers: Iterable[WorkerRecord]) -> Iterable[tuple[str, str]]:
     return ((queue, task) for worker in workers for queue in worker.queues for task in worker.tasks)
 
 
-def _worker(worker_id: str, host: str, pid: int, queues: str, tasks: str, *numbers: int) -> Worker:
-    return Worker(worker_id, host, pid, _names(queues), _names(tasks), *numbers)
+def _worker(worker_id: str, host: str, pid: int, queues: str, tasks: str, *numbers: int) -> WorkerRecord:
+    return WorkerRecord(worker_id, host, pid, _names(queues), _names(tasks), *numbers)
 
 
 def _names(text: str) -> tuple[str, ...]:

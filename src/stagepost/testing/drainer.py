@@ -24,12 +24,12 @@ from stagepost.upkeep.batch_keeper import BatchKeeper
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.scheduler import declare
-from stagepost.worker.child import perform
-from stagepost.worker.children import ChildPool, Place, Reply
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.process_main import perform
+from stagepost.worker.processes import Place, ProcessPool, Reply
 
 __all__ = ["Drained", "Drainer", "Run"]
 
@@ -220,7 +220,7 @@ class Alone(Leader):
         return True
 
 
-class SameProcess(ChildPool):
+class SameProcess(ProcessPool):
     """Runs `pool="process"` tasks in this process, because a child would not see the test's database and patches."""
 
     def run(self, context: JobContext, place: Place) -> Reply:  # noqa: ARG002 - there is no child

@@ -12,12 +12,12 @@ from stagepost.model.job import NewJob
 from stagepost.store.alerts import alerting
 from stagepost.store.jobs import enqueue
 
-__all__ = ["Alarm"]
+__all__ = ["AlertingRunner"]
 
 T = TypeVar("T")
 
 
-class Alarm:
+class AlertingRunner:
     """Tells the task that the app has for alerts; without one, the log is all that tells of them."""
 
     def __init__(

@@ -14,7 +14,7 @@ from stagepost.model.dead_letter import DeadMessage, Letter, Notice, Undelivered
 from stagepost.model.groups import halves
 from stagepost.store.dead_messages import Known, add_dead_messages, give_up, known_jobs
 from stagepost.transport.rabbitmq.consumer import Delivery
-from stagepost.upkeep.alarm import Alarm
+from stagepost.upkeep.alarm import AlertingRunner
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.taker import Taker
 
@@ -45,7 +45,7 @@ class DeadLetterCollector(Taker):
         settings: RabbitmqSettings,
         prepare: Callable[[], None],
         on_ended: Callable[[Iterable[str | None]], None] = lambda _: None,
-        alarm: Alarm | None = None,
+        alarm: AlertingRunner | None = None,
     ) -> None:
         super().__init__(
             url,
@@ -58,7 +58,7 @@ class DeadLetterCollector(Taker):
         self.collected: Counter[str] = Counter()
         """How many of each kind."""
         self._store = store
-        self._alarm = alarm or Alarm(store)
+        self._alarm = alarm or AlertingRunner(store)
         self._leader = leader
         self._settings = settings
         self.on_ended = on_ended

@@ -21,7 +21,7 @@ from stagepost.store.dead_messages import add_dead_messages
 from stagepost.store.history import DEAD
 from stagepost.store.outbox import Waiting, delete_messages, mark_announced, next_messages, unannounced
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
-from stagepost.upkeep.alarm import Alarm
+from stagepost.upkeep.alarm import AlertingRunner
 
 __all__ = ["Outgoing"]
 
@@ -56,7 +56,7 @@ class Outgoing:
         settings: RabbitmqSettings,
         queues: Sequence[str],
         clock: Clock,
-        alarm: Alarm,
+        alarm: AlertingRunner,
     ) -> None:
         self._store = store
         self._alarm = alarm

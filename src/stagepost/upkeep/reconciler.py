@@ -20,7 +20,7 @@ from stagepost.store.sending import lost_jobs, put_back_lost, read_clock, sent_q
 from stagepost.store.workers import list_workers
 from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import topology_of
-from stagepost.upkeep.alarm import Alarm
+from stagepost.upkeep.alarm import AlertingRunner
 from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.threads import in_thread
 
@@ -105,7 +105,7 @@ class Reconciler(Service):
         patience: Mapping[str, timedelta | None] = NO_QUEUES,
         on_found: Callable[[], None] = lambda: None,
         has_answers: Callable[[str], bool] = lambda _queue: False,
-        alarm: Alarm | None = None,
+        alarm: AlertingRunner | None = None,
         is_by_hand: bool = False,
         only_looks: bool = False,
     ) -> None:
@@ -127,7 +127,7 @@ class Reconciler(Service):
         self._undeclared = dict(patience)
         self._on_found = on_found
         self._has_answers = has_answers
-        self._alarm = alarm or Alarm(store)
+        self._alarm = alarm or AlertingRunner(store)
         self._is_by_hand = is_by_hand
         self._only_looks = only_looks
         self.looks: dict[str, Look] = {}

@@ -19,11 +19,11 @@ from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.envelope import Message, request_for
 from stagepost.model.groups import Portion, groups_of
 from stagepost.store.counting import count_by_queue
-from stagepost.store.queues import ALL_QUEUES, QueueSettings, queue_settings
+from stagepost.store.queues import ALL_QUEUES, QueueLimits, queue_settings
 from stagepost.store.sending import Unsent, mark_sent, refuse_unsent, sent_jobs, unsent
 from stagepost.store.settlement import Fence
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
-from stagepost.upkeep.alarm import Alarm
+from stagepost.upkeep.alarm import AlertingRunner
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.outgoing import Outgoing
 from stagepost.upkeep.threads import in_thread
@@ -70,7 +70,7 @@ class Relay(Service):
         clock: Clock,
         interval: float = 1.0,
         declare: Callable[[Sequence[str]], None] = lambda _queues: None,
-        alarm: Alarm | None = None,
+        alarm: AlertingRunner | None = None,
     ) -> None:
         """`declare` makes what the broker needs for queues; called in a thread."""
         super().__init__(interval=interval)
@@ -89,7 +89,7 @@ class Relay(Service):
         self._portions: dict[str, Portion] = {}
         self._resting: dict[str, float] = {}
         self._returned_since: dict[str, dict[Fence, float]] = {}
-        self._alarm = alarm or Alarm(store)
+        self._alarm = alarm or AlertingRunner(store)
         self._outgoing = Outgoing(
             store, publisher, settings=settings, queues=self.queues, clock=clock, alarm=self._alarm
         )
@@ -225,7 +225,7 @@ class Relay(Service):
         asyncio.get_running_loop().call_later(seconds, self.wake)
 
 
-def _limit(settings: QueueSettings) -> float:
+def _limit(settings: QueueLimits) -> float:
     """How many jobs of a queue may start about now."""
     rate = math.inf if settings.rate is None else max(settings.rate.rate, settings.rate.burst)
     return min(math.inf if settings.max_running is None else settings.max_running, rate)

@@ -10,7 +10,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.store.leases import Rescued, rescue_expired
-from stagepost.upkeep.alarm import Alarm
+from stagepost.upkeep.alarm import AlertingRunner
 
 __all__ = ["Rescuer"]
 
@@ -33,13 +33,13 @@ class Rescuer(Service):
         *,
         interval: float = 5.0,
         margin: timedelta = MARGIN,
-        alarm: Alarm | None = None,
+        alarm: AlertingRunner | None = None,
         on_rescued: Callable[[], None] = lambda: None,
         on_ended: Callable[[Iterable[str]], None] = lambda _batches: None,
         on_unlimited: Callable[[Iterable[str]], None] = lambda _keys: None,
     ) -> None:
         super().__init__(interval=interval)
-        self._alarm = alarm or Alarm(store)
+        self._alarm = alarm or AlertingRunner(store)
         self._margin = margin
         self._on_rescued = on_rescued
         self._on_ended = on_ended

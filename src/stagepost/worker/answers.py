@@ -26,8 +26,8 @@ from stagepost.task import Registry, Task
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.taker import Taker
 from stagepost.worker.activity import Activity
-from stagepost.worker.doubts import Doubts
 from stagepost.worker.finisher import is_conflict, tell
+from stagepost.worker.stalled_consumers import StalledConsumerCheck
 
 __all__ = ["Answers", "Counted", "outcome_of_answer"]
 
@@ -105,7 +105,9 @@ class Answers(Taker):
         self._park = park
         self._held: list[tuple[float, Delivery]] = []
         self._activity = Activity(store, clock)
-        self._doubts = Doubts(store, clock, dict.fromkeys(self._patience, settings.answers), lambda: self.consumer)
+        self._consumer_check = StalledConsumerCheck(
+            store, clock, dict.fromkeys(self._patience, settings.answers), lambda: self.consumer
+        )
 
     def has_some(self, queue: str) -> bool:
         """Say whether answers are here that may be to requests of a queue: not settled yet, or another app's."""
@@ -262,7 +264,7 @@ class Answers(Taker):
         self.counted.strange += len(deliveries)
 
     async def _prepare_pass(self) -> None:
-        await self._doubts.look()
+        await self._consumer_check.look()
         now = self._clock.monotonic()
         due = [delivery for since, delivery in self._held if now - since >= HELD_SECONDS]
         if due:

@@ -13,15 +13,15 @@ from stagepost.store.sending import sent_jobs, unsent
 from stagepost.transport.rabbitmq.admin import apply
 from stagepost.transport.rabbitmq.publisher import Publisher
 from stagepost.transport.rabbitmq.topology import topology_of
-from stagepost.upkeep.alarm import Alarm
+from stagepost.upkeep.alarm import AlertingRunner
 from stagepost.upkeep.dead_letters import DeadLetterCollector
 from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.reconciler import Reconciler
 from stagepost.upkeep.relay import Relay
 from stagepost.worker.answers import Answers
 from stagepost.worker.flights import Flight, Flights
-from stagepost.worker.parking import Parking
 from stagepost.worker.receiver import Receiver
+from stagepost.worker.unreadable_messages import UnreadableMessages
 
 __all__ = ["Broker", "check_remote"]
 
@@ -56,7 +56,7 @@ class Broker:
         lease: timedelta,
         term: timedelta,
         start: Callable[[list[Flight]], None],
-        alarm: Alarm,
+        alarm: AlertingRunner,
     ) -> None:
         settings = app.settings.rabbitmq
         known = {*app.registry.queues, *queues, *(settings.queues or ())}
@@ -102,7 +102,7 @@ class Broker:
             self.collector = DeadLetterCollector(
                 store, leader, url=url, settings=settings, prepare=prepare, alarm=alarm
             )
-        self.parking = Parking(store, settings=settings, on_parked=self.relay.wake)
+        self.parking = UnreadableMessages(store, settings=settings, on_parked=self.relay.wake)
         self.answers: Answers | None = None
         """Of programs that run remote tasks, where the app has any."""
         if remote:

@@ -17,9 +17,9 @@ from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.leases import claim, release_strays
 from stagepost.store.limits import claim_checked
 from stagepost.store.queues import ALL_QUEUES, claim_limited, queue_settings
+from stagepost.worker.claim_positions import ClaimPositions
 from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.front import FrontClearer
-from stagepost.worker.marks import Marks
 
 __all__ = ["Claimer"]
 
@@ -67,7 +67,7 @@ class Claimer(Service):
         self.may_have_strays = False
         """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
         self._limited: frozenset[str] = frozenset()
-        self._marks = {queue: Marks() for queue in queues}
+        self._positions = {queue: ClaimPositions() for queue in queues}
         self._settings_read_at = float("-inf")
         self._rules = rules
         self._front = FrontClearer(store, rules, clock)
@@ -79,7 +79,7 @@ class Claimer(Service):
         if self.may_have_strays:
             await self.release_strays()
         await self._read_settings()
-        looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._marks.values())
+        looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._positions.values())
         claimed = wanted = 0
         held_some = False
         for _ in range(len(self._queues)):
@@ -118,7 +118,7 @@ class Claimer(Service):
 
     async def _claim(self, queue: str, slots: int) -> int:
         asked_at = self._clock.monotonic()
-        start = self._marks[queue].at(asked_at)
+        start = self._positions[queue].at(asked_at)
         # Until the answer is here: one that is lost on the way leaves jobs leased to us that we do not know of.
         self.may_have_strays = True
         try:
@@ -128,7 +128,7 @@ class Claimer(Service):
             raise
         self.may_have_strays = False
         self.looked_at = self._clock.monotonic()
-        self._marks[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
+        self._positions[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
         self._was_slow = start is None and self._front.is_slow(self.looked_at - asked_at, len(jobs))
         self._take(jobs, lease_ends=asked_at + self._lease.total_seconds())
         return len(jobs)

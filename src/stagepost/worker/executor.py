@@ -15,10 +15,10 @@ from stagepost.clock import Clock, monotonic
 from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
 from stagepost.task import Registry, Task
-from stagepost.worker.children import ChildPool, Place
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight
 from stagepost.worker.own_context import in_own_context
+from stagepost.worker.processes import Place, ProcessPool
 from stagepost.worker.threads import ThreadPool
 
 __all__ = ["Executor"]
@@ -50,7 +50,7 @@ class Executor:
         self.is_closing: Callable[[], bool] = lambda: False
         """Whether the event loop is closing, which cancels every task, also those of attempts."""
         self.threads = ThreadPool(on_freed=self._fill)
-        self.children = ChildPool(folder)
+        self.children = ProcessPool(folder)
         self._registry = registry
         self._finisher = finisher
         self._clock = clock

@@ -31,7 +31,7 @@ LARGE_PAYLOAD = 10_000
 """From which size on a payload is let go of when its attempt is over."""
 
 
-class Ending(NamedTuple):
+class PendingSettlement(NamedTuple):
     """An outcome on its way to the store."""
 
     flight: Flight
@@ -57,7 +57,7 @@ class Finisher(Service):
         self._flights = flights
         self._on_settled = on_settled
         self._notifies = notifies
-        self._endings: list[Ending] = []
+        self._endings: list[PendingSettlement] = []
         self._most: int | None = None
         """How many are written together after a group was lost with its connection; None: as many as are possible."""
         self.pending_bytes = 0
@@ -81,7 +81,7 @@ class Finisher(Service):
         """Take an outcome; it is written with the next group."""
         flight.has_outcome = True
         change = Settlement.of(flight.job, outcome)
-        self._endings.append(Ending(flight, change))
+        self._endings.append(PendingSettlement(flight, change))
         self.pending_bytes += change.size
         if len(flight.job.payload) >= LARGE_PAYLOAD:
             self._flights.forget_payload(flight)
@@ -119,7 +119,7 @@ class Finisher(Service):
         with contextlib.suppress(StoreError):
             await self._store.run(notify_workers(queues), patience_seconds=0)
 
-    async def _settle(self, group: Sequence[Ending]) -> dict[Fence, bool]:
+    async def _settle(self, group: Sequence[PendingSettlement]) -> dict[Fence, bool]:
         try:
             return await self._settle_together(group)
         except StoreUnavailable as error:
@@ -139,7 +139,7 @@ class Finisher(Service):
                 held |= await self._settle(half)
             return held
 
-    def _take_fewer(self, group: Sequence[Ending]) -> None:
+    def _take_fewer(self, group: Sequence[PendingSettlement]) -> None:
         """Write half as many the next time: it may be the size of a group that ends its connection.
 
         One that is written alone goes behind the others, which need not wait for it.
@@ -151,7 +151,7 @@ class Finisher(Service):
                 ending for ending in self._endings if ending is last
             ]
 
-    async def _settle_together(self, group: Sequence[Ending]) -> dict[Fence, bool]:
+    async def _settle_together(self, group: Sequence[PendingSettlement]) -> dict[Fence, bool]:
         """Write what handlers have not written themselves; where only the store knows whether they have, ask it."""
         held = {flight.fence: True for flight, _ in group if flight.is_settled}
         asked = [change for flight, change in group if flight.may_be_settled and flight.fence not in held]
@@ -167,7 +167,7 @@ class Finisher(Service):
         """A group that was lost with its connection is not repeated whole for long."""
         return PATIENCE_SECONDS if self._most is None else 0
 
-    async def _settle_singly(self, group: Sequence[Ending]) -> dict[Fence, bool]:
+    async def _settle_singly(self, group: Sequence[PendingSettlement]) -> dict[Fence, bool]:
         """Find the one the store refuses, and fail that job instead of its neighbours; leave out what is locked."""
         held: dict[Fence, bool] = {}
         for ending in group:
@@ -185,7 +185,7 @@ class Finisher(Service):
             held.update(settled)
         return held
 
-    async def _refuse(self, ending: Ending, reason: str) -> dict[Fence, bool]:
+    async def _refuse(self, ending: PendingSettlement, reason: str) -> dict[Fence, bool]:
         """Fail a job whose outcome cannot be stored; if not even that can be, its lease is left to end."""
         try:
             return await self._store.run(settle([Settlement.of(ending.flight.job, Refused(reason))]))
@@ -201,10 +201,10 @@ class Finisher(Service):
         self._keep([ending for ending in self._endings if not ending.flight.is_lost])
         self._note(lost, {})
 
-    def _keep(self, endings: list[Ending]) -> None:
+    def _keep(self, endings: list[PendingSettlement]) -> None:
         self._endings, self.pending_bytes = endings, sum(map(_size, endings))
 
-    def _note(self, endings: list[Ending], held: dict[Fence, bool]) -> None:
+    def _note(self, endings: list[PendingSettlement], held: dict[Fence, bool]) -> None:
         """Let go of attempts, and say what became of those that did not just complete."""
         self._flights.remove(ending.flight for ending in endings)
         for flight, change in endings:
@@ -219,7 +219,7 @@ class Finisher(Service):
                 log.warning("%s", LeaseLost(change.id, change.attempt))
 
 
-def _size(ending: Ending) -> int:
+def _size(ending: PendingSettlement) -> int:
     return ending.change.size
 
 

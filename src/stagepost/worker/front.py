@@ -7,7 +7,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.model.limits import LimitRules
 from stagepost.store.letting_through import let_through
 from stagepost.store.limits import hold_front
-from stagepost.worker.marks import SLOW_SECONDS, SLOW_SECONDS_PER_JOB
+from stagepost.worker.claim_positions import SLOW_SECONDS, SLOW_SECONDS_PER_JOB
 
 __all__ = ["FrontClearer"]
 

@@ -15,14 +15,14 @@ from stagepost.model.envelope import decode_envelope
 from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.leases import release_strays
 from stagepost.store.queues import ALL_QUEUES, queue_settings
-from stagepost.store.sending import Taken, take_delivered
+from stagepost.store.sending import ClaimedDeliveries, take_delivered
 from stagepost.store.settlement import Fence
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.taker import Taker
 from stagepost.worker.activity import Activity
-from stagepost.worker.doubts import Doubts
 from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.front import FrontClearer
+from stagepost.worker.stalled_consumers import StalledConsumerCheck
 
 __all__ = ["BadDelivery", "Receiver"]
 
@@ -82,7 +82,7 @@ class Receiver(Taker):
         self._clock = clock
         self._on_bad = on_bad
         self._activity = Activity(store, clock)
-        self._doubts = Doubts(
+        self._consumer_check = StalledConsumerCheck(
             store, clock, {queue: settings.routing_key(queue) for queue in queues}, lambda: self.consumer
         )
         self._held: dict[Fence, list[Delivery]] = {}
@@ -101,7 +101,7 @@ class Receiver(Taker):
                 await self._store.run(release_strays(owner=self._owner, held=held))
             self.may_have_strays = False
         await self._read_settings()
-        await self._doubts.look()
+        await self._consumer_check.look()
 
     async def _take_in(self, deliveries: list[Delivery]) -> int:
         """Claim what messages name; returns how many jobs."""
@@ -114,7 +114,7 @@ class Receiver(Taker):
         named, bad = _named(deliveries)
         if bad:
             await self._on_bad(bad)
-        jobs, taken = await self._claim(queue, named) if named else ([], Taken([]))
+        jobs, taken = await self._claim(queue, named) if named else ([], ClaimedDeliveries([]))
         self._forget(deliveries)
         needless = len(deliveries) - len(bad) - len(taken.put_back) - len(taken.jobs)
         claimed = {flight.fence: flight for flight in jobs}
@@ -129,7 +129,7 @@ class Receiver(Taker):
         await self._activity.note(queue)
         return len(flights)
 
-    async def _claim(self, queue: str, named: dict[Fence, list[Delivery]]) -> tuple[list[Flight], Taken]:
+    async def _claim(self, queue: str, named: dict[Fence, list[Delivery]]) -> tuple[list[Flight], ClaimedDeliveries]:
         asked_at = self._clock.monotonic()
         operation = take_delivered(
             queue,

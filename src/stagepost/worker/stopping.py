@@ -134,8 +134,8 @@ class Shutdown:
         worker.store.abort()
 
     def _give_back_waiting(self) -> None:
-        self._worker.suspects.stop()
-        self._worker.suspects.give_back()
+        self._worker.crash_isolation.stop()
+        self._worker.crash_isolation.give_back()
         self._worker.executor.give_back_ready()
 
     async def _drain(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagepost.clock import Clock, SystemClock
-from stagepost.worker.lifeline import HURRY, READY, Lifeline
+from stagepost.worker.supervisor_connection import HURRY, READY, ChildConnection
 
 __all__ = ["Backoff", "Supervisor"]
 
@@ -46,14 +46,14 @@ class Member:
     """One process of the team."""
 
     process: asyncio.subprocess.Process
-    lifeline: Lifeline
+    connection: ChildConnection
     started_at: float
     shutdown_timeout: float | None = None
     """What it says it may take to stop; None before it is ready."""
 
     def is_ready(self) -> bool:
         """Whether it got as far as to look for work."""
-        for message in self.lifeline.messages():
+        for message in self.connection.messages():
             word, _, seconds = message.partition(" ")
             if word == READY:
                 self.shutdown_timeout = float(seconds)
@@ -113,7 +113,7 @@ class Supervisor:
         if self._requests == 2:
             self._hurry_event.set()
             for member in self._members.values():
-                member.lifeline.say(HURRY)
+                member.connection.say(HURRY)
         self._signal(signal.SIGTERM if self._requests < 3 else signal.SIGKILL)
 
     async def run(self, *, install_signals: bool = False) -> int:
@@ -140,7 +140,7 @@ class Supervisor:
             member = await self._start(number)
             code = await self._wait_for_end(member)
             deaths = 1 if self._lived(member) >= self._backoff.forgiven_after else deaths + 1
-            self._members.pop(number).lifeline.close()
+            self._members.pop(number).connection.close()
             if self._stop_event.is_set():
                 self._note_end(number, code)
             elif code == 0 and not self._replaces_finished:
@@ -160,10 +160,10 @@ class Supervisor:
         return await member.process.wait()
 
     async def _start(self, number: int) -> Member:
-        lifeline = Lifeline()
-        process = await asyncio.create_subprocess_exec(*lifeline.command(self._command), **lifeline.process_options)
-        lifeline.started()
-        member = self._members[number] = Member(process, lifeline, self._clock.monotonic())
+        connection = ChildConnection()
+        process = await asyncio.create_subprocess_exec(*connection.command(self._command), **connection.process_options)
+        connection.started()
+        member = self._members[number] = Member(process, connection, self._clock.monotonic())
         log.info("worker process %d of %d started (pid %d)", number, self._processes, process.pid)
         if self._stop_event.is_set():  # asked to stop while it was being started
             member.signal(signal.SIGTERM)

@@ -22,7 +22,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.outcome import Released
 from stagepost.store.health import durability_warnings
 from stagepost.transport import wakeups_for
-from stagepost.upkeep.alarm import Alarm
+from stagepost.upkeep.alarm import AlertingRunner
 from stagepost.upkeep.batch_keeper import BatchKeeper
 from stagepost.upkeep.batch_recounter import BatchRecounter
 from stagepost.upkeep.counter import Counter
@@ -38,6 +38,7 @@ from stagepost.upkeep.threads import in_thread
 from stagepost.worker.broker import Broker, check_remote
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.concluder import Concluder
+from stagepost.worker.crash_isolation import CrashIsolation
 from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights
@@ -47,7 +48,6 @@ from stagepost.worker.limit_opener import LimitOpener
 from stagepost.worker.pace import HELD_BYTES, Pace, room, within_bytes
 from stagepost.worker.reporter import Reporter
 from stagepost.worker.stopping import Requests, Shutdown
-from stagepost.worker.suspects import Suspects
 
 __all__ = ["Worker"]
 
@@ -101,7 +101,9 @@ class Worker:
         )
         self.leased_ahead = LeasedAhead(self.store, self.executor, self.pace, owner=self.owner, queues=self.queues)
         self.executor.on_waiting = self.leased_ahead.wake
-        self.suspects = Suspects(self.store, self.flights, self.finisher, start=self.executor.start, clock=clock)
+        self.crash_isolation = CrashIsolation(
+            self.store, self.flights, self.finisher, start=self.executor.start, clock=clock
+        )
         self.claimer = Claimer(
             self.store,
             self.flights,
@@ -118,7 +120,7 @@ class Worker:
         )
         self.executor.on_idle = self.claimer.wake_if_full
         self.leader = Leader(self.store, owner=self.owner, clock=clock, term=min(TERM, self.lease))
-        alarm = Alarm(self.store, job_for=app.alert_job, on_raised=self._wake_claimer)
+        alarm = AlertingRunner(self.store, job_for=app.alert_job, on_raised=self._wake_claimer)
         self.broker: Broker | None = None
         if settings.transport is not None:
             self.broker = Broker(
@@ -244,7 +246,7 @@ class Worker:
         services: list[Service] = [
             *self.upkeep,
             self.finisher,
-            self.suspects,
+            self.crash_isolation,
             self.leased_ahead,
             self.claimer,
             *taking,
@@ -369,7 +371,7 @@ class Worker:
     def _take_on(self, flights: list[Flight]) -> None:
         """Run claimed jobs; those of a claim that was answered after the worker was told to stop are given back."""
         if not self.is_stopping:
-            self.suspects.start(flights)
+            self.crash_isolation.start(flights)
             return
         for flight in flights:
             self.finisher.put(flight, Released())

@@ -16,7 +16,7 @@ from stagepost import App, Counts, JobState, Worker
 from stagepost.store.sending import read_clock, sent_jobs
 from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.transport.rabbitmq.consumer import Delivery
-from stagepost.worker import doubts
+from stagepost.worker import stalled_consumers
 from stagepost.worker.answers import Answers
 from tests.acceptance.remote import (
     Recognise,
@@ -301,7 +301,7 @@ def test_answers_that_the_broker_gives_to_nobody_arrive(
     app: App, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it mostly does where a queue is made anew at once; sometimes it tells the consumer in time."""
-    monkeypatch.setattr(doubts, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(stalled_consumers, "LOOK_SECONDS", 0.5)
     recognise = add_recognise(app, timeout=PATIENCE)
     with working(app) as worker:
         job = recognise.enqueue("a")

@@ -26,14 +26,14 @@ MUTANTS = [
         f"{SQL}/common/lock_expired_leases.sql",
         "started_at is not null",
         "1 = 1",
-        "tests/acceptance/test_suspects.py::test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker",
+        "tests/acceptance/test_crash_isolation.py::test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker",
     ),
     Mutant(
         "a claim that begins suspects",
         f"{SQL}/sqlite/claim_jobs.sql",
         "crashes < :suspect_crashes",
         ":suspect_crashes is not null",
-        "tests/acceptance/test_suspects.py::test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker",
+        "tests/acceptance/test_crash_isolation.py::test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker",
     ),
     Mutant(
         "claims whose reply was lost are forgotten",

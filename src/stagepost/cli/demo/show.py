@@ -23,7 +23,7 @@ from stagepost.errors import StagepostError
 from stagepost.store.queues import list_queues
 from stagepost.store.workers import list_workers
 from stagepost.task import JobOptions
-from stagepost.worker.lifeline import Lifeline
+from stagepost.worker.supervisor_connection import ChildConnection
 
 __all__ = ["DemoFailed", "DemoWorker", "Show"]
 
@@ -46,7 +46,7 @@ class DemoWorker:
     url: str
     queue: str
     lease: float
-    lifeline: Lifeline = field(default_factory=Lifeline)
+    lifeline: ChildConnection = field(default_factory=ChildConnection)
 
     def start(self) -> None:
         """Start the process, with its output going to a log file."""

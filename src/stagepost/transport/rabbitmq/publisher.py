@@ -34,7 +34,7 @@ class Verdict(StrEnum):
     """No answer came in time: it may be there or not."""
 
 
-class Batch:
+class PublishGroup:
     """Messages on their way, and what is known of them so far."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
@@ -72,9 +72,9 @@ class Publisher(Link):
         self._timeout = timeout
         self._channel: Any = None
         self._tag = 0
-        self._pending: dict[int, tuple[Batch, int]] = {}
-        self._batch: Batch | None = None
-        self._asked: set[Batch] = set()
+        self._pending: dict[int, tuple[PublishGroup, int]] = {}
+        self._batch: PublishGroup | None = None
+        self._asked: set[PublishGroup] = set()
         """All that somebody waits for, sent or not: each gets its answer when the connection is lost."""
         self.is_blocked = False
         """The broker takes no messages at the moment: it is short of memory or disk."""
@@ -84,7 +84,7 @@ class Publisher(Link):
 
         One batch at a time. What was not confirmed may have arrived all the same.
         """
-        batch = Batch(messages)
+        batch = PublishGroup(messages)
         self._asked.add(batch)  # before the loop is asked, which may be ending
         batch.future.add_done_callback(lambda _: self._asked.discard(batch))
         if not messages or not self._later(lambda: self._send(batch)):
@@ -116,7 +116,7 @@ class Publisher(Link):
         for batch in list(self._asked):
             batch.finish()
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: PublishGroup) -> None:
         if self._channel is None or self.is_blocked or self._why is not None:
             batch.finish()
             return
@@ -168,7 +168,7 @@ class Publisher(Link):
         if batch is not None and (place := batch.places.get(properties.message_id)) is not None:
             batch.decide(place, Verdict.RETURNED)  # its confirm follows
 
-    def _give_up(self, batch: Batch) -> None:
+    def _give_up(self, batch: PublishGroup) -> None:
         batch.deadline = None
         if batch.future.done():
             return

@@ -22,9 +22,9 @@ from stagepost.task import Task
 __all__ = [
     "STOP_SIGNALS",
     "Assignment",
-    "Child",
-    "ChildPool",
+    "HandlerProcess",
     "Place",
+    "ProcessPool",
     "Reply",
     "Report",
     "read_frame",
@@ -59,15 +59,15 @@ class Reply(msgspec.Struct, frozen=True, tag=True):
     settled_in_transaction: bool
 
 
-class ChildPool:
+class ProcessPool:
     """Starts children when they are needed, keeps idle ones, replaces dead ones."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Children start in `folder`, where the app was made, wherever this process has gone since."""
         self._lock = threading.Lock()
-        self._idle: list[Child] = []
+        self._idle: list[HandlerProcess] = []
         self._folder = folder or Path.cwd()
-        self._alive: set[Child] = set()
+        self._alive: set[HandlerProcess] = set()
         self._is_closed = False
 
     def run(self, context: JobContext, place: Place) -> Reply:
@@ -96,26 +96,26 @@ class ChildPool:
         for child in children:
             self._drop(child)
 
-    def _keep(self, child: Child) -> None:
+    def _keep(self, child: HandlerProcess) -> None:
         with self._lock:
             if not self._is_closed:
                 self._idle.append(child)
                 return
         self._drop(child)
 
-    def _drop(self, child: Child) -> None:
+    def _drop(self, child: HandlerProcess) -> None:
         child.kill()
         with self._lock:
             self._alive.discard(child)
 
-    def _take(self) -> Child:
+    def _take(self) -> HandlerProcess:
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
                 if child.is_alive():
                     return child
                 self._alive.discard(child)
-        child = Child(self._folder)
+        child = HandlerProcess(self._folder)
         with self._lock:
             self._alive.add(child)
             is_closed = self._is_closed
@@ -129,10 +129,10 @@ class Place:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._child: Child | None = None
+        self._child: HandlerProcess | None = None
         self._is_over = False
 
-    def fill(self, child: Child) -> bool:
+    def fill(self, child: HandlerProcess) -> bool:
         """Put the child here; False if the attempt is over already, and must not begin."""
         with self._lock:
             self._child = child
@@ -146,14 +146,14 @@ class Place:
             child.kill()
 
 
-class Child:
+class HandlerProcess:
     """One process, and the two pipes to it."""
 
     def __init__(self, folder: Path) -> None:
         their_input, our_output = os.pipe()
         our_input, their_output = os.pipe()
         # -P: what is in its current directory is imported only if this process would do so, too.
-        command = [sys.executable, "-P", "-m", "stagepost.worker.child", str(their_input), str(their_output)]
+        command = [sys.executable, "-P", "-m", "stagepost.worker.process_main", str(their_input), str(their_output)]
         with _stop_signals_blocked():
             self._process = subprocess.Popen(
                 command,

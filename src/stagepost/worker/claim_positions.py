@@ -1,4 +1,4 @@
-"""Where the next claim of a queue may start, when starting from the beginning has become slow."""
+"""Remembers where the next claim of a queue can start once starting at the beginning has become slow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stagepost.model.job import LeasedJob
 
-__all__ = ["Marks"]
+__all__ = ["ClaimPositions"]
 
 SLOW_SECONDS = 0.03
 SLOW_SECONDS_PER_JOB = 0.00006
@@ -15,14 +15,14 @@ COST_SHARE = 20
 COST_SHARE_WHEN_SHORT = 5
 
 
-class Marks:
+class ClaimPositions:
     """Remembers, per priority, how far claims have come.
 
     While another transaction is held open, PostgreSQL must keep the index entries of all jobs claimed since, and
-    every claim that starts at the beginning walks over them. Once that shows, claims start at the marks instead.
-    What is behind them (a job committed late, a retry, a new priority) is found by the next claim from the
-    beginning. It comes after a second, or later the more it costs, so that it takes a twentieth of the time at most;
-    sooner, for a fifth of the time, when the marks no longer fill the slots.
+    every claim that starts at the beginning walks over them. Once that takes long, claims start at these positions
+    instead. A later claim from the beginning finds the jobs before them: those committed late, retries, and new
+    priorities. It comes after a second or, if it is expensive, late enough to use a twentieth of the time at most. When
+    claims from the positions no longer fill the slots, it comes sooner and may use a fifth.
     """
 
     def __init__(self) -> None:

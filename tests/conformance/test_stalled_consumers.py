@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.store import channels, sending
-from stagepost.worker.doubts import LOOK_SECONDS, Doubts
+from stagepost.worker.stalled_consumers import LOOK_SECONDS, StalledConsumerCheck
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, enqueue
 
@@ -32,7 +32,9 @@ class Scene:
         self.bench, self.consumer = bench, Standing()
         self._store = AsyncStore(bench.database.store)
         queues = {QUEUE: "task.mail"}
-        self._doubts = Doubts(self._store, bench.clock, queues, lambda: cast("Any", self.consumer))
+        self._consumer_check = StalledConsumerCheck(
+            self._store, bench.clock, queues, lambda: cast("Any", self.consumer)
+        )
         bench.run(channels.begin_carrying(QUEUE))
         self._job_id = enqueue(bench)
         self.look()
@@ -45,7 +47,7 @@ class Scene:
     def look(self) -> list[str]:
         """Look once, some time after the last; returns for what reasons the consumer was to connect again so far."""
         self.bench.clock.advance(LOOK_SECONDS)
-        asyncio.run(self._doubts.look())
+        asyncio.run(self._consumer_check.look())
         return self.consumer.reasons
 
     def close(self) -> None:
@@ -93,7 +95,7 @@ def test_it_does_not_ask_all_the_time(blocking_store: Bench) -> None:
     scene = Scene(blocking_store)
     scene.send_again()
     scene.look()
-    asyncio.run(scene._doubts.look())
+    asyncio.run(scene._consumer_check.look())
 
     assert scene.consumer.reasons == [], "two looks at once are one"
     scene.close()

@@ -1,4 +1,4 @@
-"""Puts messages that cannot be read where people see them."""
+"""Moves unreadable messages to the dead letters, where people see them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stagepost.model.groups import halves
 from stagepost.store.outbox import park
 from stagepost.transport.rabbitmq.consumer import Delivery
 
-__all__ = ["Parking"]
+__all__ = ["UnreadableMessages"]
 
 log = logging.getLogger(__name__)
 
 
-class Parking:
-    """Hands bad messages on to the queue of dead letters, through the outbox."""
+class UnreadableMessages:
+    """Sends unreadable messages to the dead-letter queue through the outbox."""
 
     def __init__(
         self, store: AsyncStore, *, settings: RabbitmqSettings, on_parked: Callable[[], None] = lambda: None

@@ -1,4 +1,4 @@
-"""Doubts whether a broker still brings messages, where jobs had to be sent again and nothing came since."""
+"""Reconnects a consumer that stopped receiving redeliveries."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.store.channels import resent_queues
 from stagepost.transport.rabbitmq.consumer import Consumer, Position
 
-__all__ = ["Doubts"]
+__all__ = ["StalledConsumerCheck"]
 
 LOOK_SECONDS = 5.0
 
 
-class Doubts:
-    """Lets a consumer connect again that got nothing of what was sent again.
+class StalledConsumerCheck:
+    """Reconnects a consumer when jobs were published again and none of those messages arrived.
 
-    A quorum queue of RabbitMQ that is deleted and made anew within milliseconds counts its old consumers as its own
-    and gives them messages, which they never get. Neither they nor the queue can tell; the database can, because their
-    jobs do not start. Connecting again costs little if something else was the reason.
+    When a RabbitMQ quorum queue is deleted and recreated within milliseconds, the new queue keeps its old consumers and
+    assigns messages to them, but the messages never arrive. Neither side notices. The database shows it, because the
+    jobs do not start. If the cause was something else, reconnecting does little harm.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Keeps jobs apart whose next crash is their last: not all that die together are guilty."""
+"""Runs jobs that have crashed twice one at a time, because one of them may crash the others' worker again."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from stagepost.store.leases import begin
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights
 
-__all__ = ["Suspects", "is_suspect"]
+__all__ = ["CrashIsolation", "is_suspect"]
 
 TURN_SECONDS = 0.25
-"""How long a handler may take while others wait in line behind it; then they are put back, for other workers."""
+"""How long a suspect may run before the suspects that wait behind it are given back to other workers."""
 SHORTEST_SECONDS, SECONDS_PER_JOB = 0.5, 0.1
-"""How long at least, and how much longer per job, those that are put back stay away."""
+"""The shortest delay of suspects that are given back, and how much each waiting job adds to the longest one."""
 
 
 def is_suspect(job: LeasedJob) -> bool:
-    """Whether one more crash would be its last."""
+    """Whether one more crash would make this job a dead letter."""
     return job.crashes >= SUSPECT_CRASHES
 
 
-class Suspects(Service):
-    """Lets suspects run one after the other. Those in line have not begun, which the store knows: should the worker
-    die now, only the one that has its turn is charged with it.
+class CrashIsolation(Service):
+    """Runs suspects one after the other.
+
+    The store knows that the waiting ones have not started. If the worker dies, only the running suspect is charged
+    with the crash.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A socket between a process and the worker it started: each end learns when the other is gone."""
+"""A socket between a supervisor and a worker that it started: each end notices when the other is gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from stagepost.clock import sleep
 
-__all__ = ["HURRY", "OPTION", "READY", "Lifeline", "ParentLine"]
+__all__ = ["HURRY", "OPTION", "READY", "ChildConnection", "ParentConnection"]
 
 OPTION = "--lifeline"
 """The worker's option that takes the number of its end of the socket."""
@@ -27,7 +27,7 @@ ORPHAN_SECONDS = 15.0
 """How much longer than its shutdown timeout a worker without a parent may take to end."""
 
 
-class Lifeline:
+class ChildConnection:
     """The parent's end. It closes when the parent dies, however it dies, and the worker then stops by itself."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Lifeline:
         self._theirs.close()
 
 
-class ParentLine:
+class ParentConnection:
     """The worker's end."""
 
     def __init__(self, descriptor: int) -> None:

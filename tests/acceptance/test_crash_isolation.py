@@ -19,10 +19,10 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import Job
 from stagepost.model.outcome import Completed
 from stagepost.store.leases import claim, rescue_expired
-from stagepost.worker import suspects
+from stagepost.worker import crash_isolation
+from stagepost.worker.crash_isolation import CrashIsolation
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.flights import Flight, Flights
-from stagepost.worker.suspects import Suspects
 from tests.acceptance.helpers import LIMIT, work_async
 
 HOUR = 3600.0
@@ -45,7 +45,7 @@ def states(app: App, jobs: list[JobHandle[None]]) -> list[tuple[JobState, int]]:
 
 
 async def test_suspects_run_one_after_the_other_beside_other_jobs(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspects, "TURN_SECONDS", HOUR)
+    monkeypatch.setattr(crash_isolation, "TURN_SECONDS", HOUR)
     running: list[int] = []
     seen: list[list[int]] = []
     others_ran = asyncio.Event()
@@ -105,7 +105,7 @@ async def test_suspects_do_not_wait_long_behind_one_of_them(app: App) -> None:
 
 
 async def test_a_worker_that_stops_gives_back_who_waits_in_line(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspects, "TURN_SECONDS", HOUR)
+    monkeypatch.setattr(crash_isolation, "TURN_SECONDS", HOUR)
 
     @app.task
     async def suspect() -> None:
@@ -123,7 +123,7 @@ async def test_a_worker_that_stops_gives_back_who_waits_in_line(app: App, monkey
 async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects, "TURN_SECONDS", HOUR)
+    monkeypatch.setattr(crash_isolation, "TURN_SECONDS", HOUR)
     is_claiming, may_claim, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def claim_slowly() -> int:
@@ -145,7 +145,7 @@ async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim
     async with asyncio.timeout(LIMIT):
         task = asyncio.create_task(worker.run())
         await has_ended.wait()
-        begun = await worker.suspects.run_once()
+        begun = await worker.crash_isolation.run_once()
         may_claim.set()
         await task
 
@@ -165,7 +165,7 @@ class Line:
         self.started: list[Flight] = []
         self.known = Flights()
         self.finisher = Finisher(AsyncStore(self.app.store), self.known)
-        self.suspects = Suspects(
+        self.crash_isolation = CrashIsolation(
             AsyncStore(self.app.store), self.known, self.finisher, start=self.started.extend, clock=self.app.clock
         )
         leased = self.app.store.run(
@@ -173,7 +173,7 @@ class Line:
         )
         self.flights = [Flight(job, float("inf")) for job in leased]
         self.known.add(self.flights)
-        self.suspects.start(self.flights)
+        self.crash_isolation.start(self.flights)
 
     async def end_turn(self) -> None:
         """Complete the one that runs."""
@@ -199,7 +199,7 @@ QUEUED, PARKED = (JobState.QUEUED, 2), (JobState.DEAD_LETTER, 3)
 
 
 async def test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker(line: Line) -> None:
-    await line.suspects.run_once()
+    await line.crash_isolation.run_once()
     line.rescue()
 
     assert line.started == line.flights[:1]
@@ -207,9 +207,9 @@ async def test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker(line:
 
 
 async def test_who_has_left_the_line_is_charged(line: Line) -> None:
-    await line.suspects.run_once()
+    await line.crash_isolation.run_once()
     await line.end_turn()
-    await line.suspects.run_once()
+    await line.crash_isolation.run_once()
     line.rescue()
 
     assert line.started == line.flights[:2]
@@ -220,23 +220,23 @@ async def test_nobody_begins_before_the_outcome_of_the_one_before_is_written(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is anybody put back for that: it does not take long."""
-    monkeypatch.setattr(suspects, "TURN_SECONDS", 0)
-    await line.suspects.run_once()
+    monkeypatch.setattr(crash_isolation, "TURN_SECONDS", 0)
+    await line.crash_isolation.run_once()
     line.finisher.put(line.started[0], Completed())
-    await line.suspects.run_once()
+    await line.crash_isolation.run_once()
     assert line.started == line.flights[:1]
     assert line.finisher.pending == 1
 
     await line.finisher.run_once()
-    await line.suspects.run_once()
+    await line.crash_isolation.run_once()
     assert line.started == line.flights[:2]
 
 
 async def test_who_lost_the_lease_in_line_is_let_go(line: Line) -> None:
-    await line.suspects.run_once()
+    await line.crash_isolation.run_once()
     line.flights[1].is_lost = True
     await line.end_turn()
-    await line.suspects.run_once()
+    await line.crash_isolation.run_once()
 
     assert line.started == [line.flights[0], line.flights[2]]
     assert line.finisher.pending == 1
@@ -247,21 +247,21 @@ async def test_a_line_keeps_its_order_while_the_store_is_away(line: Line, monkey
     other = sqlite3.connect(line.path, isolation_level=None)
     other.execute("begin immediate")
     with pytest.raises(StoreUnavailable):
-        await line.suspects.run_once()
+        await line.crash_isolation.run_once()
     other.execute("rollback")
     other.close()
     assert line.started == []
 
-    await line.suspects.run_once()
+    await line.crash_isolation.run_once()
     assert line.started == line.flights[:1]
 
 
 async def test_who_is_given_back_while_the_store_hears_of_the_turn_does_not_begin(line: Line) -> None:
-    await line.suspects.run_once()
+    await line.crash_isolation.run_once()
     await line.end_turn()
-    turn = asyncio.create_task(line.suspects.run_once())
+    turn = asyncio.create_task(line.crash_isolation.run_once())
     await asyncio.sleep(0)  # it has asked the store, which answers in a thread
-    line.suspects.give_back()
+    line.crash_isolation.give_back()
     await turn
 
     assert line.started == line.flights[:1]

@@ -24,7 +24,7 @@ from stagepost.errors import UnknownTask
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.model.retry import describe_error
 from stagepost.task import CHILD_MODULE, Task
-from stagepost.worker.children import STOP_SIGNALS, Assignment, Reply, Report, read_frame, write_frame
+from stagepost.worker.processes import STOP_SIGNALS, Assignment, Reply, Report, read_frame, write_frame
 
 __all__ = ["main", "perform"]
 
