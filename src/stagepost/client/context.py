@@ -27,7 +27,7 @@ from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
 from stagepost.model.batch import Item
 from stagepost.model.children import Ending, OnChildFailed
-from stagepost.model.context import JobIdentity, TraceContext, Waits, current_waits, identify
+from stagepost.model.context import JobIdentity, TraceContext, identify
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
 from stagepost.model.results import encode_progress, encode_result
@@ -65,8 +65,8 @@ class JobContext:
         """The handler has ended the attempt in a transaction, which may or may not have committed."""
         self.is_settled = False
         """That transaction has committed."""
-        self.waits = Waits()
-        """Things that the handler is waiting for while it holds its slot."""
+        self.identity = JobIdentity(job.id, job.task_name, job.attempt)
+        """What logs show of it, and what its handler is waiting for while it holds its slot."""
         self.numbers = count()
         """Numbers the children that this attempt submits without keys."""
         self.reported: str | None = None
@@ -268,10 +268,8 @@ def current_job() -> JobContext:
 
 def enter(context: JobContext) -> None:
     """Make this attempt the current one, for `current_job()`, log records and the trace ids of enqueued jobs."""
-    job = context.job
     _current.set(context)
-    current_waits.set(context.waits)
-    identify(JobIdentity(job.id, job.task_name, job.attempt), context.trace)
+    identify(context.identity, context.trace)
 
 
 def outcome_of(error: BaseException, job: LeasedJob, task: Task[..., Any]) -> Outcome:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from stagepost.clock import monotonic
 from stagepost.errors import WaitTimeout
-from stagepost.model.context import current_identity, current_waits
+from stagepost.model.context import current_identity
 
 __all__ = ["pauses"]
 
@@ -38,20 +38,19 @@ def pauses(timeout: timedelta | float | None, subject: str, *, missing: str, adv
 @contextmanager
 def _known_to_the_worker(subject: str) -> Iterator[None]:
     """Note that a handler waits, and warn at its first wait: it holds a slot that others may need to get on."""
-    waits = current_waits.get()
-    if waits is None:
+    identity = current_identity.get()
+    if identity is None:
         yield
         return
-    identity = current_identity.get()
-    if identity is not None and not waits.has_warned:
-        waits.has_warned = True
+    if identity.waits_for is None:
+        identity.waits_for = []
         log.warning(
             "job %s (%s) waits inside its handler for %s and holds a slot meanwhile. If every slot waits like this, "
             "nothing can end. Submit the work with job.submit and go on in job.then, or make it a pipeline",
             identity.job_id, identity.task_name, subject,
         )  # fmt: skip
-    waits.subjects.append(subject)
+    identity.waits_for.append(subject)
     try:
         yield
     finally:
-        waits.subjects.remove(subject)
+        identity.waits_for.remove(subject)

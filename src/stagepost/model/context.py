@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 
 import msgspec
 
 __all__ = [
     "JobIdentity",
     "TraceContext",
-    "Waits",
     "current_identity",
     "current_trace",
-    "current_waits",
     "identify",
     "traced",
 ]
@@ -43,26 +40,18 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 NOTHING = TraceContext()
 
 
-class JobIdentity(msgspec.Struct, frozen=True, gc=False):
-    """Identifies the attempt that the current code runs for."""
+class JobIdentity(msgspec.Struct, gc=False):
+    """Identifies the attempt that the current code runs for, and shows its worker what the handler waits for."""
 
     job_id: str
     task_name: str
     attempt: int
-
-
-@dataclass(slots=True)
-class Waits:
-    """Things that a handler is waiting for, visible to its worker."""
-
-    subjects: list[str] = field(default_factory=list)
-    """Descriptions as in error messages, such as `job 0190…`."""
-    has_warned: bool = False
+    waits_for: list[str] | None = None
+    """Descriptions as in error messages, such as `job 0190…`; None if the handler has never waited."""
 
 
 current_trace: ContextVar[TraceContext] = ContextVar("stagepost_trace", default=NOTHING)
 current_identity: ContextVar[JobIdentity | None] = ContextVar("stagepost_identity", default=None)
-current_waits: ContextVar[Waits | None] = ContextVar("stagepost_waits", default=None)
 
 
 @contextmanager

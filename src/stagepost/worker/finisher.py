@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.trouble import Trouble
 from stagepost.errors import LeaseLost, StoreError, StoreUnavailable
 from stagepost.loops.service import Service
-from stagepost.model.groups import first_group, halves
+from stagepost.model.groups import GROUP_BYTES, first_group, halves
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome, Refused
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 1000
 PATIENCE_SECONDS = 10.0
+SIZE = attrgetter("size")
 LARGE_PAYLOAD = 10_000
 """From which size on a payload is let go of when its attempt is over."""
 
@@ -36,6 +38,8 @@ class PendingSettlement(NamedTuple):
 
     flight: Flight
     change: Settlement
+    size: int
+    """About how many bytes it takes to write it."""
 
 
 class Finisher(Service):
@@ -81,8 +85,9 @@ class Finisher(Service):
         """Take an outcome; it is written with the next group."""
         flight.has_outcome = True
         change = Settlement.of(flight.job, outcome)
-        self._endings.append(PendingSettlement(flight, change))
-        self.pending_bytes += change.size
+        size = change.size
+        self._endings.append(PendingSettlement(flight, change, size))
+        self.pending_bytes += size
         if len(flight.job.payload) >= LARGE_PAYLOAD:
             self._flights.forget_payload(flight)
         self.wake()
@@ -90,7 +95,8 @@ class Finisher(Service):
     async def run_once(self) -> int:
         """Write one group; what cannot be written now stays for a later pass."""
         most = MOST_AT_ONCE if self._most is None else min(MOST_AT_ONCE, self._most)
-        group = first_group(self._endings, size=_size, most=most)
+        fit_together = self.pending_bytes <= GROUP_BYTES
+        group = self._endings[:most] if fit_together else first_group(self._endings, size=SIZE, most=most)
         if not group:
             return 0
         held = await self._settle(group)
@@ -105,7 +111,7 @@ class Finisher(Service):
         self.on_ended(ending.flight.job.batch_id for ending in group if ending.change.fence in held)
         released = [ending for ending in group if ending.change.state is JobState.QUEUED]
         self._on_settled(len(group) - len(released))
-        if queues := {flight.job.queue_name for flight, _ in released if held.get(flight.fence)}:
+        if queues := {flight.job.queue_name for flight, *_ in released if held.get(flight.fence)}:
             await self._offer(queues)
         if self._endings:
             self.wake()
@@ -153,12 +159,12 @@ class Finisher(Service):
 
     async def _settle_together(self, group: Sequence[PendingSettlement]) -> dict[Fence, bool]:
         """Write what handlers have not written themselves; where only the store knows whether they have, ask it."""
-        held = {flight.fence: True for flight, _ in group if flight.is_settled}
-        asked = [change for flight, change in group if flight.may_be_settled and flight.fence not in held]
+        held = {flight.fence: True for flight, *_ in group if flight.is_settled}
+        asked = [change for flight, change, _ in group if flight.may_be_settled and flight.fence not in held]
         if asked:
             ended = await self._store.run(ended_by(asked), patience_seconds=self._patience)
             held |= dict.fromkeys(ended, True)
-        if rest := [change for _, change in group if change.fence not in held]:
+        if rest := [change for _, change, _ in group if change.fence not in held]:
             held |= await self._store.run(settle(rest), patience_seconds=self._patience)
         return held
 
@@ -202,12 +208,12 @@ class Finisher(Service):
         self._note(lost, {})
 
     def _keep(self, endings: list[PendingSettlement]) -> None:
-        self._endings, self.pending_bytes = endings, sum(map(_size, endings))
+        self._endings, self.pending_bytes = endings, sum(map(SIZE, endings))
 
     def _note(self, endings: list[PendingSettlement], held: dict[Fence, bool]) -> None:
         """Let go of attempts, and say what became of those that did not just complete."""
         self._flights.remove(ending.flight for ending in endings)
-        for flight, change in endings:
+        for flight, change, _ in endings:
             if held.get(flight.fence):
                 self.settled += 1
                 if change.kind is not None:
@@ -217,10 +223,6 @@ class Finisher(Service):
             else:
                 self.lost += 1
                 log.warning("%s", LeaseLost(change.id, change.attempt))
-
-
-def _size(ending: PendingSettlement) -> int:
-    return ending.change.size
 
 
 def tell(job: LeasedJob, change: Settlement) -> None:

@@ -101,7 +101,7 @@ class Flights:
         """Take on what was claimed."""
         if not flights:
             return
-        size = sum(map(_size, flights))
+        size = sum([len(flight.job.payload) for flight in flights])
         mean = size / len(flights)
         with self._lock:
             self._flights.update((flight.fence, flight) for flight in flights)
@@ -115,7 +115,7 @@ class Flights:
         with self._lock:
             for flight in gone:
                 if self._flights.pop(flight.fence, None) is not None:
-                    self.payload_bytes -= _size(flight)
+                    self.payload_bytes -= len(flight.job.payload)
         for tell in self.on_removed:
             tell(gone)
 
@@ -123,7 +123,7 @@ class Flights:
         """Let go of the payload of an attempt that is over; what is left to do needs only its fence."""
         with self._lock:
             if self._flights.get(flight.fence) is flight:
-                self.payload_bytes -= _size(flight)
+                self.payload_bytes -= len(flight.job.payload)
             flight.job = msgspec.structs.replace(flight.job, payload="")
         if flight.context is not None:
             flight.context.job = flight.job
@@ -132,7 +132,3 @@ class Flights:
         """All of them at this moment."""
         with self._lock:
             return list(self._flights.values())
-
-
-def _size(flight: Flight) -> int:
-    return len(flight.job.payload)

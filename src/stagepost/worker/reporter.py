@@ -63,11 +63,11 @@ class Reporter(Service):
     def _mind_waiting_slots(self) -> None:
         """Report, from the second look on, that every slot is held by a handler that waits for other work."""
         contexts = [flight.context for flight in self._worker.flights.all() if not flight.has_outcome]
-        waiting = [context for context in contexts if context is not None and context.waits.subjects]
+        waiting = [context for context in contexts if context is not None and context.identity.waits_for]
         all_waited, self._all_waited = self._all_waited, len(waiting) >= self._worker.concurrency
         if all_waited and self._all_waited:
             log.error(
                 "all %d slots are held by handlers that wait, the first for %s: no other job can start here. If they "
                 "wait for jobs of these queues, start another worker, and use job.submit with job.then, or a pipeline",
-                len(waiting), "".join(waiting[0].waits.subjects[:1]),
+                len(waiting), "".join((waiting[0].identity.waits_for or [])[:1]),
             )  # fmt: skip
