@@ -1,4 +1,4 @@
-"""Rates are settled by claims, and whoever waits for a token is let through when it grows back."""
+"""Claims take the tokens of rates, and jobs that wait for a token are let through when one is available."""
 
 from __future__ import annotations
 

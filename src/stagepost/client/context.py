@@ -84,7 +84,10 @@ class JobContext:
 
     @property
     def attempt(self) -> int:
-        """The attempt's number, counted from 1; it never decreases."""
+        """The attempt's number, counted from 1; it never decreases.
+
+        It also grows without a failure: when a worker gives a job back before it starts, and after a snooze.
+        """
         return self.job.attempt
 
     @property

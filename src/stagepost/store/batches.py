@@ -267,7 +267,7 @@ def prune_batches(older_than: timedelta, *, most: int = 100) -> Steps[int]:
 
 def delete_batch(batch_id: str) -> Steps[None]:
     """Delete a batch whose items are gone, with all that was counted of them."""
-    # Moves before counts, as whoever folds them does.
+    # Moves before counts: the same order as folding, which prevents deadlocks.
     scopes = {"scope": batch_scope(batch_id), "removed_scope": removed_scope(batch_id)}
     yield Statement("delete_batch", {"id": batch_id, **scopes})
 

@@ -43,7 +43,7 @@ def cancel_job(job_id: str, *, actor: str) -> Steps[JobState]:
 
 
 def _cancel_children(job_id: str) -> Steps[JobState]:
-    """Begin to end the children that keep a cancelled job waiting; upkeep goes on with those that are left."""
+    """Cancel a first page of the children that a cancelled job waits for; upkeep cancels the rest."""
     if not (yield Statement("lock_job", {"id": job_id})):
         return JobState.CANCELLED
     yield from cancel_items(job_id)

@@ -18,7 +18,7 @@ __all__ = ["conclude", "conclude_locked", "follow_up", "seal", "seal_key", "try_
 def conclude(batch_id: str) -> Steps[Batch]:
     """Find out whether a batch is done and, if so, say it once: enqueue its completion job, open its gate.
 
-    Whoever ends an item calls this after its commit; upkeep does for those who could not.
+    Workers call this after the commit that ended an item; upkeep calls it for workers that died before they could.
     """
     yield from lock_parent((yield from stored(batch_id)))
     return (yield from conclude_locked(batch_id))

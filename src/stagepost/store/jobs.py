@@ -301,7 +301,7 @@ def job_of(row: tuple[Any, ...]) -> Job:
 
 
 def _insert_all(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[str]) -> Steps[Rows]:
-    """Insert those that are not there, with as few statements as carry them."""
+    """Insert the jobs that do not exist yet, in as few statements as possible."""
     if len(jobs) == 1 and jobs[0].batch_id is None:
         return (yield _insert_one(jobs[0], insertion, freed))
     rows: Rows = []

@@ -47,8 +47,9 @@ def claim(
     With `marks` only jobs of the priorities it names are looked at, and only those due at its instants or later:
     where a database must keep the rows of jobs long ended, the claim need not walk over them again.
 
-    A job that crashed so often that the next time would be the last has not begun until `begin` says so: if its worker
-    dies before, it is not charged with that. Whoever checks afterwards what was leased says that it is not `is_alone`.
+    A job whose next crash would be its last does not count as started until `begin` says so: if its worker dies before
+    that, the job is not charged with a crash. Pass `is_alone=False` if the same transaction checks the leased jobs
+    afterwards.
     """
     facts = {
         "queue_name": queue_name,

@@ -38,7 +38,7 @@ class Usage(NamedTuple):
     through: int
     """Let through and not claimed yet: their places are taken."""
     first_id: str | None
-    """The first of those that are blocked on it."""
+    """The first job that is blocked on it."""
     task_name: str | None
     """That job's task."""
     slots: int | None
@@ -88,7 +88,7 @@ def claim_checked(
     marks: Mapping[int, int] | None = None,
     is_limited: bool = False,
 ) -> Steps[Claimed]:
-    """Lease jobs as `claim` does, and hold those that are over a limit or rate of their task.
+    """Lease jobs as `claim` does, and hold the jobs that exceed a limit or rate of their task.
 
     `is_limited` says that the queue may have limits of its own.
     """

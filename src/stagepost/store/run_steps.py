@@ -154,7 +154,7 @@ def _start_step(
     batch = yield from open_batch(NewBatch(id=new_id(), key=key, kind=BatchKind.STEP, owner_id=run.id))
     for position in range(0, len(items), CHUNK):
         yield from add_items(batch.id, items[position : position + CHUNK], tell=tell)
-    yield Statement("seal_batch", {"id": batch.id})  # it has live jobs: whoever ends the last one concludes it
+    yield Statement("seal_batch", {"id": batch.id})  # it has live jobs: the end of the last one concludes it
     return replace(record, state=StepState.RUNNING, batches=(*record.batches, batch.id))
 
 

@@ -54,7 +54,7 @@ __all__ = ["Worker"]
 log = logging.getLogger(__name__)
 
 MOST_CANCELS = 2
-"""How often a step of the shutdown begins again; whoever cancels it more often wants it to end."""
+"""How often a cancelled step of the shutdown starts again; further cancels end it."""
 
 IDLE_PASSES = 2
 IDLE_SECONDS = 0.01
