@@ -9,7 +9,7 @@ import click
 
 from docs.source import fields_of, methods_of, notes_of, table
 from docs.tables import TABLES, check_against_migrations
-from stagepost import errors
+from stagepost import PayloadLimits, errors
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.main import cli
 from stagepost.cli.options import common_options
@@ -23,12 +23,11 @@ from stagepost.client.pipelines import Pipeline
 from stagepost.client.runs import RunHandle
 from stagepost.client.tasks import Request
 from stagepost.config import Settings
-from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.config.settings import PREFIX
 from stagepost.database.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.lifecycle import FINAL, TRANSITIONS, WHEN_LIMITED, Cause, JobState
-from stagepost.model.payload import Limits
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.store.health import WEAKNESSES
@@ -239,12 +238,12 @@ def _when(state: JobState, cause: Cause) -> str:
 SECTIONS: dict[str, Callable[[], str]] = {
     "settings": _settings(Settings, PREFIX),
     "rabbitmq-settings": _settings(RabbitmqSettings, f"{PREFIX}RABBITMQ_"),
-    "rabbitmq-queue": _options(QueueSettings),
+    "rabbitmq-queue": _options(BrokerQueueSettings),
     "task-options": _options(TaskOptions),
     "job-options": _options(JobOptions),
     "retry-policy": _options(RetryPolicy),
     "rate-limit": _options(RateLimit),
-    "limits": _options(Limits),
+    "limits": _options(PayloadLimits),
     "alert": _fields(Alert),
     "alert-kinds": _members(AlertKind),
     "app": _methods(App, leave_out="store open_store async_store users_store hints alert_job"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from stagepost.database.statement import Operation, Steps, operation
+from stagepost.database.statement import Operation, Statements, operation
 from stagepost.model.limits import NO_RULES, LimitRules, TaskRule
 from stagepost.model.rate import RateLimit
 from stagepost.store.letting_through import sweep
@@ -31,7 +31,7 @@ def claiming(rules: LimitRules, *, slots: int = 10, owner: str = "worker-a", **o
 
 
 @operation
-def unblock(rules: LimitRules = NO_RULES) -> Steps[int]:
+def unblock(rules: LimitRules = NO_RULES) -> Statements[int]:
     """Let jobs through as far as limits have room; those of remote tasks have theirs stored. Returns how many."""
     through, after = 0, ""
     while True:

@@ -18,7 +18,7 @@ from stagepost.model.children import OnChildFailed
 from stagepost.model.context import TraceContext, traced
 from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
-from stagepost.model.payload import Limits
+from stagepost.model.payload import PayloadLimits
 from stagepost.model.pipeline import OnStepFailed, RunState, StepState
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
@@ -54,13 +54,13 @@ __all__ = [
     "JobHandle",
     "JobOptions",
     "JobState",
-    "Limits",
     "ManualClock",
     "NewJob",
     "OnChildFailed",
     "OnConflict",
     "OnFailed",
     "OnStepFailed",
+    "PayloadLimits",
     "Permanent",
     "Pipeline",
     "PipelineInput",

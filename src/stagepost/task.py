@@ -21,7 +21,7 @@ from stagepost.model.identity import NO_ID, new_id
 from stagepost.model.job import DEFAULT_QUEUE, NewJob, OnConflict, microseconds
 from stagepost.model.json_values import name_of, trouble_with
 from stagepost.model.limits import LimitRules, TaskRule
-from stagepost.model.payload import Limits, Signature
+from stagepost.model.payload import PayloadLimits, Signature
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.model.schedule import CatchUp
@@ -68,7 +68,7 @@ class TaskOptions:
     """Called with the job's arguments to get a key; jobs with the same key share one `max_running`."""
     rate_limit: RateLimit | None = None
     """Maximum number of attempts started per second, across all workers; tasks with the same limit name share it."""
-    limits: Limits = field(default_factory=Limits)
+    limits: PayloadLimits = field(default_factory=PayloadLimits)
     """Maximum sizes of arguments and results."""
     progress: Any = Any
     """The type of the progress that its handler or remote program reports; the default is any JSON value."""

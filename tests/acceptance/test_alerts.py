@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stagepost import Alert, AlertKind, App, JobContext, JobState, Limits, Permanent
-from stagepost.config.rabbitmq import QueueSettings
+from stagepost import Alert, AlertKind, App, JobContext, JobState, PayloadLimits, Permanent
+from stagepost.config.rabbitmq import BrokerQueueSettings
 from stagepost.errors import ConfigurationError, TaskError
 from stagepost.model.alert import ALERT_QUEUE
 from stagepost.store.dead_messages import dead_messages
@@ -51,7 +51,7 @@ async def test_a_message_that_can_never_be_routed_raises_an_alert(
 
 
 async def test_dead_letters_raise_alerts_of_their_kinds(on_postgres: DatabaseOnBench, broker_url: str) -> None:
-    app = carried(on_postgres.url, broker_url, queue={"slow": QueueSettings(message_ttl=0.1)})
+    app = carried(on_postgres.url, broker_url, queue={"slow": BrokerQueueSettings(message_ttl=0.1)})
     alerts = told_by(app)
 
     @app.task(queue="bad")
@@ -144,7 +144,7 @@ def test_who_is_told_of_alerts_must_be_able_to_take_one(app: App) -> None:
 
     with pytest.raises(TaskError, match="bytes"):
 
-        @app.on_alert(limits=Limits(max_bytes=1000))
+        @app.on_alert(limits=PayloadLimits(max_bytes=1000))
         def small(alert: Alert) -> None: ...
 
     assert app.alert_job is None
@@ -166,7 +166,7 @@ def test_one_task_is_told_of_alerts(app: App) -> None:
 
 @pytest.mark.parametrize("text", ["\1", "\0", "\ud800", "𝄞", "x"])
 def test_whatever_an_alert_quotes_it_can_be_told(app: App, text: str) -> None:
-    @app.on_alert(limits=Limits(max_bytes=20_000))
+    @app.on_alert(limits=PayloadLimits(max_bytes=20_000))
     def page(alert: Alert) -> None: ...
 
     assert app.alert_job is not None

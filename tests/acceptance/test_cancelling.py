@@ -14,8 +14,8 @@ from stagepost import App, JobContext, JobState, Worker
 from stagepost.database import Store
 from stagepost.store.leases import claim
 from stagepost.worker import lease_keeper
-from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from tests.acceptance.conftest import quick_settings
 from tests.acceptance.helpers import LIMIT
 
@@ -110,29 +110,33 @@ async def test_one_look_finds_a_cancelled_job_and_looks_cost_nothing_while_no_ha
     lease, handler = timedelta(seconds=30), asyncio.create_task(asyncio.Event().wait())
     jobs = [endless.enqueue() for _ in range(3)]
     leased = app.store.run(claim("default", owner="worker-a", task_names=[endless.name], slots=3, lease=lease))
-    flights = Flights()
-    flights.add([Flight(job, lease_ends=float("inf"), context=JobContext(job, endless, app.clock)) for job in leased])
+    attempts = LeasedAttempts()
+    attempts.add(
+        [LeasedAttempt(job, lease_ends=float("inf"), context=JobContext(job, endless, app.clock)) for job in leased]
+    )
     app.client.cancel(jobs[0].id)
     with contextlib.closing(CountingStore(app.store.database, pool_size=1)) as store:
         keeper = LeaseKeeper(
-            store, flights, owner="worker-a", lease=lease, clock=app.clock, loop=asyncio.get_running_loop()
+            store, attempts, owner="worker-a", lease=lease, clock=app.clock, loop=asyncio.get_running_loop()
         )
         keeper.look_once()
         assert store.calls == 0  # none has started
 
-        for flight in flights.all():
-            flight.waits_in = handler  # type: ignore[assignment]
+        for attempt in attempts.all():
+            attempt.waits_in = handler  # type: ignore[assignment]
         assert keeper.ask_once() == {(jobs[0].id, 1)}
         assert store.calls == 1
 
         await asyncio.sleep(0)
-        [asked] = [flight for flight in flights.all() if flight.context is not None and flight.context.is_cancelled]
+        [asked] = [
+            attempt for attempt in attempts.all() if attempt.context is not None and attempt.context.is_cancelled
+        ]
         assert asked.job.id == jobs[0].id
         assert keeper.ask_once() == set()
         assert store.calls == 2
 
-        for flight in flights.all():
-            flight.has_outcome = True
+        for attempt in attempts.all():
+            attempt.has_outcome = True
         keeper.look_once()
         assert store.calls == 2
     handler.cancel()

@@ -11,8 +11,8 @@ import pika
 import pytest
 
 from stagepost.model.identity import new_id
+from stagepost.transport.rabbitmq import broker_thread
 from stagepost.transport.rabbitmq import consumer as consumer_module
-from stagepost.transport.rabbitmq import link
 from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
 from tests.acceptance.remote import until
@@ -87,7 +87,7 @@ def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
         parameters.client_properties |= {"capabilities": {"consumer_cancel_notify": False, "basic.nack": True}}
         return parameters
 
-    monkeypatch.setattr(link, "parameters_of", deaf)
+    monkeypatch.setattr(broker_thread, "parameters_of", deaf)
 
 
 @contextlib.contextmanager

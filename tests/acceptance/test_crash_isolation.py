@@ -22,7 +22,7 @@ from stagepost.store.leases import claim, rescue_expired
 from stagepost.worker import crash_isolation
 from stagepost.worker.crash_isolation import CrashIsolation
 from stagepost.worker.finisher import Finisher
-from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from tests.acceptance.helpers import LIMIT, work_async
 
 HOUR = 3600.0
@@ -141,7 +141,7 @@ async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim
     jobs = [suspect.enqueue() for _ in range(2)]
     accuse(app)
     worker = Worker(app, concurrency=4)
-    worker.flights.on_removed.append(lambda _flights: has_ended.set())
+    worker.attempts.on_removed.append(lambda _flights: has_ended.set())
     async with asyncio.timeout(LIMIT):
         task = asyncio.create_task(worker.run())
         await has_ended.wait()
@@ -162,8 +162,8 @@ class Line:
         task = self.app.task(name="task")(lambda: None)
         self.jobs = [task.enqueue() for _ in range(number)]
         accuse(self.app)
-        self.started: list[Flight] = []
-        self.known = Flights()
+        self.started: list[LeasedAttempt] = []
+        self.known = LeasedAttempts()
         self.finisher = Finisher(AsyncStore(self.app.store), self.known)
         self.crash_isolation = CrashIsolation(
             AsyncStore(self.app.store), self.known, self.finisher, start=self.started.extend, clock=self.app.clock
@@ -171,9 +171,9 @@ class Line:
         leased = self.app.store.run(
             claim("default", owner=new_id(), task_names=["task"], slots=number, lease=timedelta(seconds=0))
         )
-        self.flights = [Flight(job, float("inf")) for job in leased]
-        self.known.add(self.flights)
-        self.crash_isolation.start(self.flights)
+        self.attempts = [LeasedAttempt(job, float("inf")) for job in leased]
+        self.known.add(self.attempts)
+        self.crash_isolation.start(self.attempts)
 
     async def end_turn(self) -> None:
         """Complete the one that runs."""
@@ -202,7 +202,7 @@ async def test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker(line:
     await line.crash_isolation.run_once()
     line.rescue()
 
-    assert line.started == line.flights[:1]
+    assert line.started == line.attempts[:1]
     assert line.states() == [PARKED, QUEUED, QUEUED]
 
 
@@ -212,7 +212,7 @@ async def test_who_has_left_the_line_is_charged(line: Line) -> None:
     await line.crash_isolation.run_once()
     line.rescue()
 
-    assert line.started == line.flights[:2]
+    assert line.started == line.attempts[:2]
     assert line.states() == [(JobState.COMPLETED, 2), PARKED, QUEUED]
 
 
@@ -224,21 +224,21 @@ async def test_nobody_begins_before_the_outcome_of_the_one_before_is_written(
     await line.crash_isolation.run_once()
     line.finisher.put(line.started[0], Completed())
     await line.crash_isolation.run_once()
-    assert line.started == line.flights[:1]
+    assert line.started == line.attempts[:1]
     assert line.finisher.pending == 1
 
     await line.finisher.run_once()
     await line.crash_isolation.run_once()
-    assert line.started == line.flights[:2]
+    assert line.started == line.attempts[:2]
 
 
 async def test_who_lost_the_lease_in_line_is_let_go(line: Line) -> None:
     await line.crash_isolation.run_once()
-    line.flights[1].is_lost = True
+    line.attempts[1].is_lost = True
     await line.end_turn()
     await line.crash_isolation.run_once()
 
-    assert line.started == [line.flights[0], line.flights[2]]
+    assert line.started == [line.attempts[0], line.attempts[2]]
     assert line.finisher.pending == 1
 
 
@@ -253,7 +253,7 @@ async def test_a_line_keeps_its_order_while_the_store_is_away(line: Line, monkey
     assert line.started == []
 
     await line.crash_isolation.run_once()
-    assert line.started == line.flights[:1]
+    assert line.started == line.attempts[:1]
 
 
 async def test_who_is_given_back_while_the_store_hears_of_the_turn_does_not_begin(line: Line) -> None:
@@ -264,7 +264,7 @@ async def test_who_is_given_back_while_the_store_hears_of_the_turn_does_not_begi
     line.crash_isolation.give_back()
     await turn
 
-    assert line.started == line.flights[:1]
+    assert line.started == line.attempts[:1]
     while line.finisher.pending:
         await line.finisher.run_once()
     assert line.states() == [(JobState.COMPLETED, 2), QUEUED, QUEUED]

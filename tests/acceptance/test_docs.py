@@ -20,9 +20,9 @@ from docs.__main__ import pages as generated_pages
 from docs.__main__ import refreshed
 from docs.sections import commands
 from docs.source import fields_of, log_messages
-from stagepost import JobOptions, Limits, RateLimit, RetryPolicy, Settings, errors
+from stagepost import JobOptions, PayloadLimits, RateLimit, RetryPolicy, Settings, errors
 from stagepost.cli.main import cli
-from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.database.migrate import migrate
 from stagepost.database.store import Store
 from stagepost.model.envelope import decode_answer, decode_envelope
@@ -255,7 +255,8 @@ def in_code_type(page: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "cls", [Settings, RabbitmqSettings, QueueSettings, TaskOptions, JobOptions, RetryPolicy, RateLimit, Limits]
+    "cls",
+    [Settings, RabbitmqSettings, BrokerQueueSettings, TaskOptions, JobOptions, RetryPolicy, RateLimit, PayloadLimits],
 )
 def test_every_option_is_in_the_reference(cls: type) -> None:
     assert {field.name for field in fields_of(cls)} - in_code_type("docs/reference.md") == set()

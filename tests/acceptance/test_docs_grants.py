@@ -14,8 +14,8 @@ import pytest
 from stagepost import App, Settings
 from stagepost.database.migrate import migrate
 from stagepost.database.store import Store
-from stagepost.store.channels import look_at, note_active
 from stagepost.store.history import discard, prune
+from stagepost.store.queue_observations import look_at, note_active
 from stagepost.store.queues import pause, resume, set_limits
 from stagepost.store.schedules import run_now
 from stagepost.store.sending import mark_sent, take_delivered

@@ -22,7 +22,7 @@ from stagepost.model.outcome import Completed
 from stagepost.store.leases import claim
 from stagepost.worker import finisher
 from stagepost.worker.finisher import Finisher
-from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 
 
 async def test_outcomes_behind_one_that_lost_its_lease_in_a_lock_are_written(
@@ -37,12 +37,12 @@ async def test_outcomes_behind_one_that_lost_its_lease_in_a_lock_are_written(
         task.enqueue()
     lease = app.settings.lease_duration
     leased = app.store.run(claim("default", owner=new_id(), task_names=["task"], slots=4, lease=lease))
-    flights, known = [Flight(job, float("inf")) for job in leased], Flights()
-    known.add(flights)
+    attempts, known = [LeasedAttempt(job, float("inf")) for job in leased], LeasedAttempts()
+    known.add(attempts)
     writer = Finisher(AsyncStore(app.store), known)
-    for flight in flights:
-        writer.put(flight, Completed())
-    flights[0].is_lost = True
+    for attempt in attempts:
+        writer.put(attempt, Completed())
+    attempts[0].is_lost = True
 
     other = sqlite3.connect(tmp_path / "stagepost.db", isolation_level=None)
     other.execute("begin immediate")
@@ -51,7 +51,7 @@ async def test_outcomes_behind_one_that_lost_its_lease_in_a_lock_are_written(
     while writer.pending:
         await writer.run_once()
 
-    assert [app.client.job(flight.job.id).state for flight in flights[1:]] == [JobState.COMPLETED] * 3
+    assert [app.client.job(attempt.job.id).state for attempt in attempts[1:]] == [JobState.COMPLETED] * 3
     assert (writer.settled, writer.lost, len(known)) == (3, 1, 0)
     other.close()
     app.close()
@@ -82,31 +82,31 @@ def app(tmp_path: Path) -> Iterator[App]:
     app.close()
 
 
-def ended(app: App, store: AsyncStore, number: int) -> tuple[Finisher, list[Flight]]:
+def ended(app: App, store: AsyncStore, number: int) -> tuple[Finisher, list[LeasedAttempt]]:
     """Run so many attempts that completed and are not written yet."""
     task = app.task(name="task")(lambda: None)
     for _ in range(number):
         task.enqueue()
     lease = app.settings.lease_duration
     leased = app.store.run(claim("default", owner=new_id(), task_names=["task"], slots=number, lease=lease))
-    flights, known = [Flight(job, float("inf")) for job in leased], Flights()
-    known.add(flights)
+    attempts, known = [LeasedAttempt(job, float("inf")) for job in leased], LeasedAttempts()
+    known.add(attempts)
     writer = Finisher(store, known)
-    for flight in flights:
-        writer.put(flight, Completed())
-    return writer, flights
+    for attempt in attempts:
+        writer.put(attempt, Completed())
+    return writer, attempts
 
 
 async def test_a_group_that_fails_is_halved_and_the_one_at_fault_fails_alone(app: App) -> None:
     store = Refusing(app.store, ValueTooLarge(2_000_000, 1_000_000))
-    writer, flights = ended(app, store, 64)
-    store.refused = {flights[20].job.id}
+    writer, attempts = ended(app, store, 64)
+    store.refused = {attempts[20].job.id}
 
     await writer.run_once()
 
-    states = [app.client.job(flight.job.id).state for flight in flights]
+    states = [app.client.job(attempt.job.id).state for attempt in attempts]
     assert states == [JobState.FAILED if place == 20 else JobState.COMPLETED for place in range(64)]
-    assert "the server takes 1,000,000" in (app.client.job(flights[20].job.id).error or "")
+    assert "the server takes 1,000,000" in (app.client.job(attempts[20].job.id).error or "")
     assert writer.pending == 0
     assert store.groups[:3] == [64, 32, 16]
     assert len(store.groups) < 20  # not one by one
@@ -116,34 +116,34 @@ async def test_a_group_that_is_lost_with_its_connection_is_not_repeated_whole(ap
     lost = StoreUnavailable("gone")
     lost.__cause__ = ConnectionResetError()
     store = Refusing(app.store, lost)
-    writer, flights = ended(app, store, 64)
-    store.refused = {flights[0].job.id}
+    writer, attempts = ended(app, store, 64)
+    store.refused = {attempts[0].job.id}
 
     for _ in range(30):
         with contextlib.suppress(StoreUnavailable):
             await writer.run_once()
 
     assert store.groups[:8] == [64, 32, 16, 8, 4, 2, 1, 1]
-    assert {app.client.job(flight.job.id).state for flight in flights[1:]} == {JobState.COMPLETED}
+    assert {app.client.job(attempt.job.id).state for attempt in attempts[1:]} == {JobState.COMPLETED}
     assert writer.pending == 1
 
     store.refused = set()
     while writer.pending:
         await writer.run_once()
-    assert app.client.job(flights[0].job.id).state is JobState.COMPLETED
+    assert app.client.job(attempts[0].job.id).state is JobState.COMPLETED
 
 
 async def test_groups_are_bounded_in_bytes(app: App) -> None:
     store = Refusing(app.store, ValueError())
-    writer, flights = ended(app, store, 0)
-    assert flights == []
+    writer, attempts = ended(app, store, 0)
+    assert attempts == []
     jobs = [app.task(name=f"task-{number}")(lambda: None).enqueue() for number in range(6)]
     names = [f"task-{number}" for number in range(6)]
     leased = app.store.run(
         claim("default", owner=new_id(), task_names=names, slots=6, lease=app.settings.lease_duration)
     )
     for job in leased:
-        writer.put(Flight(job, float("inf")), Completed('"' + "x" * (GROUP_BYTES // 2 - 1000) + '"'))
+        writer.put(LeasedAttempt(job, float("inf")), Completed('"' + "x" * (GROUP_BYTES // 2 - 1000) + '"'))
     assert writer.pending_bytes > 2 * GROUP_BYTES
 
     while writer.pending:

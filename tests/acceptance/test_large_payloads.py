@@ -16,7 +16,7 @@ from stagepost.store.outbox import add_messages, next_messages
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
 from stagepost.upkeep import outgoing, relay
 from stagepost.worker import pace, worker
-from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from tests.acceptance.broker import carried, listening, until, working
 from tests.acceptance.conftest import quick_settings
 
@@ -26,14 +26,14 @@ SLOTS = 4
 BUDGET = 40 * SIZE
 
 
-class Weighed(Flights):
-    """Notes how many bytes of payloads were held at most, counted from the flights themselves."""
+class Weighed(LeasedAttempts):
+    """Notes how many bytes of payloads were held at most, counted from the attempts themselves."""
 
     most = 0
 
-    def add(self, flights: list[Flight]) -> None:
-        super().add(flights)
-        held = sum(len(flight.job.payload) for flight in self.all())
+    def add(self, attempts: list[LeasedAttempt]) -> None:
+        super().add(attempts)
+        held = sum(len(attempt.job.payload) for attempt in self.all())
         self.most = max(self.most, held)
         assert self.payload_bytes == held
 
@@ -45,7 +45,7 @@ async def test_a_worker_holds_no_more_bytes_than_its_bound(
     budget = 40 * size
     monkeypatch.setattr(pace, "HELD_BYTES", budget)
     monkeypatch.setattr(worker, "HELD_BYTES", budget)
-    monkeypatch.setattr(worker, "Flights", Weighed)
+    monkeypatch.setattr(worker, "LeasedAttempts", Weighed)
     settings = quick_settings(f"sqlite:///{tmp_path}/stagepost.db")
     app = App(settings=msgspec.structs.replace(settings, prefetch=prefetch))
 
@@ -59,10 +59,10 @@ async def test_a_worker_holds_no_more_bytes_than_its_bound(
     await busy.run(until_idle=True)
 
     assert busy.finisher.settled == JOBS
-    assert isinstance(busy.flights, Weighed)
+    assert isinstance(busy.attempts, Weighed)
     # A free slot may have one more job, however large, and a payload is a few bytes of JSON longer than its text.
-    assert SLOTS * size < busy.flights.most <= budget + SLOTS * (size + 100)
-    assert (len(busy.flights), busy.flights.payload_bytes) == (0, 0)
+    assert SLOTS * size < busy.attempts.most <= budget + SLOTS * (size + 100)
+    assert (len(busy.attempts), busy.attempts.payload_bytes) == (0, 0)
     app.close()
 
 

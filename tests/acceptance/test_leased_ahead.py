@@ -81,8 +81,8 @@ async def test_a_process_that_was_paused_gives_nothing_back_at_its_first_look(ap
     worker = Worker(app, concurrency=3)
     worker.executor.concurrency = 0  # so that no slot comes free
     await worker.claimer.run_once()
-    for flight in worker.flights.all():
-        flight.waits_since -= 10
+    for attempt in worker.attempts.all():
+        attempt.waits_since -= 10
     await Worker(app).reporter.run_once()
 
     assert await worker.leased_ahead.run_once() == 0
@@ -100,8 +100,8 @@ async def test_a_worker_that_is_alone_keeps_what_it_leased(app: App) -> None:
     worker.executor.concurrency = 0  # so that no slot comes free
     await worker.reporter.run_once()
     await worker.claimer.run_once()
-    for flight in worker.flights.all():
-        flight.waits_since -= 10
+    for attempt in worker.attempts.all():
+        attempt.waits_since -= 10
 
     assert [await worker.leased_ahead.run_once() for _ in range(3)] == [0, 0, 0]
     assert worker.executor.ready == 3

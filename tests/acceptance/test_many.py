@@ -72,7 +72,7 @@ def test_workers_of_this_process_are_told_of_many_jobs_at_once(
     app: App, square: AppTask[[int], int], options: dict[str, Any], rung: list[set[str]], number: int
 ) -> None:
     heard: list[Collection[str]] = []
-    app.store.doorbell.answer(heard.append)
+    app.store.notifier.subscribe(heard.append)
 
     square.using(**options).enqueue_many([(n,) for n in range(number)])
 

@@ -18,8 +18,8 @@ from stagepost import App, JobContext, JobState, Permanent
 from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, PayloadError
 from stagepost.model.identity import new_id
 from stagepost.store.leases import claim
-from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from tests.acceptance import process_tasks
 from tests.acceptance.conftest import quick_settings
 from tests.acceptance.helpers import AT_ONCE, LIMIT, work, work_async
@@ -118,10 +118,10 @@ def test_progress_is_written_once_and_later_if_its_row_is_locked(app: App) -> No
 
     job, lease = load.enqueue(), timedelta(minutes=1)
     [leased] = app.store.run(claim("default", owner="worker-a", task_names=[load.name], slots=1, lease=lease))
-    context, flights = JobContext(leased, load, app.clock), Flights()
-    flights.add([Flight(leased, lease_ends=float("inf"), context=context)])
+    context, attempts = JobContext(leased, load, app.clock), LeasedAttempts()
+    attempts.add([LeasedAttempt(leased, lease_ends=float("inf"), context=context)])
     loop = asyncio.new_event_loop()
-    keeper = LeaseKeeper(app.store, flights, owner="worker-a", lease=lease, clock=app.clock, loop=loop)
+    keeper = LeaseKeeper(app.store, attempts, owner="worker-a", lease=lease, clock=app.clock, loop=loop)
     loop.close()
     assert keeper.report_once() is None
 

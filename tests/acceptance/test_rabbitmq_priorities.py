@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from stagepost import App
-from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.errors import TopologyConflict, TransportError
 from stagepost.model.identity import new_id
 from stagepost.transport.rabbitmq.admin import _channel, _version, apply, compare
@@ -22,7 +22,7 @@ BACKGROUND, ORDINARY, URGENT = -1, 0, 10
 
 def sorting(database: DatabaseOnBench, broker_url: str, *, prefetch: int) -> App:
     """An app whose queue `default` has priorities at the broker."""
-    own = QueueSettings(queue_type="classic", priorities=LEVELS)
+    own = BrokerQueueSettings(queue_type="classic", priorities=LEVELS)
     return carried(database.url, broker_url, prefetch=prefetch, queue={"default": own})
 
 
@@ -88,29 +88,29 @@ async def test_an_urgent_job_waits_only_for_what_workers_already_hold(
     ("before", "after", "difference"),
     [
         (
-            QueueSettings(),
-            QueueSettings(queue_type="classic", priorities=LEVELS),
+            BrokerQueueSettings(),
+            BrokerQueueSettings(queue_type="classic", priorities=LEVELS),
             "x-dead-letter-strategy 'at-least-once', and the settings ask for none (queue_type: only quorum queues",
         ),
         (
-            QueueSettings(queue_type="classic"),
-            QueueSettings(queue_type="classic", priorities=LEVELS),
+            BrokerQueueSettings(queue_type="classic"),
+            BrokerQueueSettings(queue_type="classic", priorities=LEVELS),
             "x-max-priority none, and the settings ask for '2' (priorities)",
         ),
         (
-            QueueSettings(queue_type="classic", priorities=LEVELS),
-            QueueSettings(queue_type="classic", priorities=[5]),
+            BrokerQueueSettings(queue_type="classic", priorities=LEVELS),
+            BrokerQueueSettings(queue_type="classic", priorities=[5]),
             "x-max-priority '2', and the settings ask for '1' (priorities)",
         ),
         (
-            QueueSettings(queue_type="classic", priorities=LEVELS),
-            QueueSettings(queue_type="classic"),
+            BrokerQueueSettings(queue_type="classic", priorities=LEVELS),
+            BrokerQueueSettings(queue_type="classic"),
             "x-max-priority '2', and the settings ask for none (priorities)",
         ),
     ],
 )
 def test_a_queue_that_has_other_priorities_is_named_with_both_values(
-    broker_url: str, before: QueueSettings, after: QueueSettings, difference: str
+    broker_url: str, before: BrokerQueueSettings, after: BrokerQueueSettings, difference: str
 ) -> None:
     prefix = f"t{new_id()[-12:]}"
     apply(broker_url, topology_of(RabbitmqSettings(prefix=prefix, queue={"mail": before}), ["mail"]))
@@ -125,7 +125,7 @@ def test_a_queue_that_has_other_priorities_is_named_with_both_values(
 
 
 def test_a_broker_that_ignores_priorities_in_quorum_queues_is_not_used_for_them(broker_url: str) -> None:
-    settings = RabbitmqSettings(prefix=f"t{new_id()[-12:]}", queue={"mail": QueueSettings(priorities=[1])})
+    settings = RabbitmqSettings(prefix=f"t{new_id()[-12:]}", queue={"mail": BrokerQueueSettings(priorities=[1])})
     topology = topology_of(settings, ["mail"])
 
     with _channel(broker_url) as channel:

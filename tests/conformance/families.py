@@ -7,7 +7,7 @@ from typing import Any
 
 from stagepost.database.statement import Operation
 from stagepost.model.batch import Batch, Counts
-from stagepost.model.children import Ending, NewChild
+from stagepost.model.children import DeferredOutcome, NewChild
 from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
 from stagepost.model.outcome import Completed, Failed, Outcome
 from stagepost.store import concluding, counting, jobs, leases, settling
@@ -76,7 +76,7 @@ def then(**changes: Any) -> Completed:
     """What a handler gives that named a continuation."""
     facts = {"queue_name": "binding", "task_name": THEN_TASK, "payload": '{"cover":"red"}', "max_attempts": 9}
     job: NewJob = new_job(**(facts | {"priority": 3} | changes))
-    return Completed('"so far"', Ending(then=job))
+    return Completed('"so far"', DeferredOutcome(then=job))
 
 
 def claim_then(store: Bench) -> list[LeasedJob]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from stagepost.database.statement import Operation, Steps, as_json, operation
+from stagepost.database.statement import Operation, Statements, as_json, operation
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import SUSPECT_CRASHES, Outcome
@@ -93,7 +93,7 @@ def lose_lease(store: Bench) -> None:
 
 
 @operation
-def looking_too_early(work: Operation[T]) -> Steps[T]:
+def looking_too_early(work: Operation[T]) -> Statements[T]:
     """Do what an operation does whose first look came just before another made what it asks for."""
     steps = work.start()
     next(steps)

@@ -14,7 +14,7 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
 from stagepost.store import cancelling, jobs, leases
 from stagepost.store.answers import NO_REPORTS, Accepted, accept_answers
-from stagepost.store.channels import look_at, note_active
+from stagepost.store.queue_observations import look_at, note_active
 from stagepost.store.queues import pause
 from stagepost.store.sending import mark_sent, put_back, sent_jobs, unsent
 from stagepost.store.settlement import Fence

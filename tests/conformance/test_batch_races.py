@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from stagepost.database import Store
-from stagepost.database.statement import Operation, Steps, operation
+from stagepost.database.statement import Operation, Statements, operation
 from stagepost.errors import StagepostError
 from stagepost.model.batch import Batch, BatchState, Counts, Cursor, OnFailed
 from stagepost.model.job import Job, LeasedJob
@@ -283,7 +283,7 @@ def test_a_batch_that_begins_while_another_ends_keeps_the_gate_closed(store: Ben
 
 
 @operation
-def pass_and_enqueue(number: int) -> Steps[int]:
+def pass_and_enqueue(number: int) -> Statements[int]:
     """Open work from a dataset, as an application would after its check."""
     standing = yield from gates.pass_through("dataset:7").start()
     if not standing.unfinished:
@@ -292,7 +292,7 @@ def pass_and_enqueue(number: int) -> Steps[int]:
 
 
 @operation
-def begin_upload(number: int) -> Steps[bool]:
+def begin_upload(number: int) -> Statements[bool]:
     """Begin an upload, and say whether work had been opened from the dataset before."""
     yield from batches.open_batch(new_batch(f"upload:{number}", gate="dataset:7")).start()
     found = yield from listing.list_jobs(queue_name="labels", most=1000).start()

@@ -9,7 +9,7 @@ import pytest
 
 from stagepost.errors import ChildDiffers, LeaseLost
 from stagepost.model.batch import BatchKind, BatchState, item_id
-from stagepost.model.children import Ending, OnChildFailed
+from stagepost.model.children import DeferredOutcome, OnChildFailed
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Crashed, Outcome, Refused, Released, Snoozed
 from stagepost.store import batches, history, jobs, leases, settling
@@ -121,7 +121,7 @@ def test_the_policy_says_what_a_failed_child_does(
 ) -> None:
     parent = running(store)
     submit(store, parent, 2)
-    settle(store, parent, Completed("1", Ending(on_child_failed=policy)))
+    settle(store, parent, Completed("1", DeferredOutcome(on_child_failed=policy)))
     one, other = claim_children(store)
 
     end(store, one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagepost.model.batch import item_id
-from stagepost.model.children import Ending, OnChildFailed
+from stagepost.model.children import DeferredOutcome, OnChildFailed
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import cancelling, leases, listing
@@ -116,7 +116,7 @@ def test_a_continuation_does_not_run_where_failed_children_fail_their_parent(sto
     submit(store, parent)
     ending = then().ending
     assert ending is not None
-    settle(store, parent, Completed("1", Ending(then=ending.then, on_child_failed=OnChildFailed.FAIL)))
+    settle(store, parent, Completed("1", DeferredOutcome(then=ending.then, on_child_failed=OnChildFailed.FAIL)))
 
     end(store, only(claim_children(store)), FAILED)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagepost.database.statement import Operation, Rows, Statement, Step, Steps
+from stagepost.database.statement import Operation, Rows, Statement, Statements, Step
 from stagepost.model.batch import BatchState
 from stagepost.store import batches, concluding, runs
 from tests.conformance.batches import end, filled
@@ -40,7 +40,7 @@ def statements_of(store: Bench, operation: Operation[Any]) -> list[Statement]:
     return [step for step in asked if isinstance(step, Statement)]
 
 
-def _noting(operation: Operation[Any], asked: list[Step]) -> Steps[Any]:
+def _noting(operation: Operation[Any], asked: list[Step]) -> Statements[Any]:
     steps: Generator[Step, Rows, Any] = operation.start()
     try:
         step = next(steps)

@@ -9,7 +9,7 @@ import pytest
 
 from stagepost.clock import SystemClock
 from stagepost.database import Store
-from stagepost.database.statement import Statement, Steps, operation
+from stagepost.database.statement import Statement, Statements, operation
 from stagepost.model.job import to_datetime
 from stagepost.store.health import durability_warnings, network_file_system, ping, warnings_of
 from tests.conformance.bench import Bench, DatabaseOnBench
@@ -40,7 +40,7 @@ def test_the_settings_that_matter_are_read(store: Bench) -> None:
     }[store.dialect.name]
 
     @operation
-    def settings() -> Steps[set[str]]:
+    def settings() -> Statements[set[str]]:
         rows = yield Statement("durability_settings")
         return {name for name, _ in rows}
 

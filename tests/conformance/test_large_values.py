@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from stagepost.database import capacity
-from stagepost.database.statement import Operation, Rows, Statement, Step, Steps
+from stagepost.database.statement import Operation, Rows, Statement, Statements, Step
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused
@@ -38,7 +38,7 @@ def names_of(store: Bench, operation: Operation[object]) -> list[str]:
     return [step.name for step in asked if isinstance(step, Statement)]
 
 
-def _noting(operation: Operation[object], asked: list[Step]) -> Steps[object]:
+def _noting(operation: Operation[object], asked: list[Step]) -> Statements[object]:
     steps = operation.start()
     rows: Rows
     try:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
-from stagepost.store import channels, jobs, queues, sending
+from stagepost.store import jobs, queue_observations, queues, sending
 from stagepost.store.answers import accept_answers
 from stagepost.store.counting import count_by_queue
 from stagepost.store.sending import PutBack
@@ -59,16 +59,16 @@ def test_only_messages_sent_before_the_look_are_lost(store: Bench) -> None:
 
 def test_a_queue_remembers_when_jobs_of_it_were_last_sent_again(store: Bench) -> None:
     for queue in (QUEUE, "post"):
-        store.run(channels.begin_carrying(queue))
+        store.run(queue_observations.begin_carrying(queue))
     job_id = enqueue(store)
     store.run(sending.put_back_lost(QUEUE, sent_before=store.now, most=10))
-    assert store.run(channels.resent_queues()) == {}, "nothing was sent yet"
+    assert store.run(queue_observations.resent_queues()) == {}, "nothing was sent yet"
 
     for _ in range(2):
         store.run(sending.mark_sent([(job_id, 1)]))
         store.clock.advance(SECOND)
         store.run(sending.put_back_lost(QUEUE, sent_before=store.now, most=10))
-        assert store.run(channels.resent_queues()) == {QUEUE: store.now}
+        assert store.run(queue_observations.resent_queues()) == {QUEUE: store.now}
         store.clock.advance(SECOND)
 
 

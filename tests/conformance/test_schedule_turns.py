@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from stagepost.database.async_store import AsyncStore
-from stagepost.database.statement import Steps, operation
+from stagepost.database.statement import Statements, operation
 from stagepost.store.schedules import Fired, fire_due
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.scheduler import Scheduler
@@ -127,7 +127,7 @@ def test_the_statements_of_a_pass_do_not_grow_with_the_backlog(store: Bench) -> 
     sent: list[str] = []
 
     @operation
-    def noted() -> Steps[Fired]:
+    def noted() -> Statements[Fired]:
         steps = fire_due().start()
         statement = next(steps)
         while True:

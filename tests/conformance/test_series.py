@@ -11,7 +11,7 @@ import pytest
 from stagepost.errors import ConfigurationError, PayloadError, PayloadTooLarge
 from stagepost.model.context import traced
 from stagepost.model.job import Enqueued, Job
-from stagepost.model.payload import Limits
+from stagepost.model.payload import PayloadLimits
 from stagepost.model.series import Arguments
 from stagepost.store import jobs
 from stagepost.task import NO_OPTIONS, JobOptions, Task, TaskOptions
@@ -26,7 +26,7 @@ def print_letter(text: str, copies: int = 1, *, tray: list[int] | None = None) -
 
 
 def a_task(**options: Any) -> Task[..., Any]:
-    options = {"queue": "mail", "priority": 7, "limits": Limits(max_bytes=1_000), **options}
+    options = {"queue": "mail", "priority": 7, "limits": PayloadLimits(max_bytes=1_000), **options}
     return Task(print_letter, name="print_letter", options=TaskOptions(**options), wants_context=False)
 
 

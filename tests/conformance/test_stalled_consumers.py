@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from stagepost.database.async_store import AsyncStore
-from stagepost.store import channels, sending
+from stagepost.store import queue_observations, sending
 from stagepost.worker.stalled_consumers import LOOK_SECONDS, StalledConsumerCheck
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, enqueue
@@ -35,7 +35,7 @@ class Scene:
         self._consumer_check = StalledConsumerCheck(
             self._store, bench.clock, queues, lambda: cast("Any", self.consumer)
         )
-        bench.run(channels.begin_carrying(QUEUE))
+        bench.run(queue_observations.begin_carrying(QUEUE))
         self._job_id = enqueue(bench)
         self.look()
 

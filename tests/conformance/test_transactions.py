@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stagepost.database.statement import Operation, Rows, Statement, Steps, operation
+from stagepost.database.statement import Operation, Rows, Statement, Statements, operation
 from stagepost.errors import NoTransaction
 from stagepost.model.job import LeasedJob, OnConflict
 from stagepost.model.lifecycle import JobState
@@ -98,7 +98,7 @@ def test_what_an_operation_reads_on_sqlite_stays_so_until_it_has_written(kind: K
     job_id = store.run(jobs.enqueue(new_job())).id
 
     @operation
-    def read_before_writing() -> Steps[Rows]:
+    def read_before_writing() -> Statements[Rows]:
         return (yield Statement("lock_job", {"id": job_id}))
 
     with calling(kind, store.url, store.clock) as caller:

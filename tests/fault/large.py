@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from stagepost import PayloadLimits
 from stagepost.client import JobContext
 from stagepost.errors import Permanent
-from stagepost.model.payload import Limits
 from tests.fault.tasks import app, note
 
 AWKWARD = "\"'\\é"
@@ -12,7 +12,7 @@ AWKWARD = "\"'\\é"
 MOST_BYTES = 1_048_576
 
 
-@app.task(name="give_large", limits=Limits(max_bytes=MOST_BYTES))
+@app.task(name="give_large", limits=PayloadLimits(max_bytes=MOST_BYTES))
 def give_large(ctx: JobContext, size: int) -> str:
     """Give a result of so many characters, and report nearly as much as can be on the way."""
     note(ctx, "start")
@@ -27,7 +27,7 @@ def fail_large(ctx: JobContext) -> None:
     raise Permanent(AWKWARD * 100_000)
 
 
-@app.task(name="take_large", limits=Limits(max_bytes=MOST_BYTES))
+@app.task(name="take_large", limits=PayloadLimits(max_bytes=MOST_BYTES))
 def take_large(ctx: JobContext, text: str) -> int:
     note(ctx, "start")
     return len(text)

@@ -103,9 +103,9 @@ class Life:
         worker = self.worker
         self._renewed.clear()
         await _try(worker.claimer.run_once)
-        if not len(worker.flights):
+        if not len(worker.attempts):
             await _try(worker.claimer.run_once)  # its next pass gives back what it leased unknowingly
-        if len(worker.flights):
+        if len(worker.attempts):
             await _try(self._renew_and_drain)
             await _try(worker.finisher.run_once)
         else:
@@ -127,7 +127,7 @@ class Life:
         loop = asyncio.get_running_loop()
         keeper = LeaseKeeper(
             self.keeper_store,
-            self.worker.flights,
+            self.worker.attempts,
             owner=self.worker.owner,
             lease=LEASE,
             clock=self.clock,

@@ -12,7 +12,7 @@ import pytest
 from stagepost.database import Store
 from stagepost.database.migrate import migrate
 from stagepost.database.statement import Operation
-from stagepost.model.children import Ending, NewChild
+from stagepost.model.children import DeferredOutcome, NewChild
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Completed, Released
@@ -24,7 +24,7 @@ from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
 from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
 from stagepost.worker.finisher import Finisher
-from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from tests.fault.wakeups import SOON, app_at, greeting, listening, opened
 
 
@@ -161,7 +161,7 @@ def test_postgres_is_told_of_a_continuation(postgres_database: str, heard: Calla
         store.run(enqueue(parent))
         [leased] = store.run(leased_of("letters"))
         store.run(submit_children(leased, [NewChild(child, None, 0)]))
-        store.run(settle([Settlement.of(leased, Completed(None, Ending(then=then)))]))
+        store.run(settle([Settlement.of(leased, Completed(None, DeferredOutcome(then=then)))]))
         [copy] = store.run(leased_of("copies"))
         store.run(settle([Settlement.of(copy, Completed())]))
         assert heard() == []
@@ -186,7 +186,7 @@ async def test_postgres_is_told_of_jobs_that_a_worker_gave_back(
             [job] = await store.run(
                 claim("mail", owner="a", task_names=["greet"], slots=1, lease=timedelta(seconds=30))
             )
-            finisher = Finisher(store, Flights(), notifies=notifies)
-            finisher.put(Flight(job, lease_ends=0), Released())
+            finisher = Finisher(store, LeasedAttempts(), notifies=notifies)
+            finisher.put(LeasedAttempt(job, lease_ends=0), Released())
             await finisher.run_once()
             assert heard() == (["mail"] if notifies else [])

@@ -108,7 +108,7 @@ def test_a_doorbell_says_nothing_of_a_lent_transaction_before_its_commit_nor_aft
     rung: list[set[str]] = []
     app = app_at("sqlite://")
     with opened(app):
-        app.store.doorbell.answer(lambda queues: rung.append(set(queues)))
+        app.store.notifier.subscribe(lambda queues: rung.append(set(queues)))
 
         with app.transaction() as tx:
             app.client.enqueue(greeting(app), tx=tx)

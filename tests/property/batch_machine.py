@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from stagepost.database.statement import Operation, Steps, operation
+from stagepost.database.statement import Operation, Statements, operation
 from stagepost.errors import BatchClosed
 from stagepost.model.batch import Cursor, Item, NewBatch, OnFailed
 from stagepost.model.job import NewJob
@@ -48,7 +48,7 @@ def batch_world(url: str) -> World:
 
 
 @operation
-def add(new: NewBatch, items: list[Item], cursor: Cursor | None) -> Steps[tuple[int, Cursor]]:
+def add(new: NewBatch, items: list[Item], cursor: Cursor | None) -> Statements[tuple[int, Cursor]]:
     """Open and add in one transaction, as a producer does with its first chunk, or in a transaction of its own."""
     batch = yield from batches.open_batch(new).start()
     added = yield from batches.add_items(batch.id, items, cursor=cursor).start()
@@ -220,6 +220,6 @@ BATCH_ID = 12
 
 
 @operation
-def _state_of(operation: Operation[Any]) -> Steps[str | None]:
+def _state_of(operation: Operation[Any]) -> Statements[str | None]:
     batch = yield from operation.start()
     return batch and str(batch.state)

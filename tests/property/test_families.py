@@ -16,7 +16,7 @@ from stagepost.clock import ManualClock
 from stagepost.database import Store
 from stagepost.database.migrate import migrate
 from stagepost.errors import Cancelled, ChildDiffers, IllegalTransition, LeaseLost
-from stagepost.model.children import Ending, NewChild, OnChildFailed
+from stagepost.model.children import DeferredOutcome, NewChild, OnChildFailed
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
@@ -104,8 +104,8 @@ class Families:
         job = self.held.pop(chance.randrange(len(self.held)))
         outcomes: list[Outcome] = [
             Completed("1"),
-            Completed("2", Ending(on_child_failed=OnChildFailed.FAIL)),
-            Completed("3", Ending(then=new_member())),
+            Completed("2", DeferredOutcome(on_child_failed=OnChildFailed.FAIL)),
+            Completed("3", DeferredOutcome(then=new_member())),
             *(Failed("no", timedelta(0)), Refused("no"), Abandoned("no"), Snoozed(timedelta(0)), Released()),
         ]
         self.give(job, chance.choice(outcomes))

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagepost.errors import PayloadError, PayloadTooLarge
-from stagepost.model.payload import Limits, Signature
+from stagepost.model.payload import PayloadLimits, Signature
 from stagepost.model.results import decode_progress, decode_result, encode_progress, encode_result
 
-LIMITS = Limits(max_bytes=1_000_000)
+LIMITS = PayloadLimits(max_bytes=1_000_000)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -161,9 +161,9 @@ def test_the_size_limit_is_exact_to_the_byte(value: Any) -> None:
     signature = SIGNATURES["any"]
     size = len(signature.encode((value,), {}, limits=LIMITS).encode())
 
-    assert signature.encode((value,), {}, limits=Limits(max_bytes=size))
+    assert signature.encode((value,), {}, limits=PayloadLimits(max_bytes=size))
     with pytest.raises(PayloadTooLarge):
-        signature.encode((value,), {}, limits=Limits(max_bytes=size - 1))
+        signature.encode((value,), {}, limits=PayloadLimits(max_bytes=size - 1))
 
 
 def depth_of(value: Any) -> int:
@@ -177,7 +177,7 @@ def depth_of(value: Any) -> int:
 def test_the_depth_limit_is_exact_to_the_level(value: Any, wrapping: int, limit: int) -> None:
     for _ in range(wrapping):
         value = [value]
-    limits = Limits(max_depth=limit)
+    limits = PayloadLimits(max_depth=limit)
 
     if depth_of(value) <= limit:
         assert SIGNATURES["any"].encode((value,), {}, limits=limits)

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from stagepost import Cursor, Item
-from stagepost.client.feed import Feed, chunks_of, chunks_of_async, few, few_async
+from stagepost.client.item_feed import ItemFeed, chunks_of, chunks_of_async, few, few_async
 from stagepost.errors import ConfigurationError, SourceMismatch
 from stagepost.model.batch import (
     Batch,
@@ -171,16 +171,16 @@ def test_more_items_than_one_transaction_should_hold_are_refused() -> None:
 
 def test_only_items_can_be_added() -> None:
     with pytest.raises(ConfigurationError, match=r"takes items made by `task.item\(key, …\)`; this is a NewJob"):
-        Feed(a_batch()).prepare(source(1)[0].job)  # type: ignore[arg-type]
+        ItemFeed(a_batch()).prepare(source(1)[0].job)  # type: ignore[arg-type]
 
 
-def keys_left(feed: Feed, items: list[Item]) -> list[str | None]:
+def keys_left(feed: ItemFeed, items: list[Item]) -> list[str | None]:
     step = feed.next([feed.prepare(item) for item in items])
     return [] if step is None else [job.item_key for job in step[0]]
 
 
 def test_what_a_cursor_says_is_in_is_left_out() -> None:
-    feed = Feed(a_batch(position=3, cursor_key="f2"), resumes=True)
+    feed = ItemFeed(a_batch(position=3, cursor_key="f2"), resumes=True)
 
     assert keys_left(feed, source(6)[:2]) == []
     assert keys_left(feed, source(6)[2:5]) == ["f3", "f4"]
@@ -189,7 +189,7 @@ def test_what_a_cursor_says_is_in_is_left_out() -> None:
 
 
 def test_a_resumer_skips_ahead_to_where_another_is() -> None:
-    feed = Feed(a_batch(), resumes=True)
+    feed = ItemFeed(a_batch(), resumes=True)
     assert keys_left(feed, source(8)[:2]) == ["f0", "f1"]
 
     feed.note(Added(0, Cursor(5, "f4")))
@@ -199,13 +199,13 @@ def test_a_resumer_skips_ahead_to_where_another_is() -> None:
 
 
 def test_a_rest_begins_at_the_cursor() -> None:
-    feed = Feed(a_batch(position=3, cursor_key="f2"), position=3, resumes=True)
+    feed = ItemFeed(a_batch(position=3, cursor_key="f2"), position=3, resumes=True)
 
     assert keys_left(feed, source(5)[3:]) == ["f3", "f4"]
 
 
 def test_another_source_is_not_resumed() -> None:
-    feed = Feed(a_batch(position=2, cursor_key="other"), resumes=True)
+    feed = ItemFeed(a_batch(position=2, cursor_key="other"), resumes=True)
 
     with pytest.raises(
         SourceMismatch, match="stopped after item 2 of its source, 'other', but in this source that item is 'f1'"
@@ -214,7 +214,7 @@ def test_another_source_is_not_resumed() -> None:
 
 
 def test_a_source_that_ends_too_soon_is_not_resumed() -> None:
-    feed = Feed(a_batch(position=5, cursor_key="f4"), resumes=True)
+    feed = ItemFeed(a_batch(position=5, cursor_key="f4"), resumes=True)
     assert keys_left(feed, source(3)) == []
 
     with pytest.raises(SourceMismatch, match="this source ends before that"):
@@ -222,7 +222,7 @@ def test_a_source_that_ends_too_soon_is_not_resumed() -> None:
 
 
 def test_adding_goes_by_keys_and_looks_at_no_cursor() -> None:
-    feed = Feed(a_batch(position=5, cursor_key="other"))
+    feed = ItemFeed(a_batch(position=5, cursor_key="other"))
 
     assert keys_left(feed, source(3)) == ["f0", "f1", "f2"]
     feed.end()

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from stagepost.model.batch import Counts
-from stagepost.model.children import Ending, NewChild, OnChildFailed, cause_of_children, child_key, summary_of
+from stagepost.model.children import DeferredOutcome, NewChild, OnChildFailed, cause_of_children, child_key, summary_of
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import Cause, JobState, is_allowed
 
@@ -21,37 +21,39 @@ FAIL = OnChildFailed.FAIL
 @pytest.mark.parametrize(
     ("ending", "counts", "cause"),
     [
-        (Ending(), Counts(), Cause.COMPLETE),
-        (Ending(), WELL, Cause.COMPLETE),
-        (Ending(), Counts(waived=1), Cause.COMPLETE),
-        (Ending(), BADLY, Cause.COMPLETE_WITH_ERRORS),
-        (Ending(), HALF, Cause.COMPLETE_WITH_ERRORS),
-        (Ending(), Counts(dead_letter=1), Cause.COMPLETE_WITH_ERRORS),
-        (Ending(on_child_failed=FAIL), WELL, Cause.COMPLETE),
-        (Ending(on_child_failed=FAIL), BADLY, Cause.REFUSE),
-        (Ending(on_child_failed=FAIL), Counts(cancelled=1), Cause.REFUSE),
-        (Ending(on_child_failed=FAIL), HALF, Cause.COMPLETE_WITH_ERRORS),
-        (Ending(then=JOB), WELL, Cause.RESUME),
-        (Ending(then=JOB), BADLY, Cause.RESUME),
-        (Ending(then=JOB, on_child_failed=FAIL), BADLY, Cause.REFUSE),
-        (Ending(state=JobState.FAILED), WELL, Cause.REFUSE),
-        (Ending(state=JobState.DEAD_LETTER), BADLY, Cause.EXHAUST),
-        (Ending(state=JobState.CANCELLED), WELL, Cause.CANCEL),
+        (DeferredOutcome(), Counts(), Cause.COMPLETE),
+        (DeferredOutcome(), WELL, Cause.COMPLETE),
+        (DeferredOutcome(), Counts(waived=1), Cause.COMPLETE),
+        (DeferredOutcome(), BADLY, Cause.COMPLETE_WITH_ERRORS),
+        (DeferredOutcome(), HALF, Cause.COMPLETE_WITH_ERRORS),
+        (DeferredOutcome(), Counts(dead_letter=1), Cause.COMPLETE_WITH_ERRORS),
+        (DeferredOutcome(on_child_failed=FAIL), WELL, Cause.COMPLETE),
+        (DeferredOutcome(on_child_failed=FAIL), BADLY, Cause.REFUSE),
+        (DeferredOutcome(on_child_failed=FAIL), Counts(cancelled=1), Cause.REFUSE),
+        (DeferredOutcome(on_child_failed=FAIL), HALF, Cause.COMPLETE_WITH_ERRORS),
+        (DeferredOutcome(then=JOB), WELL, Cause.RESUME),
+        (DeferredOutcome(then=JOB), BADLY, Cause.RESUME),
+        (DeferredOutcome(then=JOB, on_child_failed=FAIL), BADLY, Cause.REFUSE),
+        (DeferredOutcome(state=JobState.FAILED), WELL, Cause.REFUSE),
+        (DeferredOutcome(state=JobState.DEAD_LETTER), BADLY, Cause.EXHAUST),
+        (DeferredOutcome(state=JobState.CANCELLED), WELL, Cause.CANCEL),
     ],
 )
-def test_children_and_policy_decide_how_a_parent_ends(ending: Ending, counts: Counts, cause: Cause) -> None:
+def test_children_and_policy_decide_how_a_parent_ends(ending: DeferredOutcome, counts: Counts, cause: Cause) -> None:
     assert cause_of_children(ending, counts, is_cancelled=False) is cause
 
 
-@pytest.mark.parametrize("ending", [Ending(), Ending(then=JOB), Ending(on_child_failed=FAIL)], ids=str)
-def test_a_cancelled_family_ends_its_parent_cancelled(ending: Ending) -> None:
+@pytest.mark.parametrize(
+    "ending", [DeferredOutcome(), DeferredOutcome(then=JOB), DeferredOutcome(on_child_failed=FAIL)], ids=str
+)
+def test_a_cancelled_family_ends_its_parent_cancelled(ending: DeferredOutcome) -> None:
     for counts in (WELL, BADLY):
         assert cause_of_children(ending, counts, is_cancelled=True) is Cause.CANCEL
 
 
 def test_a_parent_that_failed_stays_failed_though_its_children_were_cancelled() -> None:
-    assert cause_of_children(Ending(state=JobState.FAILED), BADLY, is_cancelled=True) is Cause.REFUSE
-    assert cause_of_children(Ending(state=JobState.DEAD_LETTER), BADLY, is_cancelled=True) is Cause.EXHAUST
+    assert cause_of_children(DeferredOutcome(state=JobState.FAILED), BADLY, is_cancelled=True) is Cause.REFUSE
+    assert cause_of_children(DeferredOutcome(state=JobState.DEAD_LETTER), BADLY, is_cancelled=True) is Cause.EXHAUST
 
 
 def test_whatever_children_do_is_a_change_that_a_waiting_job_knows() -> None:
@@ -59,7 +61,7 @@ def test_whatever_children_do_is_a_change_that_a_waiting_job_knows() -> None:
     for state, policy, then, counts, is_cancelled in product(
         states, OnChildFailed, [None, JOB], [Counts(), WELL, BADLY, HALF], [True, False]
     ):
-        ending = Ending(state=state, on_child_failed=policy, then=then)
+        ending = DeferredOutcome(state=state, on_child_failed=policy, then=then)
         assert is_allowed(JobState.WAITING, cause_of_children(ending, counts, is_cancelled=is_cancelled))
 
 

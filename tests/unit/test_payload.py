@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
-from stagepost.model.payload import Limits, Signature
+from stagepost.model.payload import PayloadLimits, Signature
 from stagepost.model.results import decode_result, encode_result
 
 if TYPE_CHECKING:
     from somewhere import JobContext, Missing  # type: ignore[import-not-found]
 
-LIMITS = Limits()
+LIMITS = PayloadLimits()
 
 
 @dataclass
@@ -238,7 +238,7 @@ def test_a_result_without_a_json_form_is_refused() -> None:
 
 def test_a_result_over_the_limit_is_refused() -> None:
     with pytest.raises(PayloadTooLarge, match="result: 101 bytes"):
-        encode_result("x" * 99, annotation=str, limits=Limits(max_bytes=100))
+        encode_result("x" * 99, annotation=str, limits=PayloadLimits(max_bytes=100))
 
 
 def test_a_return_annotation_without_a_json_form_is_read_as_plain_json() -> None:

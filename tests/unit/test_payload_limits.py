@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from stagepost.errors import ConfigurationError, PayloadError, PayloadTooLarge
-from stagepost.model.payload import Limits, Signature
+from stagepost.model.payload import PayloadLimits, Signature
 from stagepost.model.results import decode_result, encode_result
 
-LIMITS = Limits()
+LIMITS = PayloadLimits()
 
 
 def take(value: Any) -> None: ...
@@ -20,7 +20,7 @@ def take(value: Any) -> None: ...
 SIGNATURE = Signature.of(take, context_parameter=False)
 
 
-def encode(value: Any, limits: Limits = LIMITS) -> str:
+def encode(value: Any, limits: PayloadLimits = LIMITS) -> str:
     return SIGNATURE.encode((value,), {}, limits=limits)
 
 
@@ -91,7 +91,7 @@ def test_endless_nesting_is_refused_not_a_crash() -> None:
 
 
 def test_size_is_limited_in_bytes_of_utf8() -> None:
-    limits = Limits(max_bytes=100)
+    limits = PayloadLimits(max_bytes=100)
     frame = len('{"value":""}')
     at_limit, beyond = "é" * ((100 - frame) // 2), "é" * ((100 - frame) // 2) + "x"
 
@@ -104,4 +104,4 @@ def test_size_is_limited_in_bytes_of_utf8() -> None:
 @pytest.mark.parametrize("numbers", [{"max_bytes": 1}, {"max_bytes": 2**40}, {"max_depth": 0}, {"max_depth": 201}])
 def test_limits_that_cannot_work_are_refused(numbers: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match="it must be from"):
-        Limits(**numbers)
+        PayloadLimits(**numbers)

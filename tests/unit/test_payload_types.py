@@ -16,7 +16,7 @@ import pydantic
 import pytest
 
 from stagepost.errors import PayloadError, TaskError
-from stagepost.model.payload import Limits, Signature
+from stagepost.model.payload import PayloadLimits, Signature
 from stagepost.model.retry import describe_error
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def signature(function: Callable[..., Any]) -> Signature:
 
 
 def encode(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    return signature(function).encode(args, kwargs, limits=Limits())
+    return signature(function).encode(args, kwargs, limits=PayloadLimits())
 
 
 def received(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -16,8 +16,8 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed
 from stagepost.model.results import check_progress, decode_progress, encode_progress
 from stagepost.worker import process_main
-from stagepost.worker.flights import Flight
 from stagepost.worker.lease_keeper import MOST_BYTES, newest
+from stagepost.worker.leased_attempts import LeasedAttempt
 from stagepost.worker.process_main import Teller
 from stagepost.worker.processes import Reply, Report, read_frame
 
@@ -41,19 +41,19 @@ def a_context(number: int = 1) -> JobContext:
     return JobContext(job, load, SystemClock())
 
 
-def a_flight(number: int, *, lease_ends: float = 30.0) -> Flight:
+def a_flight(number: int, *, lease_ends: float = 30.0) -> LeasedAttempt:
     context = a_context(number)
-    return Flight(context.job, lease_ends, context)
+    return LeasedAttempt(context.job, lease_ends, context)
 
 
-def reporting(flight: Flight, progress: Any) -> Flight:
-    assert flight.context is not None
-    flight.context.report(progress)
-    return flight
+def reporting(attempt: LeasedAttempt, progress: Any) -> LeasedAttempt:
+    assert attempt.context is not None
+    attempt.context.report(progress)
+    return attempt
 
 
 def test_what_was_not_reported_or_is_written_is_not_written_again() -> None:
-    waiting, silent, written = Flight(a_context(1).job, 30.0), a_flight(2), reporting(a_flight(3), 5)
+    waiting, silent, written = LeasedAttempt(a_context(1).job, 30.0), a_flight(2), reporting(a_flight(3), 5)
     written.written = written.unwritten
     told = reporting(reporting(a_flight(4), 1), 2)
 
@@ -66,15 +66,15 @@ def test_what_was_not_reported_or_is_written_is_not_written_again() -> None:
 
 def test_as_much_progress_is_taken_as_fits_and_the_rest_goes_first_the_next_time() -> None:
     size = 10_000
-    flights = [reporting(a_flight(number), "x" * (size - 2)) for number in range(MOST_BYTES // size + 3)]
+    attempts = [reporting(a_flight(number), "x" * (size - 2)) for number in range(MOST_BYTES // size + 3)]
 
-    first = newest(flights)
-    assert list(first) == flights[:-3]
+    first = newest(attempts)
+    assert list(first) == attempts[:-3]
 
-    for flight in first:
-        flight.written, flight.lease_ends = first[flight], 31.0
-        reporting(flight, "y" * (size - 2))
-    assert list(newest(flights)) == [*flights[-3:], *flights[:-6]]
+    for attempt in first:
+        attempt.written, attempt.lease_ends = first[attempt], 31.0
+        reporting(attempt, "y" * (size - 2))
+    assert list(newest(attempts)) == [*attempts[-3:], *attempts[:-6]]
 
 
 def test_progress_is_told_as_often_as_there_is_time_and_never_after_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ MACHINERY = {
     *(
         "AsyncStore",
         "Clock",
-        "Hints",
+        "WorkerWaker",
         "JobSeries",
         "LeasedJob",
         "NewChild",

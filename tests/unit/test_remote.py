@@ -16,7 +16,7 @@ from stagepost.model.envelope import Answer, decode_answer
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
-from stagepost.store.channels import Channel
+from stagepost.store.queue_observations import QueueObservation
 from stagepost.task import REMOTE_TIMEOUT
 from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.upkeep.reconciler import lost_for
@@ -182,13 +182,13 @@ SETTINGS = RabbitmqSettings(lost_after=15, quiet_time=600)
 def test_requests_are_lost_after_a_silence_that_is_longer_than_the_timeout(
     depth: Depth | None, empty_for: int | None, idle_for: int | None, lost: bool
 ) -> None:
-    channel = Channel(
+    observation = QueueObservation(
         empty_for_us=None if empty_for is None else empty_for * SECOND,
         idle_for_us=None if idle_for is None else idle_for * SECOND,
         patience_us=300 * SECOND,
     )
 
-    found = lost_for(depth, channel, SETTINGS)
+    found = lost_for(depth, observation, SETTINGS)
 
     assert (found is not None) is lost
     assert found in {None, timedelta(minutes=5), timedelta(minutes=10)}

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from stagepost import Settings
-from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.config.urls import masked
 from stagepost.errors import ConfigurationError
 
@@ -52,7 +52,7 @@ def test_a_file_has_a_section_for_the_broker_and_one_for_each_queue(file: Path) 
         queues=["mail", "films"],
         prefix="shop",
         prefetch=5,
-        queue={"films": QueueSettings(name="cinema", prefetch=1, message_ttl=0.5, max_length=1000)},
+        queue={"films": BrokerQueueSettings(name="cinema", prefetch=1, message_ttl=0.5, max_length=1000)},
     )
 
 
@@ -145,9 +145,11 @@ def test_a_bad_value_of_the_environment_is_named() -> None:
 
 
 def test_what_a_queue_leaves_out_is_as_for_all() -> None:
-    settings = RabbitmqSettings(prefetch=5, message_ttl=60, queue={"films": QueueSettings(prefetch=0, max_length=9)})
+    settings = RabbitmqSettings(
+        prefetch=5, message_ttl=60, queue={"films": BrokerQueueSettings(prefetch=0, max_length=9)}
+    )
 
-    mail = QueueSettings(prefetch=5, message_ttl=60, queue_type="quorum", priorities=[])
+    mail = BrokerQueueSettings(prefetch=5, message_ttl=60, queue_type="quorum", priorities=[])
     assert settings.of("mail") == mail
     assert settings.of("films") == msgspec.structs.replace(mail, prefetch=0, max_length=9)
 
@@ -156,8 +158,8 @@ def test_a_queue_may_have_priorities_and_a_type_of_its_own() -> None:
     settings = RabbitmqSettings(
         priorities=[1],
         queue={
-            "films": QueueSettings(priorities=[]),
-            "mail": QueueSettings(queue_type="classic", priorities=[-5, 1, 100]),
+            "films": BrokerQueueSettings(priorities=[]),
+            "mail": BrokerQueueSettings(queue_type="classic", priorities=[-5, 1, 100]),
         },
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.errors import ConfigurationError
 from stagepost.transport.rabbitmq.admin import lacks_priorities
 from stagepost.transport.rabbitmq.topology import QueuePlan, topology_of
@@ -37,7 +37,7 @@ def test_another_prefix_leaves_nothing_in_common() -> None:
 
 
 def test_exchange_and_queues_can_be_named() -> None:
-    settings = RabbitmqSettings(exchange="main", queue={"asr": QueueSettings(name="speech")})
+    settings = RabbitmqSettings(exchange="main", queue={"asr": BrokerQueueSettings(name="speech")})
 
     assert topology_of(settings, ["asr"]).exchange == "main"
     assert plan_of("asr", settings).name == settings.routing_key("asr") == "speech"
@@ -64,7 +64,7 @@ def test_classic_queues_have_no_arguments_that_only_quorum_queues_know() -> None
 
 def test_limits_are_those_of_the_queue_or_of_all() -> None:
     settings = RabbitmqSettings(
-        message_ttl=60, max_length=1000, queue={"asr": QueueSettings(message_ttl=0.0015, max_length=7)}
+        message_ttl=60, max_length=1000, queue={"asr": BrokerQueueSettings(message_ttl=0.0015, max_length=7)}
     )
 
     limits = {
@@ -76,7 +76,7 @@ def test_limits_are_those_of_the_queue_or_of_all() -> None:
 
 
 def test_a_classic_queue_has_a_level_above_each_of_its_priorities() -> None:
-    settings = RabbitmqSettings(queue={"asr": QueueSettings(queue_type="classic", priorities=[-5, 1, 100])})
+    settings = RabbitmqSettings(queue={"asr": BrokerQueueSettings(queue_type="classic", priorities=[-5, 1, 100])})
 
     asr, tts = plan_of("asr", settings), plan_of("tts", settings)
 
@@ -126,12 +126,12 @@ def test_a_queue_cannot_have_the_name_of_one_of_our_own(queue: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"queue {queue} and Stagepost itself would both use task.{queue}"):
         topology_of(RabbitmqSettings(), [queue])
 
-    renamed = RabbitmqSettings(queue={queue: QueueSettings(name="other")})
+    renamed = RabbitmqSettings(queue={queue: BrokerQueueSettings(name="other")})
     assert plan_of(queue, renamed).name == "other"
 
 
 def test_two_queues_cannot_share_a_name() -> None:
-    settings = RabbitmqSettings(queue={"asr": QueueSettings(name="task.tts")})
+    settings = RabbitmqSettings(queue={"asr": BrokerQueueSettings(name="task.tts")})
 
     with pytest.raises(ConfigurationError, match=r"queue asr and queue tts would both use task\.tts"):
         topology_of(settings, ["asr", "tts"])

@@ -85,7 +85,7 @@ def show_one(invocation: Invocation, *, identifier: str) -> None:
                 "ended": time_text(view.ended_at),
             }
         )
-        output.heading("Steps")
+        output.heading("Statements")
         output.table(_step_rows(view))
 
     output.result(run_view_document(view), show)
@@ -184,7 +184,7 @@ def _step_rows(view: RunView) -> Section:
             )
             for step in view.steps
         ],
-        title="Steps",
+        title="Statements",
         numbers=frozenset({"failed"}),
     )
 

@@ -15,10 +15,10 @@ from stagepost.client.client import Client
 from stagepost.client.context import JobContext
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
-from stagepost.client.hints import Hints
 from stagepost.client.limiter import RateLimiter
 from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
+from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
 from stagepost.database.async_store import AsyncStore
@@ -38,7 +38,7 @@ __all__ = ["App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OPENED = ("client", "hints", "async_store", "users_store", "store")
+OPENED = ("client", "waker", "async_store", "users_store", "store")
 """Attributes that an app creates on first use, in the order in which `close` releases them."""
 
 
@@ -101,12 +101,12 @@ class App:
     @cached_property
     def client(self) -> Client:
         """Enqueues and manages jobs."""
-        return Client(self.store, self.registry, async_store=self.async_store, hints=self.hints)
+        return Client(self.store, self.registry, async_store=self.async_store, waker=self.waker)
 
     @cached_property
-    def hints(self) -> Hints:
+    def waker(self) -> WorkerWaker:
         """Wakes idle workers after an enqueue."""
-        return Hints(self.store.doorbell, to_others=self.settings.wakeups)
+        return WorkerWaker(self.store.notifier, to_others=self.settings.wakeups)
 
     @overload
     def task(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncAppTask[P, R]: ...
@@ -250,10 +250,13 @@ class App:
 
         On SQLite, which allows only one writer, a `read_only` transaction does not take the write lock.
         """
-        bell = self.store.doorbell
-        with self.users_store.transaction(read_only=read_only) as connection, bell.lent(connection.raw) as loan:
+        notifier = self.store.notifier
+        with (
+            self.users_store.transaction(read_only=read_only) as connection,
+            notifier.collecting(connection.raw) as loan,
+        ):
             yield connection.raw
-        bell.tell(loan)
+        notifier.notify_committed(loan)
 
     @cached_property
     def users_store(self) -> Store:

@@ -10,10 +10,10 @@ from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from stagepost.client.client import default_actor
-from stagepost.client.feed import CHUNK, Feed, check_chunk, few, few_async
+from stagepost.client.item_feed import CHUNK, ItemFeed, check_chunk, few, few_async
 from stagepost.client.item_pages import ItemPages, lines_of, writing_to
 from stagepost.client.loading import load, load_async
-from stagepost.client.plans import Plan, carry_out, carry_out_async
+from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.waiting import pauses
 from stagepost.database.statement import Operation
 from stagepost.errors import BatchNotFound, ConfigurationError
@@ -101,18 +101,18 @@ class BatchHandle:
         transaction holds all of them, up to 10,000.
         """
         if tx is not None:
-            return self._carry_out(self._adding(few(self.key, items), tx), tx)
+            return self._run(self._adding(few(self.key, items), tx), tx)
         check_chunk(chunk)
-        return load(self._app, self._feed(self._carry_out(self._opening())), items, chunk=chunk)
+        return load(self._app, self._feed(self._run(self._opening())), items, chunk=chunk)
 
     async def add_async(
         self, items: Iterable[Item] | AsyncIterable[Item], *, tx: Any = None, chunk: int = CHUNK
     ) -> int:
         """Add items like `add`, from a plain or an async iterable."""
         if tx is not None:
-            return await self._carry_out_async(self._adding(await few_async(self.key, items), tx), tx)
+            return await self._run_async(self._adding(await few_async(self.key, items), tx), tx)
         check_chunk(chunk)
-        feed = self._feed(await self._carry_out_async(self._opening()))
+        feed = self._feed(await self._run_async(self._opening()))
         return await load_async(self._app, feed, items, chunk=chunk)
 
     def resume(self, source: Source, *, chunk: int = CHUNK) -> int:
@@ -122,30 +122,30 @@ class BatchHandle:
         skipped, or a function that takes the Cursor and returns the rest. Several producers may resume at once.
         """
         check_chunk(chunk)
-        feed, rest = self._resuming(source, self._carry_out(self._opening()))
+        feed, rest = self._resuming(source, self._run(self._opening()))
         return load(self._app, feed, rest, chunk=chunk)
 
     async def resume_async(self, source: AsyncSource, *, chunk: int = CHUNK) -> int:
         """Continue like `resume`; `source` may be or return an async iterable."""
         check_chunk(chunk)
-        feed, rest = self._resuming(source, await self._carry_out_async(self._opening()))
+        feed, rest = self._resuming(source, await self._run_async(self._opening()))
         return await load_async(self._app, feed, rest, chunk=chunk)
 
     def seal(self, *, tx: Any = None) -> Batch:
         """Declare that no more items will be added, so that the batch is done when the last one has ended."""
-        return self._carry_out(self._sealing(), tx)
+        return self._run(self._sealing(), tx)
 
     async def seal_async(self, *, tx: Any = None) -> Batch:
         """Declare that no more items will be added, so that the batch is done when the last one has ended."""
-        return await self._carry_out_async(self._sealing(), tx)
+        return await self._run_async(self._sealing(), tx)
 
     def stored(self, *, tx: Any = None) -> Batch:
         """Read the batch's current state from the database; raises BatchNotFound before the first item is added."""
-        return self._carry_out(self._finding(), tx)
+        return self._run(self._finding(), tx)
 
     async def stored_async(self, *, tx: Any = None) -> Batch:
         """Read the batch's current state from the database; raises BatchNotFound before the first item is added."""
-        return await self._carry_out_async(self._finding(), tx)
+        return await self._run_async(self._finding(), tx)
 
     def state(self) -> BatchState:
         """Return whether the batch is open, sealed or done."""
@@ -157,35 +157,35 @@ class BatchHandle:
 
     def counts(self, *, tx: Any = None) -> Counts:
         """Count the items by state; the counts are exact for one moment."""
-        return self._carry_out(self._counting(), tx)
+        return self._run(self._counting(), tx)
 
     async def counts_async(self, *, tx: Any = None) -> Counts:
         """Count the items by state; the counts are exact for one moment."""
-        return await self._carry_out_async(self._counting(), tx)
+        return await self._run_async(self._counting(), tx)
 
     def progress(self, since: Progress | None = None) -> Progress:
         """Return the batch's progress, its ETA, and its rate since its start or `since` an earlier progress."""
-        return self._carry_out(self._measuring(since))
+        return self._run(self._measuring(since))
 
     async def progress_async(self, since: Progress | None = None) -> Progress:
         """Return the batch's progress, its ETA, and its rate since its start or `since` an earlier progress."""
-        return await self._carry_out_async(self._measuring(since))
+        return await self._run_async(self._measuring(since))
 
     def wait(self, *, timeout: timedelta | float | None = None) -> JobState:
         """Wait until the batch is done; returns completed, completed_with_errors, failed or cancelled."""
-        return self._carry_out(self._waiting(timeout))
+        return self._run(self._waiting(timeout))
 
     async def wait_async(self, *, timeout: timedelta | float | None = None) -> JobState:
         """Wait until the batch is done; returns completed, completed_with_errors, failed or cancelled."""
-        return await self._carry_out_async(self._waiting(timeout))
+        return await self._run_async(self._waiting(timeout))
 
     def failed(self, *, most: int = 100) -> list[FailedGroup]:
         """Group failed items by reason, most frequent first."""
-        return self._carry_out(self._grouping(most))
+        return self._run(self._grouping(most))
 
     async def failed_async(self, *, most: int = 100) -> list[FailedGroup]:
         """Group failed items by reason, most frequent first."""
-        return await self._carry_out_async(self._grouping(most))
+        return await self._run_async(self._grouping(most))
 
     def items(self, states: Iterable[JobState] = ()) -> Iterator[StoredItem]:
         """Iterate over the items, optionally only those in `states`, page by page and in no particular order."""
@@ -214,80 +214,80 @@ class BatchHandle:
 
     def retry_failed(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
         """Queue all failed items again, or only those with these keys; returns how many."""
-        return self._carry_out(self._retrying(keys, actor))
+        return self._run(self._retrying(keys, actor))
 
     async def retry_failed_async(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
         """Queue all failed items again, or only those with these keys; returns how many."""
-        return await self._carry_out_async(self._retrying(keys, actor))
+        return await self._run_async(self._retrying(keys, actor))
 
     def waive(self, keys: Iterable[str] | None = None, *, why: str, actor: str | None = None) -> int:
         """Let the batch continue without its failed items, or those with these keys; records why, returns how many."""
-        return self._carry_out(self._waiving(keys, why, actor))
+        return self._run(self._waiving(keys, why, actor))
 
     async def waive_async(self, keys: Iterable[str] | None = None, *, why: str, actor: str | None = None) -> int:
         """Let the batch continue without its failed items, or those with these keys; records why, returns how many."""
-        return await self._carry_out_async(self._waiving(keys, why, actor))
+        return await self._run_async(self._waiving(keys, why, actor))
 
     def cancel(self, *, actor: str | None = None) -> Batch:
         """Cancel the batch: accept no more items, cancel waiting ones and ask running ones to stop."""
-        return self._carry_out(self._cancelling(actor))
+        return self._run(self._cancelling(actor))
 
     async def cancel_async(self, *, actor: str | None = None) -> Batch:
         """Cancel the batch: accept no more items, cancel waiting ones and ask running ones to stop."""
-        return await self._carry_out_async(self._cancelling(actor))
+        return await self._run_async(self._cancelling(actor))
 
-    def _carry_out(self, plan: Plan[T], tx: Any = None) -> T:
-        return carry_out(plan, self._app, tx)
+    def _run(self, procedure: Procedure[T], tx: Any = None) -> T:
+        return run_procedure(procedure, self._app, tx)
 
-    async def _carry_out_async(self, plan: Plan[T], tx: Any = None) -> T:
-        return await carry_out_async(plan, self._app, tx)
+    async def _run_async(self, procedure: Procedure[T], tx: Any = None) -> T:
+        return await run_procedure_async(procedure, self._app, tx)
 
     def _new(self) -> NewBatch:
         return NewBatch(
             id=new_id(), key=self.key, gate=self._gate, on_failed=self._on_failed, on_complete=self._on_complete
         )
 
-    def _opening(self) -> Plan[Batch]:
+    def _opening(self) -> Procedure[Batch]:
         batch: Batch = yield batches.open_batch(self._new(), on_open=self._on_open)
         return batch
 
-    def _feed(self, batch: Batch) -> Feed:
-        return Feed(batch, tell=self._app.hints.to_others)
+    def _feed(self, batch: Batch) -> ItemFeed:
+        return ItemFeed(batch, tell=self._app.waker.to_others)
 
-    def _resuming(self, source: Any, batch: Batch) -> tuple[Feed, Any]:
+    def _resuming(self, source: Any, batch: Batch) -> tuple[ItemFeed, Any]:
         is_rest = callable(source)
         position = batch.position if is_rest else 0
-        feed = Feed(batch, position=position, resumes=True, tell=self._app.hints.to_others)
+        feed = ItemFeed(batch, position=position, resumes=True, tell=self._app.waker.to_others)
         return feed, source(batch.cursor) if is_rest else source
 
-    def _adding(self, items: Sequence[Item], tx: Any) -> Plan[int]:
-        hints = self._app.hints
+    def _adding(self, items: Sequence[Item], tx: Any) -> Procedure[int]:
+        hints = self._app.waker
         added = yield batches.add_to(self._new(), items, on_open=self._on_open, tell=hints.to_others)
-        hints.ring([item.job for item in items], tx)
+        hints.wake([item.job for item in items], tx)
         new: int = added.new
         return new
 
-    def _sealing(self) -> Plan[Batch]:
+    def _sealing(self) -> Procedure[Batch]:
         batch: Batch = yield concluding.seal_key(self._new(), on_open=self._on_open)
         return batch
 
-    def _finding(self) -> Plan[Batch]:
+    def _finding(self) -> Procedure[Batch]:
         batch: Batch | None = yield batches.find(self.key)
         if batch is None:
             raise BatchNotFound(self.key)
         return batch
 
-    def _counting(self) -> Plan[Counts]:
+    def _counting(self) -> Procedure[Counts]:
         batch = yield from self._finding()
         counts: Counts = yield counting.count_items(batch.id)
         return counts
 
-    def _measuring(self, since: Progress | None) -> Plan[Progress]:
+    def _measuring(self, since: Progress | None) -> Procedure[Progress]:
         batch = yield from self._finding()
         counts = yield counting.count_items(batch.id)
         return progress_of(batch, counts, now=(yield ping()), since=since)
 
-    def _waiting(self, timeout: timedelta | float | None) -> Plan[JobState]:
+    def _waiting(self, timeout: timedelta | float | None) -> Procedure[JobState]:
         for pause in pauses(
             timeout, f"batch {self.key!r}", missing="was not done", advice="Wait again for its outcome."
         ):
@@ -297,7 +297,7 @@ class BatchHandle:
             yield pause
         raise AssertionError("the pauses end with WaitTimeout")
 
-    def _grouping(self, most: int) -> Plan[list[FailedGroup]]:
+    def _grouping(self, most: int) -> Procedure[list[FailedGroup]]:
         batch = yield from self._finding()
         groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=most)
         return groups
@@ -305,7 +305,7 @@ class BatchHandle:
     def _pages(self, batch: Batch, states: Iterable[JobState]) -> ItemPages:
         return ItemPages(batch, [JobState(state) for state in states], self._app.registry)
 
-    def _retrying(self, keys: Iterable[str] | None, actor: str | None) -> Plan[int]:
+    def _retrying(self, keys: Iterable[str] | None, actor: str | None) -> Procedure[int]:
         who = actor or default_actor()
 
         def retry(batch_id: str, **chosen: Any) -> Operation[list[str]]:
@@ -313,7 +313,7 @@ class BatchHandle:
 
         return self._for_each_failed(retry, keys)
 
-    def _waiving(self, keys: Iterable[str] | None, why: str, actor: str | None) -> Plan[int]:
+    def _waiving(self, keys: Iterable[str] | None, why: str, actor: str | None) -> Procedure[int]:
         if not why.strip():
             raise ConfigurationError(f"batch {self.key!r}: give the reason as `why`. It is recorded with the items.")
         who = actor or default_actor()
@@ -323,7 +323,7 @@ class BatchHandle:
 
         return self._for_each_failed(waive, keys)
 
-    def _for_each_failed(self, act: Callable[..., Operation[list[str]]], keys: Iterable[str] | None) -> Plan[int]:
+    def _for_each_failed(self, act: Callable[..., Operation[list[str]]], keys: Iterable[str] | None) -> Procedure[int]:
         """Act on failed items page by page until none is left."""
         batch = yield from self._finding()
         done = 0
@@ -337,7 +337,7 @@ class BatchHandle:
             done, after = done + len(ids), ids[-1]
         return done
 
-    def _cancelling(self, actor: str | None) -> Plan[Batch]:
+    def _cancelling(self, actor: str | None) -> Procedure[Batch]:
         batch = yield from self._finding()
         yield cancelling.cancel_batch(batch.id, actor=actor or default_actor())
         after: str | None = ""

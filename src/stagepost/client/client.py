@@ -10,8 +10,8 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
-from stagepost.client.hints import Hints
 from stagepost.client.waiting import pauses
+from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import sleep
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
@@ -47,49 +47,49 @@ class Client:
         registry: Registry,
         *,
         async_store: AsyncStore | None = None,
-        hints: Hints | None = None,
+        waker: WorkerWaker | None = None,
     ) -> None:
         self._store = store
         self._async_store = async_store or AsyncStore(store)
         self._registry = registry
-        self._hints = hints or Hints(store.doorbell)
+        self._waker = waker or WorkerWaker(store.notifier)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; if a live job already holds its unique key, return that job."""
-        enqueued = self._run(jobs.enqueue(job, tell=self._hints.to_others), tx)
-        self._hints.ring([job], tx)
+        enqueued = self._run(jobs.enqueue(job, tell=self._waker.to_others), tx)
+        self._waker.wake([job], tx)
         return enqueued
 
     async def enqueue_async(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job without blocking the event loop."""
-        enqueued = await self._run_async(jobs.enqueue(job, tell=self._hints.to_others), tx)
-        self._hints.ring([job], tx)
+        enqueued = await self._run_async(jobs.enqueue(job, tell=self._waker.to_others), tx)
+        self._waker.wake([job], tx)
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, either all or none."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
-        enqueued = self._run(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
-        self._hints.ring(new_jobs, tx)
+        enqueued = self._run(jobs.enqueue_many(new_jobs, tell=self._waker.to_others), tx)
+        self._waker.wake(new_jobs, tx)
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction without blocking the event loop."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
-        enqueued = await self._run_async(jobs.enqueue_many(new_jobs, tell=self._hints.to_others), tx)
-        self._hints.ring(new_jobs, tx)
+        enqueued = await self._run_async(jobs.enqueue_many(new_jobs, tell=self._waker.to_others), tx)
+        self._waker.wake(new_jobs, tx)
         return enqueued
 
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store children of a running job; handlers call this through their context."""
-        made = self._run(submit_children(parent, children, tell=self._hints.to_others), tx)
-        self._hints.ring([child.job for child in children], tx)
+        made = self._run(submit_children(parent, children, tell=self._waker.to_others), tx)
+        self._waker.wake([child.job for child in children], tx)
         return made
 
     async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store children of a running job without blocking the event loop."""
-        made = await self._run_async(submit_children(parent, children, tell=self._hints.to_others), tx)
-        self._hints.ring([child.job for child in children], tx)
+        made = await self._run_async(submit_children(parent, children, tell=self._waker.to_others), tx)
+        self._waker.wake([child.job for child in children], tx)
         return made
 
     def children_of(self, job_id: str) -> Counts:
@@ -153,13 +153,13 @@ class Client:
     def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask a running one to stop; returns the job's state after the call."""
         state = self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
-        self._hints.ring_for_stop(state, tx)
+        self._waker.notify_stop(state, tx)
         return state
 
     async def cancel_async(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask it to stop, without blocking the event loop."""
         state = await self._run_async(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
-        self._hints.ring_for_stop(state, tx)
+        self._waker.notify_stop(state, tx)
         return state
 
     def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:

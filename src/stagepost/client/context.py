@@ -26,7 +26,7 @@ from stagepost.database.statement import Operation
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
 from stagepost.model.batch import Item
-from stagepost.model.children import Ending, OnChildFailed
+from stagepost.model.children import DeferredOutcome, OnChildFailed
 from stagepost.model.context import JobIdentity, TraceContext, identify
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
@@ -211,7 +211,9 @@ class JobContext:
         encoded = encode_result(result, annotation=self.task.signature.result_annotation, limits=options.limits)
         if self._then is None and options.on_child_failed == OnChildFailed.FINISH:
             return Completed(encoded)
-        return Completed(encoded, Ending(on_child_failed=OnChildFailed(options.on_child_failed), then=self._then))
+        return Completed(
+            encoded, DeferredOutcome(on_child_failed=OnChildFailed(options.on_child_failed), then=self._then)
+        )
 
     def failed(
         self, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
@@ -241,7 +243,7 @@ class JobContext:
     def _settle(self, tx: Any, outcome: Outcome) -> None:
         self._check(run_in(tx, self._settlement(outcome), clock=self._clock))
         if isinstance(self.task, AppTask):
-            app_of(self.task).store.doorbell.call_after_commit(tx, self._note_commit)
+            app_of(self.task).store.notifier.call_after_commit(tx, self._note_commit)
 
     def _note_commit(self) -> None:
         self.is_settled = True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stagepost.client.plans import Plan, carry_out, carry_out_async
+from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.waiting import pauses
 from stagepost.errors import GateClosed
 from stagepost.model.batch import check_key, summary_of
@@ -36,53 +36,53 @@ class Gate:
 
     def is_open(self) -> bool:
         """Return whether the gate is open at this moment."""
-        return carry_out(self._looking(), self._app)
+        return run_procedure(self._looking(), self._app)
 
     async def is_open_async(self) -> bool:
         """Return whether the gate is open at this moment."""
-        return await carry_out_async(self._looking(), self._app)
+        return await run_procedure_async(self._looking(), self._app)
 
     def check(self, *, tx: Any = None) -> None:
         """Raise GateClosed, which names the unfinished batches, unless the gate is open.
 
         With `tx`, the gate stays open until the caller's transaction ends: a new batch has to wait until then.
         """
-        carry_out(self._checking(holds=tx is not None), self._app, tx)
+        run_procedure(self._checking(holds=tx is not None), self._app, tx)
 
     async def check_async(self, *, tx: Any = None) -> None:
         """Raise GateClosed, which names the unfinished batches, unless the gate is open.
 
         With `tx`, the gate stays open until the caller's transaction ends: a new batch has to wait until then.
         """
-        await carry_out_async(self._checking(holds=tx is not None), self._app, tx)
+        await run_procedure_async(self._checking(holds=tx is not None), self._app, tx)
 
     def wait(self, *, timeout: timedelta | float | None = None) -> None:
         """Wait until the gate is open; raises WaitTimeout after `timeout`."""
-        carry_out(self._waiting(timeout), self._app)
+        run_procedure(self._waiting(timeout), self._app)
 
     async def wait_async(self, *, timeout: timedelta | float | None = None) -> None:
         """Wait until the gate is open; raises WaitTimeout after `timeout`."""
-        await carry_out_async(self._waiting(timeout), self._app)
+        await run_procedure_async(self._waiting(timeout), self._app)
 
-    def _looking(self) -> Plan[bool]:
+    def _looking(self) -> Procedure[bool]:
         yield from self._declaring()
         gate = yield gates.find_gate(self.name)
         return gate is None or gate.unfinished == 0
 
-    def _checking(self, *, holds: bool) -> Plan[None]:
+    def _checking(self, *, holds: bool) -> Procedure[None]:
         yield from self._declaring()
         standing: gates.GateStatus = yield (gates.pass_through if holds else gates.standing)(self.name)
         if standing.unfinished:
             named = {one.batch.key: summary_of(one.batch.state, one.counts) for one in standing.batches}
             raise GateClosed(self.name, named, more=max(0, standing.unfinished - len(named)))
 
-    def _waiting(self, timeout: timedelta | float | None) -> Plan[None]:
+    def _waiting(self, timeout: timedelta | float | None) -> Procedure[None]:
         for pause in pauses(timeout, f"gate {self.name!r}", missing="did not open", advice="Wait again for it."):
             if (yield from self._looking()):
                 return
             yield pause
 
-    def _declaring(self) -> Plan[None]:
+    def _declaring(self) -> Procedure[None]:
         if not self._is_declared:
             yield gates.declare(self.name, on_open=self.on_open)
             self._is_declared = True

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING
 
-from stagepost.client.feed import Feed, chunks_of, chunks_of_async
+from stagepost.client.item_feed import ItemFeed, chunks_of, chunks_of_async
 from stagepost.model.batch import Item
 from stagepost.model.job import NewJob
 from stagepost.store.batches import Added
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["load", "load_async"]
 
 
-def load(app: App, feed: Feed, source: Iterable[Item], *, chunk: int) -> int:
+def load(app: App, feed: ItemFeed, source: Iterable[Item], *, chunk: int) -> int:
     """Add all items of a source; returns how many were new.
 
     The caller's thread reads the source, and another thread commits. If either fails, the other stops too: a commit
@@ -42,7 +42,7 @@ def load(app: App, feed: Feed, source: Iterable[Item], *, chunk: int) -> int:
     return feed.new
 
 
-async def load_async(app: App, feed: Feed, source: Iterable[Item] | AsyncIterable[Item], *, chunk: int) -> int:
+async def load_async(app: App, feed: ItemFeed, source: Iterable[Item] | AsyncIterable[Item], *, chunk: int) -> int:
     """Add all items like `load`, without blocking the event loop; a task commits."""
     flying: tuple[Sequence[NewJob], asyncio.Task[Added]] | None = None
     try:
@@ -60,14 +60,14 @@ async def load_async(app: App, feed: Feed, source: Iterable[Item] | AsyncIterabl
     return feed.new
 
 
-def _await_taken(is_taken: Event, flight: Future[Added]) -> None:
+def _await_taken(is_taken: Event, attempt: Future[Added]) -> None:
     """Wait until the driver has taken all rows, or the commit has ended."""
-    flight.add_done_callback(lambda _: is_taken.set())
+    attempt.add_done_callback(lambda _: is_taken.set())
     is_taken.wait()
 
 
-def _land(app: App, feed: Feed, jobs: Sequence[NewJob], added: Added) -> None:
+def _land(app: App, feed: ItemFeed, jobs: Sequence[NewJob], added: Added) -> None:
     """Record that a chunk is committed, and wake idle workers."""
     feed.note(added)
     if added.new:
-        app.hints.ring(jobs, None)
+        app.waker.wake(jobs, None)

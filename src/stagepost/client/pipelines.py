@@ -96,7 +96,7 @@ class Pipeline:
         operation = runs.start(self._new_run(key, input), tell=self._app.settings.wakeups)
         store = self._app.store
         started = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
-        self._app.store.doorbell.ring(_queues(started.run), tx=tx)
+        self._app.store.notifier.notify(_queues(started.run), tx=tx)
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
     async def start_async(self, key: str | None = None, *, tx: Any = None, **input: Any) -> RunHandle:  # noqa: A002
@@ -106,7 +106,7 @@ class Pipeline:
             started = await self._app.async_store.run(operation)
         else:
             started = await run_in_async(tx, operation, clock=self._app.store.clock)
-        self._app.store.doorbell.ring(_queues(started.run), tx=tx)
+        self._app.store.notifier.notify(_queues(started.run), tx=tx)
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
     def find(self, key: str, *, tx: Any = None) -> RunHandle | None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from stagepost.client.client import default_actor, typed_result
-from stagepost.client.plans import Plan, carry_out, carry_out_async
+from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.waiting import pauses
 from stagepost.errors import RunError
 from stagepost.model.lifecycle import JobState
@@ -40,19 +40,19 @@ class RunHandle:
 
     def graph(self, *, tx: Any = None) -> RunView:
         """Read the run's steps, their order and their progress; with `tx`, as your transaction sees them."""
-        return carry_out(self._looked_at(), self._app, tx)
+        return run_procedure(self._looked_at(), self._app, tx)
 
     async def graph_async(self, *, tx: Any = None) -> RunView:
         """Read the run like `graph`, without blocking the event loop; `tx` is an async connection or session."""
-        return await carry_out_async(self._looked_at(), self._app, tx)
+        return await run_procedure_async(self._looked_at(), self._app, tx)
 
     def wait(self, *, timeout: timedelta | float | None = None) -> RunState:
         """Wait until the run ends and return its state; raises WaitTimeout after `timeout`."""
-        return carry_out(self._waited(timeout), self._app)
+        return run_procedure(self._waited(timeout), self._app)
 
     async def wait_async(self, *, timeout: timedelta | float | None = None) -> RunState:
         """Wait like `wait`, without blocking the event loop."""
-        return await carry_out_async(self._waited(timeout), self._app)
+        return await run_procedure_async(self._waited(timeout), self._app)
 
     def result(self, step: str) -> Any:
         """Return a step's result as its task's return type; a step with many jobs gives a list, in element order."""
@@ -67,25 +67,25 @@ class RunHandle:
 
         With `tx` the retry is part of your transaction and takes effect when you commit.
         """
-        return carry_out(self._retried(actor, tx), self._app, tx)
+        return run_procedure(self._retried(actor, tx), self._app, tx)
 
     async def retry_async(self, *, actor: str | None = None, tx: Any = None) -> RunState:
         """Continue a run like `retry`, without blocking the event loop; `tx` is an async connection or session."""
-        return await carry_out_async(self._retried(actor, tx), self._app, tx)
+        return await run_procedure_async(self._retried(actor, tx), self._app, tx)
 
     def cancel(self, *, actor: str | None = None) -> None:
         """Start no more steps, cancel waiting jobs and ask running ones to stop; the run ends after that."""
-        carry_out(self._cancelled(actor), self._app)
+        run_procedure(self._cancelled(actor), self._app)
 
     async def cancel_async(self, *, actor: str | None = None) -> None:
         """Cancel the run without blocking the event loop."""
-        await carry_out_async(self._cancelled(actor), self._app)
+        await run_procedure_async(self._cancelled(actor), self._app)
 
-    def _looked_at(self) -> Plan[RunView]:
+    def _looked_at(self) -> Procedure[RunView]:
         view: RunView = yield look_at(self.id)
         return view
 
-    def _waited(self, timeout: timedelta | float | None) -> Plan[RunState]:
+    def _waited(self, timeout: timedelta | float | None) -> Procedure[RunState]:
         for pause in pauses(timeout, f"run {self.id}", missing="did not end", advice="Wait for it again."):
             run: Run = yield runs.get(self.id)
             if run.state is not RunState.RUNNING:
@@ -93,9 +93,9 @@ class RunHandle:
             yield pause
         raise AssertionError("the pauses end with WaitTimeout")
 
-    def _retried(self, actor: str | None, tx: Any) -> Plan[RunState]:
+    def _retried(self, actor: str | None, tx: Any) -> Procedure[RunState]:
         run: Run = yield runs.retry(self.id, actor=actor or default_actor())
-        self._app.store.doorbell.ring({step.queue_name for step in run.plan.steps}, tx=tx)
+        self._app.store.notifier.notify({step.queue_name for step in run.plan.steps}, tx=tx)
         return run.state
 
     def _decoded(self, step: str, found: StepResults) -> Any:
@@ -105,7 +105,7 @@ class RunHandle:
         results = [None if job.state is JobState.WAIVED else typed_result(job, registry) for job in found.jobs]
         return results if found.is_list else results[0]
 
-    def _cancelled(self, actor: str | None) -> Plan[None]:
+    def _cancelled(self, actor: str | None) -> Procedure[None]:
         batches: list[str] = yield runs.cancel(self.id, actor=actor or default_actor())
         for batch_id in batches:  # upkeep does the rest if this is interrupted
             after: str | None = ""

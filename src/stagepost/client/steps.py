@@ -25,7 +25,7 @@ from stagepost.model.fitting import (
     shape_of,
 )
 from stagepost.model.job import NewJob
-from stagepost.model.payload import Limits
+from stagepost.model.payload import PayloadLimits
 from stagepost.model.pipeline import Constant, Gathered, Key, OnStepFailed, Output, RunInput, Source, StepPlan
 from stagepost.task import JobOptions, Task
 
@@ -250,7 +250,7 @@ class Step:
             )
 
 
-LIMITS = Limits()
+LIMITS = PayloadLimits()
 
 
 def encode_value(value: Any, annotation: Any, what: str) -> Raw:

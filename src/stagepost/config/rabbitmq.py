@@ -13,7 +13,7 @@ import msgspec
 from stagepost.errors import ConfigurationError
 from stagepost.model.alert import ALERT_QUEUE
 
-__all__ = ["QueueSettings", "QueueType", "RabbitmqSettings"]
+__all__ = ["BrokerQueueSettings", "QueueType", "RabbitmqSettings"]
 
 QueueType = Literal["quorum", "classic"]
 
@@ -30,7 +30,7 @@ QUORUM_HIGH = 5
 """Quorum queues take messages of priority 5 and more before those of priority 0 to 4."""
 
 
-class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BrokerQueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Overrides for one queue; a field left out has the value that applies to all queues."""
 
     name: str | None = None
@@ -89,7 +89,7 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How often a request is sent to an external program that does not answer before its job becomes a dead letter."""
     collect_dead_letters: bool = True
     """Store messages from the dead-letter queue, to list them with failed jobs; if false, they stay in that queue."""
-    queue: dict[str, QueueSettings] = {}
+    queue: dict[str, BrokerQueueSettings] = {}
     """Overrides for single queues, by name."""
 
     def __post_init__(self) -> None:
@@ -144,10 +144,10 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         """Return a queue's name at the broker, which is also its routing key."""
         return self.of(queue).name or f"{self.prefix}.{queue}"
 
-    def of(self, queue: str) -> QueueSettings:
+    def of(self, queue: str) -> BrokerQueueSettings:
         """Combine the settings for all queues with one queue's overrides; None then means unlimited."""
         own = self.queue.get(queue, NOTHING)
-        return QueueSettings(
+        return BrokerQueueSettings(
             name=own.name,
             prefetch=self.prefetch if own.prefetch is None else own.prefetch,
             message_ttl=self.message_ttl if own.message_ttl is None else own.message_ttl,
@@ -157,17 +157,17 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         )
 
 
-NOTHING = QueueSettings()
+NOTHING = BrokerQueueSettings()
 
 
-def _check_limits(where: str, settings: QueueSettings | RabbitmqSettings) -> None:
+def _check_limits(where: str, settings: BrokerQueueSettings | RabbitmqSettings) -> None:
     for field, (least, most) in LIMITS.items():
         value = getattr(settings, field)
         if value is not None and not least <= value <= most:
             raise ConfigurationError(f"{where}.{field} is {value}: it must be {least} to {most:,}.")
 
 
-def _check_priorities(where: str, settings: QueueSettings) -> None:
+def _check_priorities(where: str, settings: BrokerQueueSettings) -> None:
     """Refuse levels that a broker does not have, and a prefetch that leaves it nothing to sort."""
     levels = settings.priorities or []
     is_rising = all(lower < higher for lower, higher in pairwise(levels))

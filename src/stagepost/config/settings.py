@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from stagepost.config.rabbitmq import QueueSettings, RabbitmqSettings
+from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.errors import ConfigurationError
 
 __all__ = ["CONFIG_VARIABLE", "Settings"]
@@ -111,7 +111,7 @@ def _from_file(file: Path) -> dict[str, Any]:
 def _fields_at(settings: type[Settings], error: str) -> tuple[str, ...]:
     """List the valid fields of the section in which an error occurred."""
     if "`$.rabbitmq.queue[...]" in error:
-        return QueueSettings.__struct_fields__
+        return BrokerQueueSettings.__struct_fields__
     if "`$.rabbitmq" in error:
         return RabbitmqSettings.__struct_fields__
     return settings.__struct_fields__

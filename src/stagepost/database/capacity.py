@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stagepost.database.dialect import Dialect, SqlCall
-from stagepost.database.statement import Capacity, Rows, Statement, Steps
+from stagepost.database.statement import Capacity, Rows, Statement, Statements
 from stagepost.errors import ValueTooLarge
 from stagepost.model.groups import GROUP_BYTES, groups_of
 
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
     text: str
 
 
-def in_pieces(name: str, parameter: str, rows: Sequence[Any]) -> Steps[list[Piece]]:
+def in_pieces(name: str, parameter: str, rows: Sequence[Any]) -> Statements[list[Piece]]:
     """Cut rows into pieces that a statement takes as this parameter, in their order; nearly always that is one."""
     encoded = msgspec.json.encode(rows)
     needed = _longest(encoded, len(rows))

@@ -18,8 +18,8 @@ __all__ = [
     "Row",
     "Rows",
     "Statement",
+    "Statements",
     "Step",
-    "Steps",
     "as_json",
     "operation",
     "query",
@@ -75,7 +75,7 @@ class Capacity(NamedTuple):
 
 
 Step = Statement | Load | Capacity
-Steps = Generator[Step, Rows, T]
+Statements = Generator[Step, Rows, T]
 
 
 @dataclass(slots=True)
@@ -85,17 +85,17 @@ class Operation(Generic[T_co]):
     Never changed once made; not frozen, because there is one for every call and that would double what it costs.
     """
 
-    function: Callable[..., Steps[T_co]]
+    function: Callable[..., Statements[T_co]]
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
     is_read_only: bool = False
     """It changes nothing, so it need not wait for those who do."""
 
-    def __iter__(self) -> Steps[T_co]:
+    def __iter__(self) -> Statements[T_co]:
         """Start it from the beginning; `yield from` makes it part of another operation."""
         return self.start()
 
-    def start(self) -> Steps[T_co]:
+    def start(self) -> Statements[T_co]:
         """Start it from the beginning."""
         return self.function(*self.arguments, **self.options)
 
@@ -111,7 +111,7 @@ class Operation(Generic[T_co]):
         return self.function.__name__
 
 
-def operation(function: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
+def operation(function: Callable[P, Statements[T]]) -> Callable[P, Operation[T]]:
     """Make a generator function return an operation instead of starting at once."""
 
     @wraps(function)
@@ -121,7 +121,7 @@ def operation(function: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
     return make
 
 
-def query(function: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
+def query(function: Callable[P, Statements[T]]) -> Callable[P, Operation[T]]:
     """Make a generator function return an operation that only reads."""
 
     @wraps(function)

@@ -14,7 +14,7 @@ from stagepost.config.urls import masked
 from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
-from stagepost.database.doorbell import Doorbell
+from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
 from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
@@ -49,7 +49,7 @@ class Store:
         self.call_seconds = call_seconds
         self.patience_seconds = patience_seconds
         self.pool = Pool(database, size=pool_size)
-        self.doorbell = Doorbell()
+        self.notifier = LocalNotifier()
         self._deadlines = Deadlines()
         self._is_aborted = False
         self._pause = pause

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock
-from stagepost.database.adapters.channel import AsyncChannel, Channel, SyncChannel
+from stagepost.database.adapters.caller_connection import AsyncCallerConnection, CallerConnection, SyncCallerConnection
 from stagepost.database.adapters.django import open_django
 from stagepost.database.adapters.mysql import open_asyncmy, open_mysqldb, open_pymysql
 from stagepost.database.adapters.postgres import open_asyncpg, open_psycopg, open_psycopg2, open_psycopg_async
@@ -26,8 +26,8 @@ __all__ = ["adapter_for", "is_async", "run_in", "run_in_async"]
 
 T = TypeVar("T")
 
-SyncAdapter = Callable[[Any], SyncChannel]
-AsyncAdapter = Callable[[Any], Awaitable[AsyncChannel]]
+SyncAdapter = Callable[[Any], SyncCallerConnection]
+AsyncAdapter = Callable[[Any], Awaitable[AsyncCallerConnection]]
 
 SYNC_ADAPTERS: dict[tuple[str, str], SyncAdapter] = {
     ("sqlite3", "Connection"): open_sqlite3,
@@ -60,13 +60,13 @@ def run_in(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
     adapter = adapter_for(tx)
     if adapter.sync is None:
         raise ConfigurationError(f"{_name(tx)} is asynchronous: hand it to the asynchronous client.")
-    channel = adapter.sync(tx)
+    caller = adapter.sync(tx)
     try:
-        if channel.opening and not operation.is_read_only:
-            channel.execute(channel.opening, ())
-        return drive(_calls(operation, channel, clock), channel.execute)
+        if caller.opening and not operation.is_read_only:
+            caller.execute(caller.opening, ())
+        return drive(_calls(operation, caller, clock), caller.execute)
     except Exception as error:
-        _raise_if_schema(operation, channel, error)
+        _raise_if_schema(operation, caller, error)
         raise
 
 
@@ -78,13 +78,13 @@ async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
             f"{_name(tx)} blocks, and would stop the event loop: hand over an asynchronous connection, "
             f"or use the blocking client in a thread."
         )
-    channel = await adapter.async_(tx)
+    caller = await adapter.async_(tx)
     try:
-        if channel.opening and not operation.is_read_only:
-            await channel.execute(channel.opening, ())
-        return await drive_async(_calls(operation, channel, clock), channel.execute)
+        if caller.opening and not operation.is_read_only:
+            await caller.execute(caller.opening, ())
+        return await drive_async(_calls(operation, caller, clock), caller.execute)
     except Exception as error:
-        _raise_if_schema(operation, channel, error)
+        _raise_if_schema(operation, caller, error)
         raise
 
 
@@ -95,7 +95,7 @@ def is_async(tx: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """How to open a channel on one kind of connection; one of the two is set."""
+    """How to open a caller on one kind of connection; one of the two is set."""
 
     sync: SyncAdapter | None = None
     async_: AsyncAdapter | None = None
@@ -115,14 +115,14 @@ def adapter_for(tx: Any) -> Adapter:
     )
 
 
-def _calls(operation: Operation[T], channel: Channel[Any], clock: Clock) -> Calls[T]:
-    return calls_for(operation, dialect=channel.dialect, style=channel.style, clock=clock)
+def _calls(operation: Operation[T], caller: CallerConnection[Any], clock: Clock) -> Calls[T]:
+    return calls_for(operation, dialect=caller.dialect, style=caller.style, clock=clock)
 
 
-def _raise_if_schema(operation: Operation[Any], channel: Channel[Any], error: Exception) -> None:
+def _raise_if_schema(operation: Operation[Any], caller: CallerConnection[Any], error: Exception) -> None:
     # SQLAlchemy and Django wrap the driver's error.
     cause = getattr(error, "orig", None) or error.__cause__ or error
-    if channel.dialect.trouble(cause) is Trouble.SCHEMA:
+    if caller.dialect.trouble(cause) is Trouble.SCHEMA:
         raise schema_error(operation.name, cause) from error
 
 

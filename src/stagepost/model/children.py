@@ -10,7 +10,7 @@ from stagepost.model.batch import Counts
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import Cause, JobState
 
-__all__ = ["Ending", "NewChild", "OnChildFailed", "batch_key", "cause_of_children", "child_key", "summary_of"]
+__all__ = ["DeferredOutcome", "NewChild", "OnChildFailed", "batch_key", "cause_of_children", "child_key", "summary_of"]
 
 
 class OnChildFailed(StrEnum):
@@ -30,7 +30,7 @@ class NewChild(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeferredOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the last attempt of a job ended; it takes effect when the job's children have ended."""
 
     state: JobState = JobState.COMPLETED
@@ -52,7 +52,7 @@ def child_key(child: NewChild, part: int) -> str:
     return f"{part}.{child.number}" if part else str(child.number)
 
 
-def cause_of_children(ending: Ending, counts: Counts, *, is_cancelled: bool) -> Cause:
+def cause_of_children(ending: DeferredOutcome, counts: Counts, *, is_cancelled: bool) -> Cause:
     """Decide how a job whose children have all ended goes on."""
     if ending.state is JobState.FAILED:
         return Cause.REFUSE

@@ -17,7 +17,7 @@ from stagepost.errors import ConfigurationError
 __all__ = [
     "ENCODER",
     "SIMPLE",
-    "Limits",
+    "PayloadLimits",
     "are_simple",
     "broken_limit",
     "difference",
@@ -37,7 +37,7 @@ _INSTEAD = "pass something that identifies it (an id, a key, a path), or its fie
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
+class PayloadLimits:
     """Maximum size and nesting depth of one payload."""
 
     max_bytes: int = 262_144
@@ -112,7 +112,7 @@ def _nodes(root: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
             waiting += [p for p in parts if isinstance(p, msgspec.inspect.Type | msgspec.inspect.Field)]
 
 
-def why_not_encodable(value: Any, limits: Limits) -> str | None:
+def why_not_encodable(value: Any, limits: PayloadLimits) -> str | None:
     """Explain why a value cannot be stored, as the end of a sentence "argument `x` …"; None if it can."""
     try:
         ENCODER.encode(value)
@@ -146,7 +146,7 @@ def are_simple(values: dict[str, Any], simple: dict[str, type]) -> bool:
     return True
 
 
-def may_break_limits(encoded: bytes, limits: Limits, *, wrapper_depth: int) -> bool:
+def may_break_limits(encoded: bytes, limits: PayloadLimits, *, wrapper_depth: int) -> bool:
     """Check quickly whether a value is within its limits (False); True means that `broken_limit` must decide."""
     return (
         encoded.count(b"[") + encoded.count(b"{") > limits.max_depth + wrapper_depth
@@ -155,7 +155,7 @@ def may_break_limits(encoded: bytes, limits: Limits, *, wrapper_depth: int) -> b
     )
 
 
-def broken_limit(value: Any, limits: Limits) -> str | None:
+def broken_limit(value: Any, limits: PayloadLimits) -> str | None:
     """Name the limit that a value breaks; None if it breaks none."""
     level, depth = [msgspec.to_builtins(value, enc_hook=to_json)], 0
     while level:

@@ -7,7 +7,7 @@ from typing import assert_never
 
 import msgspec
 
-from stagepost.model.children import Ending
+from stagepost.model.children import DeferredOutcome
 from stagepost.model.lifecycle import Cause
 
 __all__ = [
@@ -34,7 +34,7 @@ class Completed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The handler returned; `result` is JSON."""
 
     result: str | None = None
-    ending: Ending | None = None
+    ending: DeferredOutcome | None = None
     """How the job continues or ends after its children; None means that it completes as usual."""
 
 

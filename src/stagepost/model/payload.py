@@ -14,9 +14,9 @@ import msgspec
 
 from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
 from stagepost.model import json_values
-from stagepost.model.json_values import Limits
+from stagepost.model.json_values import PayloadLimits
 
-__all__ = ["Limits", "Signature"]
+__all__ = ["PayloadLimits", "Signature"]
 
 _KINDS = inspect.Parameter
 _POSITIONAL_KINDS = (_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD)
@@ -108,7 +108,7 @@ class Signature:
         """The parameters that have no default."""
         return self._required
 
-    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limits: Limits) -> str:
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limits: PayloadLimits) -> str:
         """Bind the arguments like a call, then check and encode them."""
         values = self._bind(args, kwargs)
         is_simple = json_values.are_simple(values, self._simple)
@@ -212,13 +212,13 @@ class Signature:
             names.pop()
         return names
 
-    def _refuse_broken_limits(self, values: dict[str, Any], limits: Limits) -> None:
+    def _refuse_broken_limits(self, values: dict[str, Any], limits: PayloadLimits) -> None:
         for name, value in values.items():
             problem = json_values.broken_limit(value, limits)
             if problem:
                 raise PayloadError(f"{self.function_name}: argument `{name}` {problem}.")
 
-    def _refuse_difference(self, name: str, given: object, received: object, limits: Limits) -> None:
+    def _refuse_difference(self, name: str, given: object, received: object, limits: PayloadLimits) -> None:
         self._refuse_broken_limits({name: given}, limits)
         difference = json_values.difference(given, received, path=name)
         if difference:
@@ -228,7 +228,7 @@ class Signature:
                 f"{difference}. Annotate the parameter with the type of the value, or convert the value first."
             )
 
-    def _refusal(self, values: dict[str, Any], error: Exception, limits: Limits) -> PayloadError:
+    def _refusal(self, values: dict[str, Any], error: Exception, limits: PayloadLimits) -> PayloadError:
         """Find the argument that caused `error`, and describe the problem."""
         for name, value in values.items():
             parameter = self._parameters[name]

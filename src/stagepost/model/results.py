@@ -9,7 +9,7 @@ import msgspec
 
 from stagepost.errors import PayloadError, PayloadTooLarge
 from stagepost.model import json_values
-from stagepost.model.json_values import Limits
+from stagepost.model.json_values import PayloadLimits
 
 __all__ = [
     "check_progress",
@@ -20,12 +20,12 @@ __all__ = [
     "encode_result",
 ]
 
-PROGRESS_LIMITS = Limits(max_bytes=10_240)
+PROGRESS_LIMITS = PayloadLimits(max_bytes=10_240)
 """Small, because progress is written often and together with the leases of all jobs of a worker."""
 _DECLARED = {"result": "annotation", "progress": "declared type"}
 
 
-def encode_result(value: object, *, annotation: Any, limits: Limits) -> str | None:
+def encode_result(value: object, *, annotation: Any, limits: PayloadLimits) -> str | None:
     """Encode a handler's return value; None for None.
 
     It must be decodable as `annotation` (`typing.Any` if there is none), but may have another type: the work
@@ -34,7 +34,7 @@ def encode_result(value: object, *, annotation: Any, limits: Limits) -> str | No
     return None if value is None else _encode("result", value, annotation, limits)
 
 
-def check_result(text: bytes, *, annotation: Any, limits: Limits) -> str | None:
+def check_result(text: bytes, *, annotation: Any, limits: PayloadLimits) -> str | None:
     """Check JSON from another program like a handler's return value; None for null.
 
     A handler may always return None, but for another program null means that the result is missing.
@@ -78,7 +78,7 @@ def decode_progress(text: str | None, annotation: Any) -> Any:
     return _decode("progress", text, annotation)
 
 
-def _encode(what: str, value: object, annotation: Any, limits: Limits) -> str:
+def _encode(what: str, value: object, annotation: Any, limits: PayloadLimits) -> str:
     unencodable = None
     try:
         encoded = json_values.ENCODER.encode(value)
@@ -111,7 +111,7 @@ def _decode(what: str, text: str | None, annotation: Any) -> Any:
         ) from error
 
 
-def _too_large(what: str, size: int, limits: Limits) -> PayloadTooLarge:
+def _too_large(what: str, size: int, limits: PayloadLimits) -> PayloadTooLarge:
     return PayloadTooLarge(what, size, limits.max_bytes, can_be_raised=limits is not PROGRESS_LIMITS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from stagepost.database.statement import Statement, Steps, operation, query
+from stagepost.database.statement import Statement, Statements, operation, query
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.timeline import Action
@@ -15,7 +15,7 @@ __all__ = ["actions_on", "ended_within", "purge_queue"]
 
 
 @query
-def ended_within(window: timedelta) -> Steps[Mapping[JobState, int]]:
+def ended_within(window: timedelta) -> Statements[Mapping[JobState, int]]:
     """Count the jobs that ended in the last so much time, by state."""
     counts: dict[JobState, int] = {}
     for state in sorted(FINAL):  # one state at a time: then only the index is read, and only its end
@@ -25,14 +25,14 @@ def ended_within(window: timedelta) -> Steps[Mapping[JobState, int]]:
 
 
 @query
-def actions_on(subject: str) -> Steps[list[Action]]:
+def actions_on(subject: str) -> Statements[list[Action]]:
     """List what operators did to a job, queue or schedule, oldest first."""
     rows = yield Statement("list_actions", {"subject": subject})
     return [Action(*row) for row in rows]
 
 
 @operation
-def purge_queue(queue_name: str, *, first_id: str, last_id: str) -> Steps[None]:
+def purge_queue(queue_name: str, *, first_id: str, last_id: str) -> Statements[None]:
     """Delete every trace of a queue's jobs from one id to another, live or ended, unrecorded; items of batches stay.
 
     Only for one who made the queue and all its jobs: a worker that runs one of them loses its lease.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from stagepost.database.statement import Operation, Steps, operation
+from stagepost.database.statement import Operation, Statements, operation
 from stagepost.model.alert import Alert
 from stagepost.model.job import NewJob
 from stagepost.store.jobs import enqueue
@@ -18,7 +18,7 @@ T = TypeVar("T")
 @operation
 def alerting(
     work: Operation[T], about: Callable[[T], Alert | None], job_for: Callable[[Alert], NewJob]
-) -> Steps[tuple[T, Alert | None]]:
+) -> Statements[tuple[T, Alert | None]]:
     """Do some work and enqueue the job that tells of what came of it, if there is anything to tell.
 
     The work must not begin with a statement that is enough by itself: that would be committed without the alert.

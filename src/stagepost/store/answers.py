@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from stagepost.database.capacity import in_pieces
-from stagepost.database.statement import Rows, Statement, Steps, as_json, operation
+from stagepost.database.statement import Rows, Statement, Statements, as_json, operation
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome
@@ -54,7 +54,7 @@ def accept_answers(
     decide: Callable[[LeasedJob], Outcome],
     in_progress: Mapping[Fence, bytes] = NO_REPORTS,
     read: Callable[[str, bytes], str | None] = lambda _task_name, _report: None,
-) -> Steps[Accepted]:
+) -> Statements[Accepted]:
     """Settle the jobs that wait for these answers, all in one transaction; what waits for none is told apart.
 
     An answer counts for a queued job of the same attempt, whether or not its message was marked as sent by now, and
@@ -86,7 +86,7 @@ def accept_answers(
     )
 
 
-def _report(progress: Mapping[Fence, str]) -> Steps[frozenset[Fence]]:
+def _report(progress: Mapping[Fence, str]) -> Statements[frozenset[Fence]]:
     """Store how far requests are whose answer is still waited for; returns those whose row was locked."""
     if not progress:
         return frozenset()

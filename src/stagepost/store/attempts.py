@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from stagepost.database.capacity import in_pieces
-from stagepost.database.statement import Rows, Statement, Steps, as_json, query
+from stagepost.database.statement import Rows, Statement, Statements, as_json, query
 from stagepost.model.lifecycle import JobState
 from stagepost.store.counting import record_moves
 from stagepost.store.settlement import Fence, Settlement
@@ -43,7 +43,7 @@ def in_order(changes: Iterable[Settlement]) -> list[Settlement]:
     return sorted(by_fence.values(), key=attrgetter("id"))
 
 
-def write_outcomes(changes: Sequence[Settlement]) -> Steps[Written]:
+def write_outcomes(changes: Sequence[Settlement]) -> Statements[Written]:
     """Reschedule or end the jobs of attempts, which are given in order and once each.
 
     A job that was asked to stop is not run again: it ends as cancelled instead of being rescheduled.
@@ -71,7 +71,7 @@ def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settl
     return delays, ends, continued
 
 
-def _reschedule(delays: Sequence[Settlement]) -> Steps[set[Fence]]:
+def _reschedule(delays: Sequence[Settlement]) -> Statements[set[Fence]]:
     # Their errors are for the failure log.
     changes = [msgspec.structs.replace(change, error=None, traceback=None) for change in delays]
     rows: Rows = []
@@ -83,7 +83,7 @@ def _reschedule(delays: Sequence[Settlement]) -> Steps[set[Fence]]:
     return _fences(rows)
 
 
-def _end(ends: Sequence[Settlement], *, is_enough: bool) -> Steps[set[Fence]]:
+def _end(ends: Sequence[Settlement], *, is_enough: bool) -> Statements[set[Fence]]:
     """End jobs, with one statement unless what they gave is too much for that."""
     rows: Rows = []
     pieces = yield from in_pieces("end_jobs", "changes", ends)
@@ -102,7 +102,7 @@ def _fences(rows: Rows) -> set[Fence]:
     return {(str(row[0]), row[1]) for row in rows}
 
 
-def log_failures(changes: Iterable[Settlement]) -> Steps[None]:
+def log_failures(changes: Iterable[Settlement]) -> Statements[None]:
     """Add the attempts that failed, of those given, to the failure log."""
     failures = [change for change in changes if change.kind is not None]
     if failures:
@@ -111,7 +111,7 @@ def log_failures(changes: Iterable[Settlement]) -> Steps[None]:
 
 
 @query
-def ended_by(changes: Sequence[Settlement]) -> Steps[set[Fence]]:
+def ended_by(changes: Sequence[Settlement]) -> Statements[set[Fence]]:
     """Tell which of these attempts have ended their job already."""
     rows: Rows = []
     fences = [{"id": change.id, "attempt": change.attempt, "owner": change.owner} for change in changes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagepost.database.statement import Statement, Steps, as_json, operation
+from stagepost.database.statement import Statement, Statements, as_json, operation
 from stagepost.model.batch import id_range, item_id
 from stagepost.model.lifecycle import Cause, JobState
 from stagepost.store.batch_locks import locked_in_order
@@ -19,7 +19,7 @@ __all__ = ["retry_failed", "waive"]
 @operation
 def retry_failed(
     batch_id: str, *, actor: str, keys: Sequence[str] | None = None, after: str = "", most: int = 500
-) -> Steps[list[str]]:
+) -> Statements[list[str]]:
     """Queue failed items again: those with these keys, or the next so many after an id; returns their ids."""
     yield from locked_in_order(batch_id)
     ids = yield from _chosen(batch_id, keys, after=after, most=most)
@@ -31,7 +31,7 @@ def retry_failed(
 @operation
 def waive(
     batch_id: str, *, actor: str, why: str, keys: Sequence[str] | None = None, after: str = "", most: int = 500
-) -> Steps[list[str]]:
+) -> Statements[list[str]]:
     """Let a batch go on without failed items: those with these keys, or the next so many after an id."""
     yield from locked_in_order(batch_id)
     ids = yield from _chosen(batch_id, keys, after=after, most=most)
@@ -43,7 +43,7 @@ def waive(
     return ids
 
 
-def _chosen(batch_id: str, keys: Sequence[str] | None, *, after: str, most: int) -> Steps[list[str]]:
+def _chosen(batch_id: str, keys: Sequence[str] | None, *, after: str, most: int) -> Statements[list[str]]:
     if keys is None:
         rows = yield Statement(
             "failed_items", {**range_of(batch_id), "after": after or id_range(batch_id)[0], "most": most}

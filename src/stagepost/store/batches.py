@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Statement, Statements, as_json, operation, query
 from stagepost.errors import BatchClosed, ConfigurationError
 from stagepost.model.batch import (
     Batch,
@@ -59,7 +59,7 @@ class Added(msgspec.Struct, frozen=True):
 
 
 @operation
-def open_batch(new: NewBatch, *, on_open: str | None = None) -> Steps[Batch]:
+def open_batch(new: NewBatch, *, on_open: str | None = None) -> Statements[Batch]:
     """Make a batch, or find the one that has its key; under a gate, close that, to enqueue `on_open` when it opens."""
     rows = yield Statement("batch_of_key", {"batch_key": new.key})
     if not rows:
@@ -96,14 +96,14 @@ def open_batch(new: NewBatch, *, on_open: str | None = None) -> Steps[Batch]:
 
 
 @query
-def find(key: str) -> Steps[Batch | None]:
+def find(key: str) -> Statements[Batch | None]:
     """Look a batch up by its key."""
     rows = yield Statement("batch_of_key", {"batch_key": key})
     return batch_of(rows[0]) if rows else None
 
 
 @query
-def get(batch_id: str) -> Steps[Batch]:
+def get(batch_id: str) -> Statements[Batch]:
     """Look a batch up by its id; there must be one."""
     return (yield from stored(batch_id))
 
@@ -111,7 +111,7 @@ def get(batch_id: str) -> Steps[Batch]:
 @query
 def list_batches(
     *, state: BatchState | None = None, kind: BatchKind = BatchKind.BATCH, before: str | None = None, most: int = 50
-) -> Steps[list[Batch]]:
+) -> Statements[list[Batch]]:
     """List batches newest first; `before` is the last id of the page before this one."""
     filters: dict[str, Any] = {"kind": kind, "before": before or LAST_ID, "most": most}
     rows = yield Statement("list_batches", filters if state is None else {**filters, "state": state})
@@ -121,7 +121,7 @@ def list_batches(
 @operation
 def add_items(
     batch_id: str, items: Sequence[Item], *, cursor: Cursor | None = None, tell: bool = False
-) -> Steps[Added]:
+) -> Statements[Added]:
     """Add a chunk of items, those that are not in yet, and move the cursor, as `add_jobs` does."""
     jobs = [item.in_batch(batch_id) for item in items]
     return (yield from add_jobs(batch_id, jobs, cursor=cursor, tell=tell))
@@ -135,7 +135,7 @@ def add_jobs(
     cursor: Cursor | None = None,
     tell: bool = False,
     on_taken: Callable[[], None] = lambda: None,
-) -> Steps[Added]:
+) -> Statements[Added]:
     """Add a chunk of items, as `Item.in_batch` makes them, those that are not in yet, and move the cursor.
 
     The batch's row is locked first: of two producers that add the same items one waits, and then finds them in.
@@ -152,7 +152,7 @@ def add_jobs(
     return Added(len(jobs), (yield from _moved(batch, items, cursor, new=len(jobs))))
 
 
-def _sees_all_items(batch: Batch) -> Steps[bool]:
+def _sees_all_items(batch: Batch) -> Statements[bool]:
     """Say whether this transaction's snapshot, if it has one, is younger than the last chunk that was added.
 
     The batch's row was read with its lock, and is as it is now; read again without, it is as in the snapshot.
@@ -161,7 +161,7 @@ def _sees_all_items(batch: Batch) -> Steps[bool]:
     return bool(rows) and batch_of(rows[0]).position == batch.position
 
 
-def _missing(items: Sequence[NewJob], *, sees_all: bool) -> Steps[list[NewJob]]:
+def _missing(items: Sequence[NewJob], *, sees_all: bool) -> Statements[list[NewJob]]:
     """Leave out items that are in, live or ended.
 
     In the order of their ids: then rows that lie together in the table are also claimed together.
@@ -173,7 +173,7 @@ def _missing(items: Sequence[NewJob], *, sees_all: bool) -> Steps[list[NewJob]]:
     return [jobs[job_id] for job_id in ids]
 
 
-def _missing_now(job_ids: Sequence[str]) -> Steps[list[str]]:
+def _missing_now(job_ids: Sequence[str]) -> Statements[list[str]]:
     """Look with locks, which show what was committed since the snapshot of a caller's transaction."""
     ended = {str(row[0]) for row in (yield Statement("lock_ended_jobs", {"ids": as_json(job_ids)}))}
     missing = []
@@ -183,7 +183,7 @@ def _missing_now(job_ids: Sequence[str]) -> Steps[list[str]]:
     return missing
 
 
-def _moved(batch: Batch, items: Sequence[NewJob], cursor: Cursor | None, *, new: int) -> Steps[Cursor]:
+def _moved(batch: Batch, items: Sequence[NewJob], cursor: Cursor | None, *, new: int) -> Statements[Cursor]:
     """Move the cursor on, never back."""
     if cursor is None:
         cursor = Cursor(batch.position + new, items[-1].item_key if new else None)
@@ -194,7 +194,9 @@ def _moved(batch: Batch, items: Sequence[NewJob], cursor: Cursor | None, *, new:
 
 
 @operation
-def add_to(new: NewBatch, items: Sequence[Item], *, on_open: str | None = None, tell: bool = False) -> Steps[Added]:
+def add_to(
+    new: NewBatch, items: Sequence[Item], *, on_open: str | None = None, tell: bool = False
+) -> Statements[Added]:
     """Add items to the batch with this key; the first make it."""
     batch = yield from open_batch(new, on_open=on_open)
     return (yield from add_items(batch.id, items, tell=tell))
@@ -208,7 +210,7 @@ class Finished(NamedTuple):
     counts: Counts | None
 
 
-def finish(batch_id: str) -> Steps[Finished]:
+def finish(batch_id: str) -> Statements[Finished]:
     """Make a sealed batch done, once, if its items have ended; then enqueue its completion job and open its gate.
 
     The caller has locked the batch. Whether a parent or a run waits for it is not looked at here.
@@ -228,7 +230,7 @@ def finish(batch_id: str) -> Steps[Finished]:
     return Finished(batch, counts)
 
 
-def enqueue_later(template: str, job_id: str) -> Steps[None]:
+def enqueue_later(template: str, job_id: str) -> Statements[None]:
     """Enqueue a job that was encoded before, under an id that makes it once."""
     job = msgspec.json.decode(template, type=NewJob)
     job = msgspec.structs.replace(job, id=job_id, has_chosen_id=True)
@@ -236,28 +238,28 @@ def enqueue_later(template: str, job_id: str) -> Steps[None]:
 
 
 @query
-def idle_batches(*, after: str = "", most: int = 100) -> Steps[list[str]]:
+def idle_batches(*, after: str = "", most: int = 100) -> Statements[list[str]]:
     """List sealed batches of which no item lives: somebody must conclude them."""
     rows = yield Statement("idle_batches", {"after": after or NO_ID, "most": most})
     return [str(batch_id) for (batch_id,) in rows]
 
 
 @query
-def unfinished_ids(*, after: str = "", most: int = 100) -> Steps[list[str]]:
+def unfinished_ids(*, after: str = "", most: int = 100) -> Statements[list[str]]:
     """List batches that are open or sealed; `after` is the last id of the page before this one."""
     rows = yield Statement("unfinished_ids", {"after": after or NO_ID, "most": most})
     return [str(batch_id) for (batch_id,) in rows]
 
 
 @query
-def cancelled_batches(*, after: str = "", most: int = 100) -> Steps[list[str]]:
+def cancelled_batches(*, after: str = "", most: int = 100) -> Statements[list[str]]:
     """List cancelled batches that are not done: items may be left. `after` is the last id of the page before."""
     rows = yield Statement("cancelled_batches", {"after": after or NO_ID, "most": most})
     return [str(batch_id) for (batch_id,) in rows]
 
 
 @operation
-def prune_batches(older_than: timedelta, *, most: int = 100) -> Steps[int]:
+def prune_batches(older_than: timedelta, *, most: int = 100) -> Statements[int]:
     """Delete batches that were done more than `older_than` ago and whose items are gone; returns how many."""
     rows = yield Statement("lock_prunable_batches", {"older_us": microseconds(older_than), "most": most})
     for (batch_id,) in rows:
@@ -265,7 +267,7 @@ def prune_batches(older_than: timedelta, *, most: int = 100) -> Steps[int]:
     return len(rows)
 
 
-def delete_batch(batch_id: str) -> Steps[None]:
+def delete_batch(batch_id: str) -> Statements[None]:
     """Delete a batch whose items are gone, with all that was counted of them."""
     # Moves before counts: the same order as folding, which prevents deadlocks.
     scopes = {"scope": batch_scope(batch_id), "removed_scope": removed_scope(batch_id)}

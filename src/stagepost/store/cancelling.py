@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stagepost.database.statement import Statement, Steps, operation
+from stagepost.database.statement import Statement, Statements, operation
 from stagepost.errors import IllegalTransition
 from stagepost.model.batch import Batch, BatchState, id_range
 from stagepost.model.lifecycle import Cause, JobState
@@ -17,7 +17,7 @@ __all__ = ["cancel_batch", "cancel_items", "cancel_job"]
 
 
 @operation
-def cancel_job(job_id: str, *, actor: str) -> Steps[JobState]:
+def cancel_job(job_id: str, *, actor: str) -> Statements[JobState]:
     """End a job that is not running; ask a running one to stop. Returns the state it is in now.
 
     Its children are cancelled with it, and it ends after them.
@@ -42,7 +42,7 @@ def cancel_job(job_id: str, *, actor: str) -> Steps[JobState]:
     return (yield from _cancel_children(job_id))
 
 
-def _cancel_children(job_id: str) -> Steps[JobState]:
+def _cancel_children(job_id: str) -> Statements[JobState]:
     """Cancel a first page of the children that a cancelled job waits for; upkeep cancels the rest."""
     if not (yield Statement("lock_job", {"id": job_id})):
         return JobState.CANCELLED
@@ -51,7 +51,7 @@ def _cancel_children(job_id: str) -> Steps[JobState]:
 
 
 @operation
-def cancel_batch(batch_id: str, *, actor: str) -> Steps[Batch]:
+def cancel_batch(batch_id: str, *, actor: str) -> Statements[Batch]:
     """Take no more items and end those there are; `cancel_items` goes on until none lives."""
     batch = yield from locked_in_order(batch_id)
     if batch.state is BatchState.DONE or batch.cancelled_at is not None:
@@ -63,7 +63,7 @@ def cancel_batch(batch_id: str, *, actor: str) -> Steps[Batch]:
 
 
 @operation
-def cancel_items(batch_id: str, *, after: str = "", most: int = 500) -> Steps[str | None]:
+def cancel_items(batch_id: str, *, after: str = "", most: int = 500) -> Statements[str | None]:
     """End the next live items of a cancelled batch, ask running ones to stop; returns where to go on, or None."""
     yield from locked_in_order(batch_id)
     yield Statement("stop_running_items", range_of(batch_id))

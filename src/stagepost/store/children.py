@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, operation
+from stagepost.database.statement import Statement, Statements, operation
 from stagepost.errors import Cancelled, ChildDiffers, LeaseLost
 from stagepost.model.batch import Batch, BatchKind, BatchState, Item, NewBatch
-from stagepost.model.children import Ending, NewChild, batch_key, child_key
+from stagepost.model.children import DeferredOutcome, NewChild, batch_key, child_key
 from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
 from stagepost.store.batches import open_batch
@@ -23,7 +23,9 @@ RUN_AGAIN = FINAL - {JobState.COMPLETED, JobState.WAIVED}
 
 
 @operation
-def submit_children(parent: LeasedJob, children: Sequence[NewChild], *, tell: bool = False) -> Steps[list[Enqueued]]:
+def submit_children(
+    parent: LeasedJob, children: Sequence[NewChild], *, tell: bool = False
+) -> Statements[list[Enqueued]]:
     """Store children of a running job, in order; those that an earlier attempt submitted are there already.
 
     Nothing is written unless the attempt holds its lease. Whoever retries a parent that had ended runs its children
@@ -48,7 +50,7 @@ def submit_children(parent: LeasedJob, children: Sequence[NewChild], *, tell: bo
     return [Enqueued(item.id, is_new.get(item.id, False)) for item in items]
 
 
-def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Steps[Batch]:
+def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Statements[Batch]:
     """Find the batch of a job's children, ready to take more; the job is locked, so nobody else makes or ends it."""
     new = NewBatch(id=job_id, key=batch_key(job_id), kind=BatchKind.CHILDREN, owner_id=batch_id)
     batch = yield from open_batch(new)
@@ -59,7 +61,7 @@ def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Steps[B
     return batch
 
 
-def _find_again(batch: Batch, child: NewChild, item: NewJob) -> Steps[None]:
+def _find_again(batch: Batch, child: NewChild, item: NewJob) -> Statements[None]:
     found: Job = yield from get(item.id)
     if child.key is None and (found.task_name, found.payload) != (item.task_name, item.payload):
         raise ChildDiffers(batch.id, item.item_key or "", found.task_name)
@@ -68,7 +70,7 @@ def _find_again(batch: Batch, child: NewChild, item: NewJob) -> Steps[None]:
         yield from restart([found.id], actor=f"job {batch.id}")
 
 
-def wait_for_children(change: Settlement) -> Steps[bool]:
+def wait_for_children(change: Settlement) -> Statements[bool]:
     """Let a job that has children or a continuation, and whose fence holds, wait instead of ending; says whether.
 
     It seals the batch of the children, and the caller concludes that: they may all have ended. A job that does not
@@ -86,15 +88,15 @@ def wait_for_children(change: Settlement) -> Steps[bool]:
     return True
 
 
-def _ending(change: Settlement, *, is_asked_to_stop: bool) -> Ending:
+def _ending(change: Settlement, *, is_asked_to_stop: bool) -> DeferredOutcome:
     if change.state is not JobState.COMPLETED:
-        return Ending(state=change.state, error=change.error)
+        return DeferredOutcome(state=change.state, error=change.error)
     if is_asked_to_stop:
-        return Ending(state=JobState.CANCELLED, error="cancelled while it ran")
-    return change.ending or Ending()
+        return DeferredOutcome(state=JobState.CANCELLED, error="cancelled while it ran")
+    return change.ending or DeferredOutcome()
 
 
-def _seal(change: Settlement, ending: Ending) -> Steps[None]:
+def _seal(change: Settlement, ending: DeferredOutcome) -> Statements[None]:
     of_batch = {"id": change.id}
     yield Statement("hold_ending", {**of_batch, "result": change.result, "ending": _encoded(ending)})
     if ending.state is not JobState.COMPLETED:
@@ -102,5 +104,5 @@ def _seal(change: Settlement, ending: Ending) -> Steps[None]:
     yield Statement("seal_batch", of_batch)
 
 
-def _encoded(ending: Ending) -> str:
+def _encoded(ending: DeferredOutcome) -> str:
     return msgspec.json.encode(ending).decode()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from stagepost.database.capacity import in_pieces
-from stagepost.database.statement import Statement, Steps
+from stagepost.database.statement import Statement, Statements
 from stagepost.errors import JobDiffers
 from stagepost.model.job import NewJob
 
@@ -22,7 +22,7 @@ def refuse_ambiguous(jobs: Iterable[NewJob]) -> None:
             raise JobDiffers(job.id, job.task_name, other.task_name)
 
 
-def refuse_others(jobs: Sequence[NewJob]) -> Steps[None]:
+def refuse_others(jobs: Sequence[NewJob]) -> Statements[None]:
     """Refuse jobs whose id belongs to a job of another task or with other arguments, live or ended.
 
     What replaces a job's arguments is not another request: a job that holds the same unique key, or the continuation

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Operation, Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Operation, Statement, Statements, as_json, operation, query
 from stagepost.model.batch import Counts, id_range
 from stagepost.model.lifecycle import ACTIVE, FINAL, JobState, class_of
 
@@ -43,7 +43,7 @@ Move = tuple[str, str | None, str | None]
 """A scope, the class that jobs of it were in, and the one they are in now."""
 
 
-def record_moves(changes: Iterable[Change]) -> Steps[None]:
+def record_moves(changes: Iterable[Change]) -> Statements[None]:
     """Record changes of jobs' states, or how many of each, in the transaction that makes them.
 
     Those within a class are none.
@@ -58,7 +58,7 @@ def record_moves(changes: Iterable[Change]) -> Steps[None]:
     yield from _record(moves)
 
 
-def record_removals(removed: Iterable[tuple[str, str | None, str]]) -> Steps[None]:
+def record_removals(removed: Iterable[tuple[str, str | None, str]]) -> Statements[None]:
     """Record that rows of ended jobs are deleted: each with the job's queue, its batch and how it ended.
 
     A batch counts them on, apart from those that have rows: its numbers stay, and equal its rows all the same.
@@ -73,7 +73,7 @@ def record_removals(removed: Iterable[tuple[str, str | None, str]]) -> Steps[Non
 
 
 @operation
-def fold(*, most: int = 1000) -> Steps[int]:
+def fold(*, most: int = 1000) -> Statements[int]:
     """Add the oldest moves to the counts and delete them; returns how many, fewer than `most` at the end.
 
     Moves that another process is folding are passed over.
@@ -83,7 +83,7 @@ def fold(*, most: int = 1000) -> Steps[int]:
 
 
 @query
-def count_by_queue() -> Steps[dict[str, dict[JobState, int]]]:
+def count_by_queue() -> Statements[dict[str, dict[JobState, int]]]:
     """Count all jobs by queue and state, exactly as they are at one moment; queues without jobs are left out."""
     rows = yield Statement("count_queues")
     classes: dict[str, Counter[str]] = {}
@@ -93,14 +93,14 @@ def count_by_queue() -> Steps[dict[str, dict[JobState, int]]]:
 
 
 @query
-def count_by_state() -> Steps[dict[JobState, int]]:
+def count_by_state() -> Statements[dict[JobState, int]]:
     """Count all jobs of all queues by state, live and ended."""
     queues = yield from count_by_queue()
     return {state: sum(counts[state] for counts in queues.values()) for state in JobState}
 
 
 @query
-def count_items(batch_id: str, *, is_full: bool = True) -> Steps[Counts]:
+def count_items(batch_id: str, *, is_full: bool = True) -> Statements[Counts]:
     """Count a batch's items by state, exactly as they are at one moment; those that were deleted, as they had ended.
 
     Who need not tell what runs from what is queued, nor what was removed, asks for less.
@@ -129,7 +129,7 @@ class Drift(msgspec.Struct, frozen=True):
 
 
 @query
-def find_drift(part: JobState | None) -> Steps[list[Drift]]:
+def find_drift(part: JobState | None) -> Statements[list[Drift]]:
     """Compare counts with rows at one moment. Reads all rows of the part."""
     statement = Statement("find_live_drift") if part is None else Statement("find_ended_drift", {"state": part})
     rows = yield statement
@@ -137,7 +137,7 @@ def find_drift(part: JobState | None) -> Steps[list[Drift]]:
 
 
 @query
-def find_batch_drift(batch_id: str) -> Steps[list[Drift]]:
+def find_batch_drift(batch_id: str) -> Statements[list[Drift]]:
     """Compare a batch's counts with its items at one moment. Reads all of them."""
     first_id, last_id = id_range(batch_id)
     scope = batch_scope(batch_id)
@@ -148,18 +148,18 @@ def find_batch_drift(batch_id: str) -> Steps[list[Drift]]:
 
 
 @operation
-def repair(part: JobState | None) -> Steps[list[Drift]]:
+def repair(part: JobState | None) -> Statements[list[Drift]]:
     """Record the moves that are missing, or that undo those too many; returns what was wrong."""
     return (yield from _repair(find_drift(part)))
 
 
 @operation
-def repair_batch(batch_id: str) -> Steps[list[Drift]]:
+def repair_batch(batch_id: str) -> Statements[list[Drift]]:
     """Do the same for the counts of one batch."""
     return (yield from _repair(find_batch_drift(batch_id)))
 
 
-def _repair(finding: Operation[list[Drift]]) -> Steps[list[Drift]]:
+def _repair(finding: Operation[list[Drift]]) -> Statements[list[Drift]]:
     yield Statement("hold_recount")  # two at once would both add what is missing
     drifts = yield from finding
     moves: Counter[Move] = Counter()
@@ -183,7 +183,7 @@ def _drifts(rows: Iterable[Sequence[Any]]) -> list[Drift]:
 
 
 @operation
-def drop_empty() -> Steps[None]:
+def drop_empty() -> Statements[None]:
     """Delete the counts of what is not there any more."""
     yield Statement("drop_empty_counts")
 
@@ -202,7 +202,7 @@ def _scope(queue_name: str) -> str:
     return f"queue:{queue_name}"
 
 
-def _record(moves: Mapping[Move, int]) -> Steps[None]:
+def _record(moves: Mapping[Move, int]) -> Statements[None]:
     if moves:
         rows = [
             {"scope": scope, "was": was, "became": became, "jobs": jobs}

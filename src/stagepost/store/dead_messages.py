@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Statement, Statements, as_json, operation, query
 from stagepost.model.dead_letter import DeadMessage, Undelivered, from_text, to_text
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.store.history import LAST_ID, LAST_INSTANT
@@ -44,7 +44,7 @@ class GivenUp(msgspec.Struct, frozen=True):
 
 
 @operation
-def give_up(requests: Iterable[Undelivered]) -> Steps[GivenUp]:
+def give_up(requests: Iterable[Undelivered]) -> Statements[GivenUp]:
     """End jobs as dead letters whose request the broker gave up, if they still wait for that very request."""
     state = next_state(JobState.QUEUED, Cause.EXHAUST)
     changes, batches = [], []
@@ -70,7 +70,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 @query
-def known_jobs(ids: Sequence[str]) -> Steps[Known]:
+def known_jobs(ids: Sequence[str]) -> Statements[Known]:
     """Tell which jobs live and which have ended; of others nothing is known."""
     listed = as_json(sorted(set(ids)))
     known = yield Statement("known_jobs", {"ids": listed})
@@ -80,7 +80,7 @@ def known_jobs(ids: Sequence[str]) -> Steps[Known]:
 
 
 @operation
-def add_dead_messages(messages: Iterable[DeadMessage]) -> Steps[None]:
+def add_dead_messages(messages: Iterable[DeadMessage]) -> Statements[None]:
     """Store messages of nobody, each once however often it comes."""
     for message in sorted(messages, key=lambda one: one.id):
         encoding, body = to_text(message.body)
@@ -102,7 +102,7 @@ def add_dead_messages(messages: Iterable[DeadMessage]) -> Steps[None]:
 
 
 @query
-def find_dead_message(message_id: str) -> Steps[DeadMessage | None]:
+def find_dead_message(message_id: str) -> Statements[DeadMessage | None]:
     """Look a dead message up by its id."""
     rows = yield Statement("dead_message_of_id", {"id": message_id})
     return _message_of(rows[0]) if rows else None
@@ -115,7 +115,7 @@ def dead_messages(
     reason: str | None = None,
     before: tuple[int, str] | None = None,
     most: int = 50,
-) -> Steps[list[DeadMessage]]:
+) -> Statements[list[DeadMessage]]:
     """List dead messages, last received first; `before` is (received_at, id) of the page's last one."""
     before_at, before_id = before or (LAST_INSTANT, LAST_ID)
     page = {"before_at": before_at, "before_id": before_id, "most": most, **_filters(queue, reason)}
@@ -126,7 +126,7 @@ def dead_messages(
 @query
 def next_dead_messages(
     *, queue: str | None = None, reason: str | None = None, after: tuple[int, str] | None = None, most: int
-) -> Steps[list[DeadMessage]]:
+) -> Statements[list[DeadMessage]]:
     """List dead messages, first received first, so that what is sent again keeps its order."""
     after_at, after_id = after or (0, FIRST_ID)
     page = {"after_at": after_at, "after_id": after_id, "most": most, **_filters(queue, reason)}
@@ -145,21 +145,21 @@ class DeadMessageGroup(msgspec.Struct, frozen=True):
 
 
 @query
-def dead_message_groups(*, most: int = 100) -> Steps[list[DeadMessageGroup]]:
+def dead_message_groups(*, most: int = 100) -> Statements[list[DeadMessageGroup]]:
     """Group dead messages by queue and reason, the largest group first."""
     rows = yield Statement("group_dead_messages", {"most": most})
     return [DeadMessageGroup(*row) for row in rows]
 
 
 @query
-def count_dead_messages() -> Steps[int]:
+def count_dead_messages() -> Statements[int]:
     """Count dead messages."""
     [(number,)] = yield Statement("count_dead_messages")
     return int(number)
 
 
 @operation
-def retry_dead_messages(ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
+def retry_dead_messages(ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
     """Put dead messages into the outbox, first received first, for the routing key they came by; returns which.
 
     Those of which nobody knows where they belong stay as they are.
@@ -170,13 +170,13 @@ def retry_dead_messages(ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
 
 
 @operation
-def discard_dead_messages(ids: Sequence[str], *, actor: str) -> Steps[list[str]]:
+def discard_dead_messages(ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
     """Delete dead messages for good; returns the ids of those that there were."""
     found = yield from _take(ids, actor=actor, action="discard")
     return [message.id for message in found]
 
 
-def _take(ids: Sequence[str], *, actor: str, action: str) -> Steps[list[DeadMessage]]:
+def _take(ids: Sequence[str], *, actor: str, action: str) -> Statements[list[DeadMessage]]:
     """Lock and delete messages, and record who did; a second one who asks finds none."""
     found: list[DeadMessage] = []
     for message_id in sorted(set(ids)):  # two that lock the same rows in opposite order would deadlock

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, operation, query
+from stagepost.database.statement import Statement, Statements, operation, query
 from stagepost.model.batch import Batch, Counts
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
@@ -71,7 +71,7 @@ class GateStatus(msgspec.Struct, frozen=True):
     batches: tuple[Unfinished, ...] = ()
 
 
-def close_gate(name: str, *, on_open: str | None = None) -> Steps[None]:
+def close_gate(name: str, *, on_open: str | None = None) -> Statements[None]:
     """Keep everybody else from the gate until this transaction, which begins a batch under it, is committed."""
     yield Statement("add_gate", {"name": name})
     yield Statement("lock_gate", {"name": name})
@@ -79,12 +79,12 @@ def close_gate(name: str, *, on_open: str | None = None) -> Steps[None]:
         yield Statement("set_gate", {"name": name, "on_open": on_open})
 
 
-def count_begun(name: str) -> Steps[None]:
+def count_begun(name: str) -> Statements[None]:
     """Count a batch that begins under the gate, in the transaction that closed it."""
     yield Statement("move_gate", {"name": name, "by": 1})
 
 
-def open_gate(name: str) -> Steps[bool]:
+def open_gate(name: str) -> Statements[bool]:
     """Count a batch that is done; after the last, open the gate, enqueue what waits for that, and say so."""
     [(unfinished, on_open)] = yield Statement("lock_gate", {"name": name})
     if unfinished > 1:
@@ -94,7 +94,7 @@ def open_gate(name: str) -> Steps[bool]:
     return True
 
 
-def _open(name: str, on_open: str | None) -> Steps[None]:
+def _open(name: str, on_open: str | None) -> Statements[None]:
     yield Statement("open_gate", {"name": name})
     if on_open is not None:
         job = msgspec.structs.replace(msgspec.json.decode(on_open, type=NewJob), id=new_id())
@@ -102,14 +102,14 @@ def _open(name: str, on_open: str | None) -> Steps[None]:
 
 
 @operation
-def declare(name: str, *, on_open: str | None) -> Steps[None]:
+def declare(name: str, *, on_open: str | None) -> Statements[None]:
     """Say what to enqueue whenever the gate opens."""
     yield Statement("add_gate", {"name": name})
     yield Statement("set_gate", {"name": name, "on_open": on_open})
 
 
 @operation
-def pass_through(name: str) -> Steps[GateStatus]:
+def pass_through(name: str) -> Statements[GateStatus]:
     """Tell how a gate stands; until the transaction ends no batch can begin under it, nor end."""
     # Added only where it is missing: to add what is there locks it against others that only want to pass.
     if not (yield Statement("list_gates", {"after": "", "name": name, "most": 1})):
@@ -119,35 +119,35 @@ def pass_through(name: str) -> Steps[GateStatus]:
 
 
 @query
-def standing(name: str) -> Steps[GateStatus]:
+def standing(name: str) -> Statements[GateStatus]:
     """Tell how a gate stands at this moment; one that nobody used yet is open."""
     gate = yield from find_gate(name)
     return (yield from _standing(name, 0 if gate is None else gate.unfinished))
 
 
 @query
-def find_gate(name: str) -> Steps[StoredGate | None]:
+def find_gate(name: str) -> Statements[StoredGate | None]:
     """Look a gate up by its name."""
     rows = yield Statement("list_gates", {"after": "", "name": name, "most": 1})
     return StoredGate(*rows[0]) if rows else None
 
 
 @query
-def list_gates(*, after: str = "", most: int = 50) -> Steps[list[StoredGate]]:
+def list_gates(*, after: str = "", most: int = 50) -> Statements[list[StoredGate]]:
     """List gates by name; `after` is the last of the page before this one."""
     rows = yield Statement("list_gates", {"after": after, "most": most})
     return [StoredGate(*row) for row in rows]
 
 
 @query
-def count_gates(*, after: str = "", most: int = 100) -> Steps[list[GateCount]]:
+def count_gates(*, after: str = "", most: int = 100) -> Statements[list[GateCount]]:
     """Compare what gates count with the batches there are; `after` is the last name of the page before this one."""
     rows = yield Statement("count_gates", {"after": after, "most": most})
     return [GateCount(*row) for row in rows]
 
 
 @operation
-def repair_gate(name: str) -> Steps[GateCount]:
+def repair_gate(name: str) -> Statements[GateCount]:
     """Let a gate count the batches there are; one that was kept closed by none opens. Says how it was before."""
     # Locked first: nobody can begin or end a batch under it between the look and the change.
     [(counted, on_open)] = yield Statement("lock_gate", {"name": name})
@@ -159,7 +159,7 @@ def repair_gate(name: str) -> Steps[GateCount]:
     return GateCount(name, counted, found)
 
 
-def _standing(name: str, unfinished: int) -> Steps[GateStatus]:
+def _standing(name: str, unfinished: int) -> Statements[GateStatus]:
     if not unfinished:
         return GateStatus(0)
     rows: list[tuple[Any, ...]] = yield Statement("unfinished_batches", {"gate": name, "most": MOST_NAMED})

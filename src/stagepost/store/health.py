@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagepost.database.statement import Statement, Steps, query
+from stagepost.database.statement import Statement, Statements, query
 
 __all__ = ["durability_warnings", "network_file_system", "ping", "warnings_of"]
 
 
 @query
-def ping() -> Steps[int]:
+def ping() -> Statements[int]:
     """Ask the database what time it is, in microseconds since 1970."""
     [(now,)] = yield Statement("read_clock")
     return int(now)
 
 
 @query
-def durability_warnings() -> Steps[list[str]]:
+def durability_warnings() -> Statements[list[str]]:
     """Say what lets this database lose work that it confirmed, and how to mend it; empty if nothing does."""
     rows = yield Statement("durability_settings")
     volatile = yield Statement("volatile_tables")

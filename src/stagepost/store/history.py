@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from stagepost.database.statement import Rows, Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Rows, Statement, Statements, as_json, operation, query
 from stagepost.errors import JobNotFound
 from stagepost.model.batch import Batch, BatchKind, BatchState
 from stagepost.model.job import Job, microseconds
@@ -50,7 +50,7 @@ class JobResult(msgspec.Struct, frozen=True):
 
 
 @query
-def result_of(job_id: str) -> Steps[JobResult]:
+def result_of(job_id: str) -> Statements[JobResult]:
     """Look up how far a job is, without its arguments."""
     rows = yield Statement("result_of_job", {"id": job_id})
     if not rows:
@@ -67,7 +67,7 @@ def dead_letters(
     reason: str | None = None,
     before: tuple[int, str] | None = None,
     most: int = 50,
-) -> Steps[list[Job]]:
+) -> Statements[list[Job]]:
     """List jobs that failed for good, last ended first; `before` is (finished_at, id) of the page's last job."""
     before_at, before_id = before or (LAST_INSTANT, LAST_ID)
     filters = {"task_name": task_name, "queue_name": queue_name, "reason": reason}
@@ -91,7 +91,7 @@ class DeadLetterGroup(msgspec.Struct, frozen=True):
 
 
 @query
-def dead_letter_groups(*, most: int = 100) -> Steps[list[DeadLetterGroup]]:
+def dead_letter_groups(*, most: int = 100) -> Statements[list[DeadLetterGroup]]:
     """Group what failed for good by task and reason, the largest group first."""
     rows = yield Statement("group_dead_letters", {"most": most})
     return [DeadLetterGroup(*row) for row in rows]
@@ -106,7 +106,7 @@ class Discarded(msgspec.Struct, frozen=True):
 
 
 @operation
-def discard(job_ids: Sequence[str], *, actor: str) -> Steps[Discarded]:
+def discard(job_ids: Sequence[str], *, actor: str) -> Statements[Discarded]:
     """Delete ended jobs for good, except those that something unfinished still needs.
 
     The numbers, outcome and gate of a batch that is done stay as they are.
@@ -125,7 +125,7 @@ def discard(job_ids: Sequence[str], *, actor: str) -> Steps[Discarded]:
     return Discarded([str(row[0]) for row in rows], kept)
 
 
-def _why_needed(batches: Iterable[Batch]) -> Steps[dict[str, str]]:
+def _why_needed(batches: Iterable[Batch]) -> Statements[dict[str, str]]:
     """Say of batches whose items something unfinished needs what that is, and what to do about it."""
     reasons: dict[str, str] = {}
     for batch in batches:
@@ -149,7 +149,7 @@ def _reason(batch: Batch) -> str:
 
 
 @operation
-def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: int = 1000) -> Steps[int]:
+def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: int = 1000) -> Statements[int]:
     """Delete what ended more than `older_than` ago, up to `most` rows of each kind; returns how many, 0 at the end.
 
     Jobs in `states` go with their failure log, unless a batch, a parent or a run still needs them; so do runs of
@@ -174,7 +174,7 @@ KEPT_US = microseconds(timedelta(minutes=1))
 """An enqueue that just found a unique key held reads its holder next; keys stay this much longer."""
 
 
-def _prune_until(find: str, delete: str, *, older_us: int, most: int) -> Steps[int]:
+def _prune_until(find: str, delete: str, *, older_us: int, most: int) -> Statements[int]:
     """Find the instant up to which about `most` rows are too old, then delete up to it: no list of keys needed."""
     rows = yield Statement(find, {"older_us": older_us, "most": most})
     if rows:
@@ -182,6 +182,6 @@ def _prune_until(find: str, delete: str, *, older_us: int, most: int) -> Steps[i
     return len(rows)
 
 
-def _delete(rows: Rows) -> Steps[None]:
+def _delete(rows: Rows) -> Statements[None]:
     if rows:
         yield Statement("delete_ended_jobs", {"ids": as_json([str(row[0]) for row in rows])})

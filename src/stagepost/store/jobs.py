@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stagepost.database.capacity import in_pieces
-from stagepost.database.statement import Load, Row, Rows, Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Load, Row, Rows, Statement, Statements, as_json, operation, query
 from stagepost.errors import (
     ConfigurationError,
     JobNotFound,
@@ -51,7 +51,7 @@ def enqueue_many(
     are_derived: bool = False,
     on_taken: Callable[[], None] = lambda: None,
     repeated: bool = False,
-) -> Steps[list[Enqueued]]:
+) -> Statements[list[Enqueued]]:
     """Store jobs in one transaction; where a live job holds a unique key, return that job instead.
 
     Those of a series are made while the database takes in the ones before, if there are enough to load.
@@ -106,7 +106,7 @@ def enqueue_many(
 
 
 @operation
-def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Steps[Enqueued]:
+def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Statements[Enqueued]:
     """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
     is_doubtful = repeated or job.has_chosen_id
     if not is_doubtful and job.unique_for_us is None and (yield _insert_one(job, Insertion(tell=tell, is_enough=True))):
@@ -126,7 +126,7 @@ class Insertion:
     is_enough: bool = False
 
 
-def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Steps[dict[str, Enqueued]]:
+def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Statements[dict[str, Enqueued]]:
     """Store those that are not there; for the others find who has their id or holds their unique key."""
     results: dict[str, Enqueued] = {}
     freed: set[str] = set()
@@ -148,7 +148,7 @@ def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Steps[dict[str
     return results
 
 
-def _refuse_doubles(ids: Collection[str]) -> Steps[None]:
+def _refuse_doubles(ids: Collection[str]) -> Statements[None]:
     """Give up if one of these jobs is there twice, live and ended; made again, the request finds the ended one.
 
     An insert that waits for the very end of its job finds neither the job nor, having begun before, its history. This
@@ -162,7 +162,7 @@ def _refuse_doubles(ids: Collection[str]) -> Steps[None]:
         )
 
 
-def _load(asked: JobSeries | Singles, on_taken: Callable[[], None]) -> Steps[set[str]]:
+def _load(asked: JobSeries | Singles, on_taken: Callable[[], None]) -> Statements[set[str]]:
     """Put many new jobs without unique keys into their table the quick way.
 
     Left to the ordinary way is one claimable job of each queue: its insert also tells listeners.
@@ -205,7 +205,7 @@ def _rows_of(
     on_taken()
 
 
-def known_of(ids: Collection[str]) -> Steps[set[str]]:
+def known_of(ids: Collection[str]) -> Statements[set[str]]:
     """Tell which of these jobs are there, live or ended.
 
     New ids lie close together, mostly with few others between them: then there is no need to look for each.
@@ -218,7 +218,7 @@ def known_of(ids: Collection[str]) -> Steps[set[str]]:
     return {str(job_id) for (job_id,) in (yield from _look_for(ids))}
 
 
-def _look_for(ids: Collection[str]) -> Steps[Rows]:
+def _look_for(ids: Collection[str]) -> Statements[Rows]:
     rows: Rows = []
     for piece in (yield from in_pieces("known_jobs", "ids", sorted(set(ids)))):
         rows += yield Statement("known_jobs", {"ids": piece.text})
@@ -226,7 +226,7 @@ def _look_for(ids: Collection[str]) -> Steps[Rows]:
 
 
 @query
-def find(job_id: str) -> Steps[Job | None]:
+def find(job_id: str) -> Statements[Job | None]:
     """Look a job up, live or ended."""
     rows = yield Statement("live_job", {"id": job_id})
     if not rows:
@@ -237,7 +237,7 @@ def find(job_id: str) -> Steps[Job | None]:
 
 
 @query
-def get(job_id: str) -> Steps[Job]:
+def get(job_id: str) -> Statements[Job]:
     """Look a job up; there must be one."""
     job = yield from find(job_id)
     if job is None:
@@ -246,14 +246,14 @@ def get(job_id: str) -> Steps[Job]:
 
 
 @query
-def failures_of(job_id: str) -> Steps[list[FailureRecord]]:
+def failures_of(job_id: str) -> Statements[list[FailureRecord]]:
     """List the attempts that did not complete a job, oldest first."""
     rows = yield Statement("failures_of_job", {"id": job_id})
     return [FailureRecord(*row) for row in rows]
 
 
 @operation
-def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> Steps[list[str]]:
+def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> Statements[list[str]]:
     """Queue ended jobs again with their attempts counted on and their failures forgotten; returns those restarted.
 
     The numbers of a batch follow when an item of it is restarted. A batch that is done stays so, and its completion
@@ -284,7 +284,7 @@ def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> St
 
 
 @operation
-def audit(actor: str, action: str, subject: str, *, detail: str | None = None) -> Steps[None]:
+def audit(actor: str, action: str, subject: str, *, detail: str | None = None) -> Statements[None]:
     """Record what an operator did, in the transaction that does it."""
     yield Statement(
         "record_audit",
@@ -300,7 +300,7 @@ def job_of(row: tuple[Any, ...]) -> Job:
     return Job(**values)
 
 
-def _insert_all(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[str]) -> Steps[Rows]:
+def _insert_all(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[str]) -> Statements[Rows]:
     """Insert the jobs that do not exist yet, in as few statements as possible."""
     if len(jobs) == 1 and jobs[0].batch_id is None:
         return (yield _insert_one(jobs[0], insertion, freed))

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, operation, query
+from stagepost.database.statement import Statement, Statements, operation, query
 from stagepost.model.job import microseconds
 
 __all__ = ["Leadership", "lead", "list_leaders", "resign"]
@@ -23,7 +23,7 @@ class Leadership(msgspec.Struct, frozen=True):
 
 
 @operation
-def lead(name: str, *, owner: str, term: timedelta) -> Steps[Leadership | None]:
+def lead(name: str, *, owner: str, term: timedelta) -> Statements[Leadership | None]:
     """Take the lead if nobody holds it, renew it if this owner does; None if another one leads.
 
     An owner that let its lead expire gets a new term number even if nobody took over meanwhile.
@@ -33,13 +33,13 @@ def lead(name: str, *, owner: str, term: timedelta) -> Steps[Leadership | None]:
 
 
 @operation
-def resign(name: str, *, owner: str) -> Steps[None]:
+def resign(name: str, *, owner: str) -> Statements[None]:
     """Give up the lead, if this owner has it, so that another one need not wait for its end."""
     yield Statement("resign", {"name": name, "owner": owner})
 
 
 @query
-def list_leaders() -> Steps[list[Leadership]]:
+def list_leaders() -> Statements[list[Leadership]]:
     """List who leads what at the moment."""
     rows = yield Statement("list_leaders")
     return [Leadership(*row) for row in rows]

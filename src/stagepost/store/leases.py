@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from stagepost.database.capacity import in_pieces
-from stagepost.database.statement import Rows, Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Rows, Statement, Statements, as_json, operation, query
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import SUSPECT_CRASHES, Crashed, cause_of
@@ -41,7 +41,7 @@ def claim(
     lease: timedelta,
     marks: Mapping[int, int] | None = None,
     is_alone: bool = True,
-) -> Steps[list[LeasedJob]]:
+) -> Statements[list[LeasedJob]]:
     """Lease up to `slots` jobs of a queue, the largest priority and then the longest due first.
 
     With `marks` only jobs of the priorities it names are looked at, and only those due at its instants or later:
@@ -88,7 +88,7 @@ class Renewed:
 @operation
 def renew(
     leases: Sequence[Fence], *, owner: str, lease: timedelta, reports: Mapping[Fence, str] = NO_REPORTS
-) -> Steps[Renewed]:
+) -> Statements[Renewed]:
     """Extend the leases of attempts, given as (job id, attempt), from now on, and write the progress they reported.
 
     An attempt whose row is locked is passed over, and counts as held while its lease lasts: it is being settled, or
@@ -115,7 +115,7 @@ def renew(
 
 
 @query
-def asked_to_stop(leases: Sequence[Fence], *, owner: str) -> Steps[set[Fence]]:
+def asked_to_stop(leases: Sequence[Fence], *, owner: str) -> Statements[set[Fence]]:
     """Tell which of these attempts, given as (job id, attempt), are asked to stop; waits for nobody's lock."""
     listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)])
     rows = yield Statement("find_stop_requests", {"leases": listed, "owner": owner})
@@ -136,7 +136,7 @@ class Rescued:
 
 
 @operation
-def rescue_expired(*, grace: timedelta, most: int = 500) -> Steps[Rescued]:
+def rescue_expired(*, grace: timedelta, most: int = 500) -> Statements[Rescued]:
     """Take back jobs whose lease ended more than `grace` ago; those that crashed too often become dead letters."""
     rows = yield Statement("lock_expired_leases", {"grace_us": microseconds(grace), "most": most})
     changes = [_rescue(*row[:6]) for row in rows]
@@ -152,13 +152,13 @@ def rescue_expired(*, grace: timedelta, most: int = 500) -> Steps[Rescued]:
 
 
 @operation
-def begin(job: LeasedJob) -> Steps[None]:
+def begin(job: LeasedJob) -> Statements[None]:
     """Note that a leased job begins now which had crashed so often that its claim did not begin it."""
     yield Statement("begin_job", {"id": job.id, "attempt": job.attempt, "owner": job.owner})
 
 
 @operation
-def release_strays(*, owner: str, held: Sequence[Fence]) -> Steps[list[str]]:
+def release_strays(*, owner: str, held: Sequence[Fence]) -> Statements[list[str]]:
     """Give back jobs this owner leased without knowing it: the reply to its claim was lost."""
     rows = yield Statement("lock_owned_jobs", {"owner": owner})
     known = set(held)
@@ -171,7 +171,7 @@ def release_strays(*, owner: str, held: Sequence[Fence]) -> Steps[list[str]]:
 
 
 @operation
-def promote_due(*, most: int = 1000) -> Steps[int]:
+def promote_due(*, most: int = 1000) -> Statements[int]:
     """Queue scheduled and retrying jobs whose time has come; returns how many."""
     rows = yield Statement("promote_due_jobs", {"most": most})
     yield from record_moves(row[1:] for row in rows)
@@ -179,7 +179,7 @@ def promote_due(*, most: int = 1000) -> Steps[int]:
 
 
 @query
-def next_due() -> Steps[timedelta | None]:
+def next_due() -> Statements[timedelta | None]:
     """Tell how long until the next scheduled or retrying job is due."""
     rows = yield Statement("next_due")
     return None if rows[0][0] is None else timedelta(microseconds=int(rows[0][0]))

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from stagepost.database.statement import Rows, Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Rows, Statement, Statements, as_json, operation, query
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import LIMIT, RATE, TASK, LimitRules, task_name
@@ -26,7 +26,7 @@ MOST_NAMES = 500
 
 
 @operation
-def let_through(names: Iterable[str], rules: LimitRules, *, ahead: timedelta = AHEAD) -> Steps[int]:
+def let_through(names: Iterable[str], rules: LimitRules, *, ahead: timedelta = AHEAD) -> Statements[int]:
     """Let jobs through that are blocked on these names, the largest priority and then the longest due first.
 
     What a limit or rate is, the rules say; names of tasks that they do not know are left to others. Returns how many
@@ -42,7 +42,7 @@ def let_through(names: Iterable[str], rules: LimitRules, *, ahead: timedelta = A
     return through
 
 
-def _through_limits(names: Sequence[str], rules: LimitRules) -> Steps[int]:
+def _through_limits(names: Sequence[str], rules: LimitRules) -> Statements[int]:
     # Looked at before anything is locked: mostly there is no room, and those who end jobs ask often.
     found = yield from usage_of({name: name.removeprefix(LIMIT) for name in names})
     roomy = {name: name.removeprefix(LIMIT) for name, usage in found.items() if _room(usage, rules)}
@@ -92,7 +92,7 @@ def _room(usage: Usage, rules: LimitRules) -> int:
     return 0 if limit is None else max(0, limit - usage.running - usage.through)
 
 
-def _through_rate(name: str, rules: LimitRules, ahead_us: int) -> Steps[int]:
+def _through_rate(name: str, rules: LimitRules, ahead_us: int) -> Statements[int]:
     rate = rules.rates.get(name)
     if rate is None:
         return (yield from _through_lifted_rate(name, rules))
@@ -105,20 +105,20 @@ def _through_rate(name: str, rules: LimitRules, ahead_us: int) -> Steps[int]:
     return (yield from _release(ids, dues=dues))
 
 
-def _through_lifted_rate(name: str, rules: LimitRules) -> Steps[int]:
+def _through_lifted_rate(name: str, rules: LimitRules) -> Statements[int]:
     """Let jobs through whose task has this rate no longer, as far as the rules know."""
     rows = yield Statement("blocked_jobs", {"name": name, "most": MOST_AT_ONCE})
     return (yield from _release([str(job_id) for job_id, task, _ in rows if task in rules.runs], forgets=True))
 
 
-def _blocked(name: str, most: int) -> Steps[list[str]]:
+def _blocked(name: str, most: int) -> Statements[list[str]]:
     if most <= 0:
         return []
     rows = yield Statement("blocked_jobs", {"name": name, "most": most})
     return [str(row[0]) for row in rows]
 
 
-def _release(ids: Sequence[str], *, dues: Sequence[int] = (), forgets: bool = False) -> Steps[int]:
+def _release(ids: Sequence[str], *, dues: Sequence[int] = (), forgets: bool = False) -> Statements[int]:
     """Queue blocked jobs, or schedule them for the instants in `dues`; `forgets` what they were blocked on."""
     if not ids:
         return 0
@@ -140,7 +140,7 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 @query
-def own_waits(rules: LimitRules) -> Steps[Waits]:
+def own_waits(rules: LimitRules) -> Statements[Waits]:
     """Find the rates and tasks of these rules that have blocked jobs."""
     usage = yield from usage_of(dict.fromkeys([*rules.rates, *map(task_name, rules.runs)], ""))
     names = tuple(name for name, one in usage.items() if one.has_line)
@@ -148,7 +148,7 @@ def own_waits(rules: LimitRules) -> Steps[Waits]:
 
 
 @query
-def names_with_line(names: Iterable[str]) -> Steps[list[str]]:
+def names_with_line(names: Iterable[str]) -> Statements[list[str]]:
     """Tell which of these limits have jobs that are blocked on them."""
     usage = yield from usage_of({name: name.removeprefix(LIMIT) for name in names})
     return [name for name, one in usage.items() if one.has_line]
@@ -163,7 +163,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 @operation
-def sweep(rules: LimitRules, *, after: str = "", most: int = MOST_NAMES, ahead: timedelta = AHEAD) -> Steps[Swept]:
+def sweep(rules: LimitRules, *, after: str = "", most: int = MOST_NAMES, ahead: timedelta = AHEAD) -> Statements[Swept]:
     """Let jobs through that are blocked on the next names: heals whatever died between an end and what should follow.
 
     It also lets go what waits for a limit that was raised or lifted in the code.
@@ -175,6 +175,6 @@ def sweep(rules: LimitRules, *, after: str = "", most: int = MOST_NAMES, ahead: 
 
 
 @query
-def is_any_blocked() -> Steps[bool]:
+def is_any_blocked() -> Statements[bool]:
     """Say whether any job is blocked."""
     return bool((yield Statement("blocked_names", {"after": "", "most": 1})))

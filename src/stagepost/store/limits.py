@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, as_json, operation
+from stagepost.database.statement import Statement, Statements, as_json, operation
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import LimitRules, limit_name, rate_name, stripe_of, task_name
@@ -50,7 +50,7 @@ class Usage(NamedTuple):
         return self.first_id is not None
 
 
-def usage_of(names: Mapping[str, str]) -> Steps[dict[str, Usage]]:
+def usage_of(names: Mapping[str, str]) -> Statements[dict[str, Usage]]:
     """Count what runs and waits, given names of what jobs are blocked on and their limit keys, if it is a limit."""
     if not names:
         return {}
@@ -60,7 +60,7 @@ def usage_of(names: Mapping[str, str]) -> Steps[dict[str, Usage]]:
     return {one.name: one._replace(first_id=one.first_id and str(one.first_id)) for one in found}
 
 
-def lock_stripes(limit_keys: Iterable[str]) -> Steps[None]:
+def lock_stripes(limit_keys: Iterable[str]) -> Statements[None]:
     """Wait until nobody else counts what runs under these keys; those who count at once would see the same room."""
     stripes = sorted({stripe_of(key) for key in limit_keys})
     wanted = {"stripes": as_json(stripes)}
@@ -87,7 +87,7 @@ def claim_checked(
     rules: LimitRules,
     marks: Mapping[int, int] | None = None,
     is_limited: bool = False,
-) -> Steps[Claimed]:
+) -> Statements[Claimed]:
     """Lease jobs as `claim` does, and hold the jobs that exceed a limit or rate of their task.
 
     `is_limited` says that the queue may have limits of its own.
@@ -95,7 +95,7 @@ def claim_checked(
     held: set[str] = set()
 
     @operation
-    def lease_some(room: int) -> Steps[list[LeasedJob]]:
+    def lease_some(room: int) -> Statements[list[LeasedJob]]:
         found = yield from claim(
             queue_name, owner=owner, task_names=task_names, slots=room, lease=lease, marks=marks, is_alone=False
         ).start()
@@ -107,7 +107,7 @@ def claim_checked(
     return Claimed(jobs, frozenset(held))
 
 
-def hold_excess(jobs: list[LeasedJob], rules: LimitRules) -> Steps[Claimed]:
+def hold_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed]:
     """Keep those of the jobs just claimed that may start, in their order; the others never were claimed.
 
     The limits in force are those of the code that claims, and the limit keys those that it gives.
@@ -140,7 +140,7 @@ def _key_in_force(job: LeasedJob, rules: LimitRules) -> str | None:
 
 def _over_limits(
     checked: Sequence[LeasedJob], keys: Mapping[str, str], claimed: Collection[LeasedJob], rules: LimitRules
-) -> Steps[dict[str, str]]:
+) -> Statements[dict[str, str]]:
     """Say which jobs are over their limit, and the names of what they have to wait for."""
     yield from lock_stripes(keys.values())
     usage = yield from usage_of({limit_name(key): key for key in keys.values()})
@@ -160,7 +160,7 @@ def _over_limits(
     return held
 
 
-def _over_rates(checked: Sequence[LeasedJob], rules: LimitRules) -> Steps[dict[str, str]]:
+def _over_rates(checked: Sequence[LeasedJob], rules: LimitRules) -> Statements[dict[str, str]]:
     """Take a token for each job that has a rate; say which got none, and what they have to wait for."""
     metered: dict[str, list[LeasedJob]] = {}
     for job in checked:
@@ -182,7 +182,7 @@ def _over_rates(checked: Sequence[LeasedJob], rules: LimitRules) -> Steps[dict[s
     return held
 
 
-def _take(rate: RateLimit, bucket: tuple[int, int], wanted: int) -> Steps[int]:
+def _take(rate: RateLimit, bucket: tuple[int, int], wanted: int) -> Statements[int]:
     taken = take(*bucket, wanted, rate)
     if taken.granted:
         yield Statement("fill_rate", {"name": rate.name, "full_at": taken.full_at})
@@ -198,7 +198,7 @@ class Held(NamedTuple):
     limit_key: str | None
 
 
-def _hold(jobs: Sequence[Held], *, was: JobState, owner: str) -> Steps[int]:
+def _hold(jobs: Sequence[Held], *, was: JobState, owner: str) -> Statements[int]:
     if not jobs:
         return 0
     rows = [job._asdict() for job in sorted(jobs)]
@@ -228,7 +228,7 @@ class Waiting(NamedTuple):
 
 
 @operation
-def hold_front(queue_name: str, rules: LimitRules, *, most: int = MOST_IN_FRONT) -> Steps[Front]:
+def hold_front(queue_name: str, rules: LimitRules, *, most: int = MOST_IN_FRONT) -> Statements[Front]:
     """Hold those of a queue's first jobs that no claim can start now, so that claims need not walk over them.
 
     Held are jobs behind others that wait for the same limit or rate, jobs whose limit has no room at all, and jobs of
@@ -244,7 +244,7 @@ def hold_front(queue_name: str, rules: LimitRules, *, most: int = MOST_IN_FRONT)
     return Front(len(front), held, frozenset(hold.blocked_on for hold in holds))
 
 
-def _of_unknown_tasks(jobs: Sequence[Waiting], rules: LimitRules) -> Steps[list[Held]]:
+def _of_unknown_tasks(jobs: Sequence[Waiting], rules: LimitRules) -> Statements[list[Held]]:
     unknown = {job.task_name for job in jobs} - rules.runs
     if not unknown:
         return []
@@ -256,7 +256,7 @@ def _of_unknown_tasks(jobs: Sequence[Waiting], rules: LimitRules) -> Steps[list[
     ]
 
 
-def _behind_others(jobs: Sequence[Waiting], rules: LimitRules) -> Steps[list[Held]]:
+def _behind_others(jobs: Sequence[Waiting], rules: LimitRules) -> Statements[list[Held]]:
     named: list[tuple[Waiting, str | None, str | None]] = []
     names: dict[str, str] = {}
     for job in jobs:

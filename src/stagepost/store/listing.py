@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Rows, Statement, Steps, as_json, query
+from stagepost.database.statement import Rows, Statement, Statements, as_json, query
 from stagepost.model.batch import id_range
 from stagepost.model.job import Job
 from stagepost.model.lifecycle import FINAL, LIVE, JobState
@@ -42,7 +42,7 @@ def page_of_jobs(
     before: str | None = None,
     most: int = 50,
     look: int | None = LOOK,
-) -> Steps[JobPage]:
+) -> Statements[JobPage]:
     """List a page of jobs in a short time, however many there are; `look` at None looks until the page is full.
 
     No index gives every choice of jobs in order. So those of states that few jobs are in are found by their state, the
@@ -83,7 +83,7 @@ def list_jobs(
     batch_id: str | None = None,
     before: str | None = None,
     most: int = 50,
-) -> Steps[list[Job]]:
+) -> Statements[list[Job]]:
     """List jobs newest first, however long that takes; `before` is the last id of the page before this one."""
     page = yield from page_of_jobs(
         states=states,
@@ -100,7 +100,7 @@ def list_jobs(
 @query
 def list_items(
     batch_id: str, *, states: Sequence[JobState] = (), before: str | None = None, most: int = 50
-) -> Steps[list[Job]]:
+) -> Statements[list[Job]]:
     """List a page of items; `before` is the last id of the page before this one."""
     return (yield from list_jobs(states=states, batch_id=batch_id, before=before, most=most))
 
@@ -117,7 +117,7 @@ class FailedGroup(msgspec.Struct, frozen=True):
 
 
 @query
-def failed_groups(batch_id: str, *, most: int = 100) -> Steps[list[FailedGroup]]:
+def failed_groups(batch_id: str, *, most: int = 100) -> Statements[list[FailedGroup]]:
     """Group failed items by their reason, the most frequent first."""
     rows = yield Statement("group_failed_items", {**range_of(batch_id), "most": most})
     return [FailedGroup(reason, task, JobState(state), *rest) for reason, task, state, *rest in rows]
@@ -129,7 +129,7 @@ def range_of(batch_id: str) -> dict[str, str]:
     return {"batch_id": batch_id, "first_id": first_id, "last_id": last_id}
 
 
-def _by_frequency(wanted: set[JobState], queue_name: str | None) -> Steps[tuple[set[JobState], set[JobState]]]:
+def _by_frequency(wanted: set[JobState], queue_name: str | None) -> Statements[tuple[set[JobState], set[JobState]]]:
     """Tell states that few jobs are in from those with many; those without any are in neither."""
     counted = yield from count_by_queue()
     everywhere = {state: sum(counts[state] for counts in counted.values()) for state in JobState}
@@ -155,6 +155,6 @@ def _few(state: JobState, page: Mapping[str, Any]) -> list[Statement]:
     return [Statement("list_few_live_jobs", {**at, kind: 1}) for kind in kinds]
 
 
-def _end_of_look(kind: str, before: str, look: int) -> Steps[str]:
+def _end_of_look(kind: str, before: str, look: int) -> Statements[str]:
     rows = yield Statement(f"look_until_{kind}", {"before": before, "look": look})
     return str(rows[0][0]) if rows else FIRST_ID

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Statement, Statements, as_json, operation, query
 from stagepost.model.dead_letter import Bad, from_text, notice_of, parked, to_text
 from stagepost.model.envelope import Message
 from stagepost.model.lifecycle import JobState
@@ -34,7 +34,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 @operation
-def add_messages(messages: Sequence[Message]) -> Steps[None]:
+def add_messages(messages: Sequence[Message]) -> Statements[None]:
     """Put messages into the outbox, to be published in this order once the transaction is committed."""
     # One statement each: they are few, and a large one must not make a statement that no server takes.
     for message in messages:
@@ -53,7 +53,7 @@ def add_messages(messages: Sequence[Message]) -> Steps[None]:
 
 
 @query
-def next_messages(*, after: int = 0, most: int) -> Steps[list[Waiting]]:
+def next_messages(*, after: int = 0, most: int) -> Statements[list[Waiting]]:
     """List messages of the outbox in their order, beginning behind the id `after`."""
     rows = yield Statement("next_messages", {"after": after, "most": most})
     return [
@@ -63,14 +63,14 @@ def next_messages(*, after: int = 0, most: int) -> Steps[list[Waiting]]:
 
 
 @operation
-def delete_messages(ids: Sequence[int]) -> Steps[None]:
+def delete_messages(ids: Sequence[int]) -> Statements[None]:
     """Forget messages that the broker has."""
     for number in sorted(ids):
         yield Statement("delete_message", {"id": number})
 
 
 @operation
-def park(bad: Sequence[Bad], *, routing_key: str) -> Steps[None]:
+def park(bad: Sequence[Bad], *, routing_key: str) -> Statements[None]:
     """Put messages that cannot be read into the outbox, with their reasons, for the queue of dead letters."""
     [(now,)] = yield Statement("read_clock")
     yield from add_messages([parked(one, routing_key=routing_key, at=int(now)) for one in bad])
@@ -89,7 +89,7 @@ class Unannounced(msgspec.Struct, frozen=True):
 @query
 def unannounced(
     queue_name: str, state: JobState, *, since: int, routing_key: str, asked_by: str, most: int
-) -> Steps[Unannounced]:
+) -> Statements[Unannounced]:
     """List jobs of a queue that ended in `state` at `since` or later without a notice, the first ended first.
 
     The notices go to `routing_key`; requests of the queue have the routing key `asked_by`.
@@ -106,7 +106,7 @@ def unannounced(
 
 
 @operation
-def mark_announced(fences: Sequence[Fence]) -> Steps[None]:
+def mark_announced(fences: Sequence[Fence]) -> Statements[None]:
     """Note that the broker has notices of these jobs; one that was restarted since is left alone."""
     # Sorted: two that lock the same rows in opposite order would deadlock.
     told = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(fences)])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps
+from stagepost.database.statement import Statement, Statements
 from stagepost.model.batch import Batch, Counts
-from stagepost.model.children import Ending, cause_of_children, summary_of
+from stagepost.model.children import DeferredOutcome, cause_of_children, summary_of
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import WHEN_LIMITED, Cause, JobState, next_state
 from stagepost.model.limits import limit_name
@@ -17,7 +17,7 @@ from stagepost.store.settlement import Settlement
 __all__ = ["resume_parent"]
 
 
-def resume_parent(batch: Batch, counts: Counts) -> Steps[None]:
+def resume_parent(batch: Batch, counts: Counts) -> Statements[None]:
     """End the job that waits for this batch, or queue its continuation, in the transaction that finishes the batch.
 
     The caller has locked the job before the batch.
@@ -26,7 +26,7 @@ def resume_parent(batch: Batch, counts: Counts) -> Steps[None]:
     if not rows or rows[0][1] != JobState.WAITING or batch.on_complete is None:
         return
     attempt, _, queue_name, batch_id = rows[0]
-    ending = msgspec.json.decode(batch.on_complete, type=Ending)
+    ending = msgspec.json.decode(batch.on_complete, type=DeferredOutcome)
     cause = cause_of_children(ending, counts, is_cancelled=batch.cancelled_at is not None)
     if cause is Cause.RESUME and ending.then is not None:
         became = yield from _continue(batch, ending.then)
@@ -44,7 +44,7 @@ def resume_parent(batch: Batch, counts: Counts) -> Steps[None]:
     yield from write_outcomes([end])  # locked: its fence holds
 
 
-def _continue(batch: Batch, then: NewJob) -> Steps[JobState]:
+def _continue(batch: Batch, then: NewJob) -> Statements[JobState]:
     step = (JobState.WAITING, Cause.RESUME)
     state = next_state(*step) if then.limit is None else WHEN_LIMITED[step]
     yield Statement(
@@ -67,7 +67,7 @@ def _continue(batch: Batch, then: NewJob) -> Steps[JobState]:
     return state
 
 
-def _error(ending: Ending, counts: Counts, cause: Cause) -> str | None:
+def _error(ending: DeferredOutcome, counts: Counts, cause: Cause) -> str | None:
     if ending.state is not JobState.COMPLETED:
         return ending.error
     return "cancelled with its children" if cause is Cause.CANCEL else summary_of(counts)

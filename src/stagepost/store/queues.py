@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Operation, Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Operation, Statement, Statements, as_json, operation, query
 from stagepost.errors import ConfigurationError
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import LIVE, JobState
@@ -50,7 +50,7 @@ class QueueLimits(msgspec.Struct, frozen=True):
 
 
 @operation
-def pause(name: str, *, actor: str) -> Steps[None]:
+def pause(name: str, *, actor: str) -> Statements[None]:
     """Let no job of a queue start; those that run go on. The queue need not have jobs yet."""
     yield Statement("add_queue", {"name": name})
     yield Statement("pause_queue", {"name": name})
@@ -58,7 +58,7 @@ def pause(name: str, *, actor: str) -> Steps[None]:
 
 
 @operation
-def resume(name: str, *, actor: str) -> Steps[None]:
+def resume(name: str, *, actor: str) -> Statements[None]:
     """Let jobs of a queue start again."""
     yield Statement("resume_queue", {"name": name})
     yield from audit(actor, "resume_queue", name).start()
@@ -67,7 +67,7 @@ def resume(name: str, *, actor: str) -> Steps[None]:
 @operation
 def set_limits(
     name: str, *, max_running: int | None, rate: float | None, burst: int | None = None, actor: str
-) -> Steps[None]:
+) -> Statements[None]:
     """Limit how many jobs of a queue run at once, and how many start per second; None lifts a limit.
 
     `burst` is how many may start at once after a quiet time; left out, one second's worth.
@@ -82,7 +82,7 @@ def set_limits(
 
 
 @query
-def queue_settings(names: Iterable[str]) -> Steps[dict[str, QueueLimits]]:
+def queue_settings(names: Iterable[str]) -> Statements[dict[str, QueueLimits]]:
     """Read the settings of some queues, and of all queues together, for a worker to keep for a while."""
     rows = yield Statement("list_queue_settings")
     found = {row[0]: _settings(*row) for row in rows}
@@ -101,7 +101,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 @query
-def list_queues() -> Steps[list[Queue]]:
+def list_queues() -> Statements[list[Queue]]:
     """List the queues that have live jobs or settings, by name."""
     rows = yield Statement("list_queue_settings")
     settings = {row[0]: _settings(*row) for row in rows}
@@ -130,7 +130,7 @@ def claim_limited(
     slots: int,
     lease: timedelta,
     global_name: str = ALL_QUEUES,
-) -> Steps[list[LeasedJob]]:
+) -> Statements[list[LeasedJob]]:
     """Lease jobs as `claim` does, but no more than the limits of the queue, and of all queues together, allow."""
 
     def lease_some(room: int) -> Operation[list[LeasedJob]]:
@@ -145,7 +145,7 @@ def within_limits(
     lease_some: Callable[[int], Operation[list[LeasedJob]]],
     *,
     global_name: str = ALL_QUEUES,
-) -> Steps[list[LeasedJob]]:
+) -> Statements[list[LeasedJob]]:
     """Let `lease_some` lease as many jobs as the limits of the queue, and of all queues together, leave room for."""
     # Locked, in one order for all, before counting: two that count at once would both see the same room.
     rows = yield Statement("lock_queues", {"name": queue_name, "global_name": global_name})
@@ -168,7 +168,7 @@ def within_limits(
     return jobs
 
 
-def _lag(queue_name: str) -> Steps[int | None]:
+def _lag(queue_name: str) -> Statements[int | None]:
     """Say for how long the oldest queued job waits: a look at the beginning of each of the queue's priorities.
 
     Of those whose message is on its way, at the one that is next.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from stagepost.database.statement import Statement, Steps, operation
+from stagepost.database.statement import Statement, Statements, operation
 from stagepost.model.job import microseconds
 from stagepost.model.rate import RateLimit, TokenGrant, take
 
@@ -15,7 +15,7 @@ KEPT_US = microseconds(timedelta(hours=1))
 
 
 @operation
-def take_tokens(limit: RateLimit, wanted: int) -> Steps[TokenGrant]:
+def take_tokens(limit: RateLimit, wanted: int) -> Statements[TokenGrant]:
     """Take up to `wanted` tokens out of the bucket of this name, which is full when first asked for."""
     full_at, now = yield from lock_bucket(limit.name)
     taken = take(full_at, now, wanted, limit)
@@ -24,7 +24,7 @@ def take_tokens(limit: RateLimit, wanted: int) -> Steps[TokenGrant]:
     return taken
 
 
-def lock_bucket(name: str) -> Steps[tuple[int, int]]:
+def lock_bucket(name: str) -> Statements[tuple[int, int]]:
     """Lock a bucket; returns when it is full, and the database's clock, in microseconds."""
     # Locked before reckoning: two that see the same tokens would both take them.
     while not (found := (yield Statement("lock_rate", {"name": name}))):
@@ -34,7 +34,7 @@ def lock_bucket(name: str) -> Steps[tuple[int, int]]:
 
 
 @operation
-def prune_rates(*, after: str = "", most: int = 1000) -> Steps[str | None]:
+def prune_rates(*, after: str = "", most: int = 1000) -> Statements[str | None]:
     """Delete buckets that are full for long, among the `most` next ones; returns where to go on, None at the end."""
     names = yield Statement("prunable_rates", {"after": after, "most": most})
     if not names:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from stagepost.database.statement import Statement, Steps, as_json
+from stagepost.database.statement import Statement, Statements, as_json
 from stagepost.model.batch import Batch, BatchKind, Counts, Item, NewBatch, item_id
 from stagepost.model.identity import new_id
 from stagepost.model.job import Job, NewJob
@@ -40,7 +40,7 @@ MOST_RESULT_BYTES = 1_048_576
 """No job takes more, so what is longer need not be read to its end."""
 
 
-def end_step(batch: Batch, counts: Counts) -> Steps[None]:
+def end_step(batch: Batch, counts: Counts) -> Statements[None]:
     """Record that a step's jobs have ended and go on with its run, in the transaction that concludes their batch.
 
     The run's row is locked after the batch's; every operation that locks both keeps to that order.
@@ -56,7 +56,7 @@ def end_step(batch: Batch, counts: Counts) -> Steps[None]:
     yield from go_on(replace(run, steps={**run.steps, name: ended}))
 
 
-def _ended(batch: Batch, counts: Counts, record: StepRecord, *, is_cancelled: bool) -> Steps[StepRecord]:
+def _ended(batch: Batch, counts: Counts, record: StepRecord, *, is_cancelled: bool) -> Statements[StepRecord]:
     [(now,)] = yield Statement("read_clock")
     bad, gone = counts.failures + counts.cancelled, batch.position - counts.total
     if not bad and gone <= 0:
@@ -67,7 +67,7 @@ def _ended(batch: Batch, counts: Counts, record: StepRecord, *, is_cancelled: bo
     return replace(record, state=StepState.FAILED, error=error, ended_at=now)
 
 
-def _why_failed(batch: Batch, bad: int) -> Steps[str]:
+def _why_failed(batch: Batch, bad: int) -> Statements[str]:
     if batch.position == 1:
         [job] = yield from list_items(batch.id, most=1)
         return job.error or job.state
@@ -76,7 +76,7 @@ def _why_failed(batch: Batch, bad: int) -> Steps[str]:
     return f"{bad:,} of {batch.position:,} jobs failed, most of them with: {why}"
 
 
-def go_on(run: Run, *, tell: bool = True) -> Steps[Run]:
+def go_on(run: Run, *, tell: bool = True) -> Statements[Run]:
     """Start, pass over and end what follows from how the steps are; the run's row is locked."""
     [(now,)] = yield Statement("read_clock")
     records = dict(run.steps)
@@ -104,7 +104,7 @@ def _error_of(run: Run) -> str | None:
     return "; ".join(failed) or None
 
 
-def _tell_of_end(run: Run) -> Steps[None]:
+def _tell_of_end(run: Run) -> Statements[None]:
     plan = run.plan
     if plan.on_complete is None:
         return
@@ -115,7 +115,7 @@ def _tell_of_end(run: Run) -> Steps[None]:
     yield from enqueue_many([job], tell=True, are_derived=True)
 
 
-def save_run(run: Run) -> Steps[None]:
+def save_run(run: Run) -> Statements[None]:
     """Write all of a run that changes."""
     yield Statement(
         "save_run",
@@ -133,7 +133,7 @@ def save_run(run: Run) -> Steps[None]:
 
 def _start_step(
     run: Run, step: StepPlan, records: Mapping[str, StepRecord], *, now: int, tell: bool
-) -> Steps[StepRecord]:
+) -> Statements[StepRecord]:
     """Enqueue a step's jobs, those that have not ended well before; it ends at once if there are none to enqueue."""
     record = replace(records[step.name], started_at=now, ended_at=None, error=None)
     try:
@@ -177,7 +177,7 @@ def _job(run: Run, step: StepPlan, payload: str) -> NewJob:
     )
 
 
-def _outputs(plan: Plan, step: StepPlan, records: Mapping[str, StepRecord]) -> Steps[dict[str, Raw | None]]:
+def _outputs(plan: Plan, step: StepPlan, records: Mapping[str, StepRecord]) -> Statements[dict[str, Raw | None]]:
     """Read what the steps gave that this one takes something of; all of it has ended."""
     outputs: dict[str, Raw | None] = {}
     for name in sorted({name for source in step.inputs.values() for name in steps_named_in(source)}):
@@ -185,7 +185,7 @@ def _outputs(plan: Plan, step: StepPlan, records: Mapping[str, StepRecord]) -> S
     return outputs
 
 
-def _output(step: StepPlan, record: StepRecord) -> Steps[Raw | None]:
+def _output(step: StepPlan, record: StepRecord) -> Statements[Raw | None]:
     if step.each is None and record.state is StepState.FAILED:
         return None
     jobs = yield from latest_jobs(record.batches, most_bytes=MOST_RESULT_BYTES)
@@ -203,7 +203,7 @@ def _output(step: StepPlan, record: StepRecord) -> Steps[Raw | None]:
     return Raw(f"[{','.join(results)}]".encode())
 
 
-def latest_jobs(batches: Sequence[str], *, most_bytes: int | None = None) -> Steps[dict[int, Job]]:
+def latest_jobs(batches: Sequence[str], *, most_bytes: int | None = None) -> Statements[dict[int, Job]]:
     """Read the jobs of a step by their position; of one that was started again, the later."""
     latest: dict[int, Job] = {}
     size = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stagepost.database.statement import Steps, query
+from stagepost.database.statement import Statements, query
 from stagepost.errors import RunError
 from stagepost.model.batch import Counts
 from stagepost.model.job import Job
@@ -62,7 +62,7 @@ class StepResults(msgspec.Struct, frozen=True):
 
 
 @query
-def look_at(run_id: str) -> Steps[RunView]:
+def look_at(run_id: str) -> Statements[RunView]:
     """Look at a run and count the jobs of its steps."""
     run = yield from get(run_id)
     views: list[StepView] = []
@@ -77,7 +77,7 @@ def view_of(run: Run, steps: tuple[StepView, ...]) -> RunView:
     return RunView(**facts, steps=steps)
 
 
-def _view(step: StepPlan, record: StepRecord) -> Steps[StepView]:
+def _view(step: StepPlan, record: StepRecord) -> Statements[StepView]:
     counts = Counts()
     for batch_id in record.batches:
         now = yield from count_items(batch_id)
@@ -105,7 +105,7 @@ def _view(step: StepPlan, record: StepRecord) -> Steps[StepView]:
 
 
 @query
-def results_of(run_id: str, name: str) -> Steps[StepResults]:
+def results_of(run_id: str, name: str) -> Statements[StepResults]:
     """Read how a step ended and its jobs, the latest of each."""
     run = yield from get(run_id)
     step = next((step for step in run.plan.steps if step.name == name), None)

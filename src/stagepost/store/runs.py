@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from stagepost.database.statement import Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Statement, Statements, as_json, operation, query
 from stagepost.errors import RunError, RunNotFound, StoreUnavailable
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import LIVE, Cause
@@ -34,7 +34,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 @operation
-def start(new: NewRun, *, tell: bool = False) -> Steps[Started]:
+def start(new: NewRun, *, tell: bool = False) -> Statements[Started]:
     """Make a run and start its first steps, or find the run of this pipeline that has its key."""
     # Looked for without a lock: MariaDB locks the keys beside one that is found taken.
     found = yield from find(new.pipeline, new.key)
@@ -53,7 +53,7 @@ def start(new: NewRun, *, tell: bool = False) -> Steps[Started]:
 
 
 @operation
-def retry(run_id: str, *, actor: str, repeated: bool = False) -> Steps[Run]:
+def retry(run_id: str, *, actor: str, repeated: bool = False) -> Statements[Run]:
     """Go on with a run that has ended: its steps that failed, or did not get their turn, are pending again."""
     run = yield from _locked(run_id)
     if run.state is RunState.RUNNING:
@@ -91,7 +91,7 @@ def retry(run_id: str, *, actor: str, repeated: bool = False) -> Steps[Run]:
 
 
 @operation
-def cancel(run_id: str, *, actor: str) -> Steps[list[str]]:
+def cancel(run_id: str, *, actor: str) -> Statements[list[str]]:
     """Start no more steps and end those that run; returns the batches whose items are to be cancelled now."""
     batches = _running_batches((yield from get(run_id)))
     for batch_id in batches:
@@ -114,14 +114,14 @@ def _running_batches(run: Run) -> list[str]:
 
 
 @query
-def find(pipeline: str, key: str) -> Steps[Run | None]:
+def find(pipeline: str, key: str) -> Statements[Run | None]:
     """Look a run up by its pipeline and key."""
     rows = yield Statement("run_of_key", {"pipeline": pipeline, "run_key": key})
     return run_of(rows[0]) if rows else None
 
 
 @query
-def get(run_id: str) -> Steps[Run]:
+def get(run_id: str) -> Statements[Run]:
     """Look a run up by its id; there must be one."""
     rows = yield Statement("run_of_id", {"id": run_id})
     if not rows:
@@ -132,7 +132,7 @@ def get(run_id: str) -> Steps[Run]:
 @query
 def list_runs(
     *, pipeline: str | None = None, state: RunState | None = None, before: str | None = None, most: int = 50
-) -> Steps[list[Run]]:
+) -> Statements[list[Run]]:
     """List runs newest first; `before` is the last id of the page before this one."""
     filters: dict[str, Any] = {"before": before or LAST_ID, "most": most}
     if pipeline is not None:
@@ -144,7 +144,7 @@ def list_runs(
 
 
 @operation
-def prune_runs(older_than: timedelta, *, most: int = 100) -> Steps[int]:
+def prune_runs(older_than: timedelta, *, most: int = 100) -> Statements[int]:
     """Delete runs that ended more than `older_than` ago, with their steps' batches, once the jobs of these are gone."""
     limits = {"older_us": microseconds(older_than), "most": min(most, MOST_PRUNED)}
     rows = yield Statement("lock_prunable_pipeline_runs", limits)
@@ -161,14 +161,14 @@ def prune_runs(older_than: timedelta, *, most: int = 100) -> Steps[int]:
     return pruned
 
 
-def _have_jobs(batches: Sequence[str]) -> Steps[bool]:
+def _have_jobs(batches: Sequence[str]) -> Statements[bool]:
     for batch_id in batches:
         if (yield from list_items(batch_id, most=1)):
             return True
     return False
 
 
-def _locked(run_id: str) -> Steps[Run]:
+def _locked(run_id: str) -> Statements[Run]:
     rows = yield Statement("lock_run", {"id": run_id})
     if not rows:
         raise RunNotFound(run_id)

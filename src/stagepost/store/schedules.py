@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Statement, Statements, as_json, operation, query
 from stagepost.errors import ConfigurationError, ScheduleNotFound
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, NewJob, microseconds
@@ -78,7 +78,7 @@ class Firing(msgspec.Struct, frozen=True):
 @operation
 def put_schedule(
     name: str, *, rule: str, template: NewJob, time_zone: str = "UTC", catch_up: CatchUp = CatchUp.LATEST
-) -> Steps[None]:
+) -> Statements[None]:
     """Declare a schedule; doing so again changes it. While the rule stays as it is, so does the next due time."""
     parsed = _checked(name, rule, time_zone, template)
     # Without the id, which differs each time: every due time makes its own.
@@ -104,7 +104,7 @@ def put_schedule(
 
 
 @operation
-def renew_declarations(names: Iterable[str]) -> Steps[list[str]]:
+def renew_declarations(names: Iterable[str]) -> Statements[list[str]]:
     """Say that running code declares these schedules; those that were orphaned go on. Returns what was written.
 
     Names of schedules that an operator removed are left out: only a worker that starts brings them back.
@@ -116,19 +116,19 @@ def renew_declarations(names: Iterable[str]) -> Steps[list[str]]:
     return renewed
 
 
-def _renew(name: str) -> Steps[None]:
+def _renew(name: str) -> Statements[None]:
     yield Statement("renew_declaration", {"name": name, **FRESH})
 
 
 @query
-def undeclared_schedules() -> Steps[list[str]]:
+def undeclared_schedules() -> Statements[list[str]]:
     """Name the schedules that fire although no worker has declared them for a while."""
     rows = yield Statement("undeclared_schedules", {"older_us": microseconds(UNDECLARED)})
     return [str(name) for (name,) in rows]
 
 
 @operation
-def orphan_schedules(names: Iterable[str]) -> Steps[list[str]]:
+def orphan_schedules(names: Iterable[str]) -> Statements[list[str]]:
     """Let schedules fire no more until code declares them again, or an operator resumes them; says which.
 
     Those that were declared meanwhile are left alone. No due time is dropped: `catch_up` decides when they go on.
@@ -142,21 +142,21 @@ def orphan_schedules(names: Iterable[str]) -> Steps[list[str]]:
 
 
 @query
-def list_schedules() -> Steps[list[Schedule]]:
+def list_schedules() -> Statements[list[Schedule]]:
     """List all schedules by name."""
     rows = yield Statement("list_schedules")
     return [Schedule(*row) for row in rows]
 
 
 @query
-def list_runs(schedule_name: str, *, before: int = NEVER, most: int = 50) -> Steps[list[Firing]]:
+def list_runs(schedule_name: str, *, before: int = NEVER, most: int = 50) -> Statements[list[Firing]]:
     """List when a schedule fired, newest first; `before` is the last due time of the page before."""
     rows = yield Statement("list_runs", {"name": schedule_name, "before": before, "most": most})
     return [Firing(name, due_at, str(job_id), fired_at) for name, due_at, job_id, fired_at in rows]
 
 
 @operation
-def remove_schedules_not_in(names: Collection[str], *, actor: str) -> Steps[list[str]]:
+def remove_schedules_not_in(names: Collection[str], *, actor: str) -> Statements[list[str]]:
     """Remove schedules that code no longer declares; only for a database that one application has to itself."""
     schedules = yield from list_schedules().start()
     gone = [schedule.name for schedule in schedules if schedule.name not in names]
@@ -167,7 +167,7 @@ def remove_schedules_not_in(names: Collection[str], *, actor: str) -> Steps[list
 
 
 @operation
-def remove_schedule(name: str, *, actor: str) -> Steps[None]:
+def remove_schedule(name: str, *, actor: str) -> Statements[None]:
     """Remove one schedule; code that still declares it brings it back."""
     yield from _locked(name)
     yield Statement("delete_schedule", {"name": name})
@@ -175,7 +175,7 @@ def remove_schedule(name: str, *, actor: str) -> Steps[None]:
 
 
 @operation
-def pause_schedule(name: str, *, actor: str) -> Steps[None]:
+def pause_schedule(name: str, *, actor: str) -> Statements[None]:
     """Let a schedule enqueue nothing until it is resumed."""
     yield from _locked(name)
     yield Statement("pause_schedule", {"name": name})
@@ -183,7 +183,7 @@ def pause_schedule(name: str, *, actor: str) -> Steps[None]:
 
 
 @operation
-def resume_schedule(name: str, *, actor: str) -> Steps[None]:
+def resume_schedule(name: str, *, actor: str) -> Statements[None]:
     """Let a schedule go on with its next due time; what was due while it was paused is left out, as was asked.
 
     One that no code declares goes on all the same.
@@ -197,7 +197,7 @@ def resume_schedule(name: str, *, actor: str) -> Steps[None]:
 
 
 @operation
-def run_now(name: str, *, actor: str) -> Steps[Enqueued]:
+def run_now(name: str, *, actor: str) -> Statements[Enqueued]:
     """Enqueue a schedule's job once more, beside its due times; works while it is paused, too."""
     schedule = yield from _locked(name)
     [(now,)] = yield Statement("read_clock")
@@ -207,7 +207,7 @@ def run_now(name: str, *, actor: str) -> Steps[Enqueued]:
 
 
 @query
-def next_schedule_due() -> Steps[timedelta | None]:
+def next_schedule_due() -> Statements[timedelta | None]:
     """Tell how long until a schedule is due, not more than zero if one is; None if there is none."""
     rows = yield Statement("next_schedule_due")
     return None if rows[0][0] is None else timedelta(microseconds=int(rows[0][0]))
@@ -224,7 +224,7 @@ class Fired(msgspec.Struct, frozen=True):
 
 
 @operation
-def fire_due(most: int = 100) -> Steps[Fired]:
+def fire_due(most: int = 100) -> Statements[Fired]:
     """Enqueue the jobs of up to `most` due times, each once whoever else does the same.
 
     Schedules take turns, and each gets its share of a round: one that has thousands of due times to catch up on delays
@@ -260,7 +260,7 @@ def _due_times(schedule: Schedule, now: int, most: int) -> DueTimes:
     return due_times(rule, schedule.next_due_at - 1, now, catch_up=CatchUp(schedule.catch_up), most=most)
 
 
-def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Steps[list[Firing]]:
+def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Statements[list[Firing]]:
     """Record due times, and enqueue for those that nobody has recorded before."""
     if not asked:
         return []
@@ -277,7 +277,7 @@ def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Steps[list[Firing]]:
     return runs
 
 
-def _move(schedule: Schedule, due: DueTimes) -> Steps[None]:
+def _move(schedule: Schedule, due: DueTimes) -> Statements[None]:
     yield Statement(
         "move_schedule",
         {
@@ -289,7 +289,7 @@ def _move(schedule: Schedule, due: DueTimes) -> Steps[None]:
     )
 
 
-def _hold(schedule: Schedule, error: str) -> Steps[None]:
+def _hold(schedule: Schedule, error: str) -> Statements[None]:
     yield Statement(
         "hold_schedule",
         {
@@ -301,7 +301,7 @@ def _hold(schedule: Schedule, error: str) -> Steps[None]:
     )
 
 
-def _locked(name: str) -> Steps[Schedule]:
+def _locked(name: str) -> Statements[Schedule]:
     rows = yield Statement("lock_schedule", {"name": name})
     if not rows:
         raise ScheduleNotFound(name)

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import msgspec
 
-from stagepost.database.statement import Rows, Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Rows, Statement, Statements, as_json, operation, query
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.limits import NO_RULES, LimitRules
@@ -71,7 +71,7 @@ class Unsent(msgspec.Struct, frozen=True, gc=False):
 
 
 @query
-def unsent(queue_name: str, *, most: int) -> Steps[list[Unsent]]:
+def unsent(queue_name: str, *, most: int) -> Statements[list[Unsent]]:
     """List queued jobs of a queue that no message was sent for, in the order in which they are to run."""
     rows = yield Statement("unsent_jobs", {"queue_name": queue_name, "most": most})
     return [Unsent(str(job_id), *facts) for job_id, *facts in rows]
@@ -87,14 +87,14 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 @query
-def backlog(queue_name: str, *, most: int = 10_000) -> Steps[Backlog]:
+def backlog(queue_name: str, *, most: int = 10_000) -> Statements[Backlog]:
     """Count the jobs of a queue that no message was sent for, no further than `most`."""
     [(jobs, waits_us)] = yield Statement("count_unsent", {"queue_name": queue_name, "most": most})
     return Backlog(int(jobs), None if waits_us is None else int(waits_us))
 
 
 @operation
-def mark_sent(sent: Sequence[Fence], *, read_at: int | None = None) -> Steps[int]:
+def mark_sent(sent: Sequence[Fence], *, read_at: int | None = None) -> Statements[int]:
     """Note that the broker has messages for these jobs and attempts; those that were claimed meanwhile stay so.
 
     So do those that changed since they were found unsent, at `read_at`: a worker may have taken the message already
@@ -106,7 +106,7 @@ def mark_sent(sent: Sequence[Fence], *, read_at: int | None = None) -> Steps[int
 
 
 @operation
-def refuse_unsent(unsent_jobs: Sequence[Fence], *, error: str) -> Steps[list[str]]:
+def refuse_unsent(unsent_jobs: Sequence[Fence], *, error: str) -> Statements[list[str]]:
     """End jobs whose message can never be sent as failed; returns those that still waited for it."""
     state = next_state(JobState.QUEUED, Cause.REFUSE)
     changes = []
@@ -144,7 +144,7 @@ def take_delivered(
     lease: timedelta,
     is_limited: bool = False,
     rules: LimitRules = NO_RULES,
-) -> Steps[ClaimedDeliveries]:
+) -> Statements[ClaimedDeliveries]:
     """Lease the jobs that messages named, by id and attempt; what cannot be leased needs no message any more.
 
     A message may come twice, late, or for a job that has ended: then there is nothing to lease. A job that may not
@@ -164,7 +164,7 @@ def take_delivered(
     names: set[str] = set()
 
     @operation
-    def lease_some(room: int) -> Steps[list[LeasedJob]]:
+    def lease_some(room: int) -> Statements[list[LeasedJob]]:
         is_enough = not is_limited and not rules.is_limited
         rows = yield Statement("claim_delivered", {**facts, "slots": room}, is_enough=is_enough)
         found = leased(rows)
@@ -205,14 +205,14 @@ def take_delivered(
 
 
 @operation
-def put_back(ids: Sequence[str]) -> Steps[list[str]]:
+def put_back(ids: Sequence[str]) -> Statements[list[str]]:
     """Send jobs anew that wait for a message which will not come; those that were claimed meanwhile are left alone."""
     rows = yield from _put_back(sorted(ids), delay_us=0)
     return [str(row[0]) for row in rows]
 
 
 @query
-def lost_jobs(queue_name: str, *, sent_before: int, most: int) -> Steps[list[str]]:
+def lost_jobs(queue_name: str, *, sent_before: int, most: int) -> Statements[list[str]]:
     """List jobs of a queue whose message was sent before an instant and has not been taken since."""
     rows = yield Statement("lost_jobs", {"queue_name": queue_name, "sent_before": sent_before, "most": most})
     return [str(row[0]) for row in rows]
@@ -230,7 +230,7 @@ class PutBack(msgspec.Struct, frozen=True):
 
 
 @operation
-def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | None = None) -> Steps[PutBack]:
+def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | None = None) -> Statements[PutBack]:
     """Send jobs of a queue anew whose message was sent before an instant and has not been taken since.
 
     With `sends`, a foreign program has the message and is silent: each time counts as a crash, and a job that was sent
@@ -268,14 +268,14 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
 
 
 @query
-def sent_jobs(queue_name: str, *, older: timedelta, most: int) -> Steps[list[Sent]]:
+def sent_jobs(queue_name: str, *, older: timedelta, most: int) -> Statements[list[Sent]]:
     """List jobs that wait longer than that for somebody to take their message, the oldest first."""
     rows = yield Statement("sent_jobs", {"queue_name": queue_name, "older_us": microseconds(older), "most": most})
     return [Sent(str(job_id), attempt, age_us) for job_id, attempt, age_us in rows]
 
 
 @query
-def sent_queues() -> Steps[list[str]]:
+def sent_queues() -> Statements[list[str]]:
     """Name the queues that have jobs whose message was sent: one look at each that has queued jobs at all."""
     counted = yield from count_by_queue()
     found = []
@@ -286,13 +286,13 @@ def sent_queues() -> Steps[list[str]]:
 
 
 @query
-def read_clock() -> Steps[int]:
+def read_clock() -> Statements[int]:
     """Read the database's clock, in microseconds since 1970."""
     [(now,)] = yield Statement("read_clock")
     return int(now)
 
 
-def _put_back(ids: Sequence[str], *, delay_us: int, sent_before: int = ALWAYS, crashes: int = 0) -> Steps[Rows]:
+def _put_back(ids: Sequence[str], *, delay_us: int, sent_before: int = ALWAYS, crashes: int = 0) -> Statements[Rows]:
     if not ids:
         return []
     facts = {"ids": as_json(ids), "delay_us": delay_us, "sent_before": sent_before, "crashes": crashes}

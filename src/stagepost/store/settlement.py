@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.model.children import Ending
+from stagepost.model.children import DeferredOutcome
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
 from stagepost.model.outcome import (
@@ -57,7 +57,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit_key: str | None = None
     reason: str | None = None
     """Made of `error` for jobs that end failed or as dead letters, so that alike ones group."""
-    ending: Ending | None = None
+    ending: DeferredOutcome | None = None
     """What is to become of a job that completed when its children have ended, if that is not the usual."""
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagepost.database.statement import Steps, operation
+from stagepost.database.statement import Statements, operation
 from stagepost.store.attempts import ended_by, in_order, log_failures, write_outcomes
 from stagepost.store.children import wait_for_children
 from stagepost.store.concluding import conclude
@@ -14,7 +14,7 @@ __all__ = ["settle"]
 
 
 @operation
-def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Steps[dict[Fence, bool]]:
+def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Statements[dict[Fence, bool]]:
     """Write what attempts gave, all in one transaction. Says for each attempt whether its fence still held.
 
     An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose

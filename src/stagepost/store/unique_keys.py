@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from stagepost.database.capacity import in_pieces
-from stagepost.database.statement import Statement, Steps, operation
+from stagepost.database.statement import Statement, Statements, operation
 from stagepost.model.job import Job, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.store.counting import record_moves
@@ -24,7 +24,7 @@ def live_key(job: NewJob) -> str | None:
     return job.unique_key if job.unique_for_us is None else None
 
 
-def hold_unique_key(job: NewJob) -> Steps[str]:
+def hold_unique_key(job: NewJob) -> Statements[str]:
     """Take the key for its period, or say who holds it."""
     key = {"unique_key": job.unique_key}
     rows = yield Statement("hold_unique_key", {**key, "id": job.id, "held_us": job.unique_for_us})
@@ -35,7 +35,7 @@ def hold_unique_key(job: NewJob) -> Steps[str]:
     return str(rows[0][0])
 
 
-def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Steps[dict[str, str]]:
+def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Statements[dict[str, str]]:
     """Find who has their id or holds their unique key, at first without locks, which would keep it from ending.
 
     What is not found, or not as it is now, was changed after the snapshot of a caller's transaction.
@@ -51,7 +51,7 @@ def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Steps[dict[
     return found
 
 
-def update_existing(jobs: Iterable[NewJob], existing: dict[str, str]) -> Steps[set[str]]:
+def update_existing(jobs: Iterable[NewJob], existing: dict[str, str]) -> Statements[set[str]]:
     """Give holders the arguments of those that replace them; says whose holder has ended meanwhile."""
     freed: set[str] = set()
     for job in jobs:
@@ -76,7 +76,7 @@ def update_existing(jobs: Iterable[NewJob], existing: dict[str, str]) -> Steps[s
     return freed
 
 
-def _is_running(job_id: str) -> Steps[bool]:
+def _is_running(job_id: str) -> Statements[bool]:
     """Tell a job that cannot be changed, because it runs or waits for its children, from one that has ended."""
     seen = yield Statement("live_job", {"id": job_id})
     if not seen or seen[0][STATE] in {JobState.RUNNING, JobState.WAITING}:
@@ -95,7 +95,7 @@ class FreedKeys(msgspec.Struct, frozen=True):
 
 
 @operation
-def free_stale_keys(*, after: str = "", most: int = 1000) -> Steps[FreedKeys]:
+def free_stale_keys(*, after: str = "", most: int = 1000) -> Statements[FreedKeys]:
     """Delete unique keys whose live job is gone, among the `most` next ones.
 
     Only a database that keeps them in a table of their own has any, and only if somebody deleted jobs by hand.

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, as_json, operation, query
+from stagepost.database.statement import Statement, Statements, as_json, operation, query
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import TASK
@@ -56,7 +56,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 @operation
 def say_hello(
     worker_id: str, *, host: str, pid: int, queues: Sequence[str], tasks: Sequence[str], slots: int
-) -> Steps[None]:
+) -> Statements[None]:
     """Describe a worker that starts; saying it again changes the description."""
     yield Statement(
         "say_hello",
@@ -72,21 +72,21 @@ def say_hello(
 
 
 @operation
-def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Steps[bool]:
+def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Statements[bool]:
     """Say that a worker is alive; False if it was forgotten and has to say hello again."""
     rows = yield Statement("heartbeat", {"id": worker_id, "running": running, "looked_us": microseconds(looked_ago)})
     return bool(rows)
 
 
 @query
-def list_workers() -> Steps[list[WorkerRecord]]:
+def list_workers() -> Statements[list[WorkerRecord]]:
     """List the workers that are not forgotten, those that started last first."""
     rows = yield Statement("list_workers")
     return [_worker(*row) for row in rows]
 
 
 @query
-def other_workers(worker_id: str, queue_names: Collection[str]) -> Steps[list[str]]:
+def other_workers(worker_id: str, queue_names: Collection[str]) -> Statements[list[str]]:
     """List the other live workers that serve any of these queues."""
     workers = yield from list_workers().start()
     return [worker.id for worker in workers if _is_alive(worker) and _is_other(worker, worker_id, queue_names)]
@@ -101,20 +101,20 @@ def _is_other(worker: WorkerRecord, worker_id: str, queue_names: Collection[str]
 
 
 @operation
-def forget_worker(worker_id: str) -> Steps[None]:
+def forget_worker(worker_id: str) -> Statements[None]:
     """Remove a worker that stops."""
     yield Statement("forget_worker", {"id": worker_id})
 
 
 @operation
-def forget_silent(after: timedelta) -> Steps[list[str]]:
+def forget_silent(after: timedelta) -> Statements[list[str]]:
     """Remove workers that said nothing for longer than `after`; returns their ids."""
     rows = yield Statement("forget_silent", {"after_us": microseconds(after)})
     return [row[0] for row in rows]
 
 
 @operation
-def notify_workers(queue_names: Collection[str]) -> Steps[None]:
+def notify_workers(queue_names: Collection[str]) -> Statements[None]:
     """Tell workers of other processes that these queues have jobs, where the database can."""
     names = ",".join(sorted(queue_names))
     fits = len(names.encode()) < LONGEST_NOTIFICATION  # an empty text stands for any queue
@@ -133,7 +133,7 @@ class UnservedTask(msgspec.Struct, frozen=True):
 
 
 @query
-def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITHIN) -> Steps[list[UnservedTask]]:
+def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITHIN) -> Statements[list[UnservedTask]]:
     """Find tasks with jobs queued for longer than `older_than` that no live worker of their queue lists.
 
     Looks at the next jobs of each queue only: what no worker claims is left there sooner or later.
@@ -153,7 +153,7 @@ def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITH
     return unserved + (yield from _held(older_than))
 
 
-def _held(older_than: timedelta) -> Steps[list[UnservedTask]]:
+def _held(older_than: timedelta) -> Statements[list[UnservedTask]]:
     """Find jobs that are blocked until a worker knows their task."""
     unserved: list[UnservedTask] = []
     after = TASK

@@ -14,13 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stagepost.testing.drainer import Drained, Run
+    from stagepost.testing.drainer import AttemptRecord, Drained
     from stagepost.testing.enqueued import EnqueuedJob
     from stagepost.testing.modes import Inline, Manual, inline, manual
 
-__all__ = ["Drained", "EnqueuedJob", "Inline", "Manual", "Run", "inline", "manual"]
+__all__ = ["AttemptRecord", "Drained", "EnqueuedJob", "Inline", "Manual", "inline", "manual"]
 
-HOMES = {"Drained": "drainer", "Run": "drainer", "EnqueuedJob": "enqueued"}
+HOMES = {"Drained": "drainer", "AttemptRecord": "drainer", "EnqueuedJob": "enqueued"}
 
 
 def __getattr__(name: str) -> Any:

@@ -27,11 +27,11 @@ from stagepost.upkeep.scheduler import declare
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
-from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.process_main import perform
 from stagepost.worker.processes import Place, ProcessPool, Reply
 
-__all__ = ["Drained", "Drainer", "Run"]
+__all__ = ["AttemptRecord", "Drained", "Drainer"]
 
 MOST_RUNS = 10_000
 LONGEST_RUN_SECONDS = 60.0
@@ -39,7 +39,7 @@ LONGEST_RUN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Run:
+class AttemptRecord:
     """One attempt, and the state in which it left its job."""
 
     job_id: str
@@ -54,7 +54,7 @@ class Run:
 class Drained:
     """The attempts that ran, in order, and the number of unfinished jobs by state."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[AttemptRecord, ...]
     left: Mapping[JobState, int]
 
     def count(self, state: JobState) -> int:
@@ -67,7 +67,7 @@ class Drained:
         return self.count(JobState.COMPLETED)
 
     @property
-    def failed(self) -> tuple[Run, ...]:
+    def failed(self) -> tuple[AttemptRecord, ...]:
         """The attempts that failed, whether or not their jobs will be tried again."""
         return tuple(run for run in self.runs if run.state in FAILED)
 
@@ -95,9 +95,9 @@ class Drainer:
         self._only_given = bool(queues)
         self._queues = sorted(queues or app.registry.queues)
         self._owner = new_id()
-        self._flights = Flights()
-        self._runs: list[Run] = []
-        self._finisher = Recorder(self._store, self._flights)
+        self._attempts = LeasedAttempts()
+        self._runs: list[AttemptRecord] = []
+        self._finisher = Recorder(self._store, self._attempts)
         self._executor = Executor(
             app.registry,
             self._finisher,
@@ -141,7 +141,7 @@ class Drainer:
                 while self._executor.running:
                     await self._executor.drain(LONGEST_RUN_SECONDS)
         except TimeoutError:
-            names = ", ".join(flight.job.task_name for flight in self._flights.all())
+            names = ", ".join(attempt.job.task_name for attempt in self._attempts.all())
             raise WaitTimeout(f"drain stopped waiting for {names} after {LONGEST_RUN_SECONDS:g} s.") from None
         while self._finisher.pending:
             await self._finisher.run_once()
@@ -152,12 +152,12 @@ class Drainer:
     def _claimer(self) -> Claimer:
         return Claimer(
             self._store,
-            self._flights,
+            self._attempts,
             queues=self._queues,
             task_names=[task.name for task in self._app.registry],
             owner=self._owner,
             lease=self._app.settings.lease_duration,
-            room=lambda: self._executor.concurrency - len(self._flights),
+            room=lambda: self._executor.concurrency - len(self._attempts),
             start=self._executor.start,
             clock=self._clock,
             poll_shortest=1,
@@ -191,16 +191,16 @@ class Drainer:
         self._clock.advance(due)
         return True
 
-    async def _look_at(self, job: LeasedJob, outcome: Outcome) -> Run:
+    async def _look_at(self, job: LeasedJob, outcome: Outcome) -> AttemptRecord:
         """Read the state in which an attempt left its job, which may differ from what its handler returned."""
         state = (await self._store.run(get(job.id))).state
         match outcome:
             case Failed(error=error, traceback=traceback) | Refused(error=error, traceback=traceback):
-                return Run(job.id, job.task_name, job.attempt, state, error, traceback)
+                return AttemptRecord(job.id, job.task_name, job.attempt, state, error, traceback)
             case Abandoned(reason=error) | Crashed(error=error):
-                return Run(job.id, job.task_name, job.attempt, state, error)
+                return AttemptRecord(job.id, job.task_name, job.attempt, state, error)
             case _:
-                return Run(job.id, job.task_name, job.attempt, state)
+                return AttemptRecord(job.id, job.task_name, job.attempt, state)
 
     def _instant(self, until: timedelta | datetime) -> int:
         if isinstance(until, timedelta):
@@ -231,15 +231,15 @@ class SameProcess(ProcessPool):
 class Recorder(Finisher):
     """Records the outcomes of attempts, for the summary."""
 
-    def __init__(self, store: AsyncStore, flights: Flights) -> None:
-        super().__init__(store, flights)
+    def __init__(self, store: AsyncStore, attempts: LeasedAttempts) -> None:
+        super().__init__(store, attempts)
         self._outcomes: list[tuple[LeasedJob, Outcome]] = []
 
-    def put(self, flight: Flight, outcome: Outcome) -> None:
+    def put(self, attempt: LeasedAttempt, outcome: Outcome) -> None:
         """Record an outcome, unless the job was released without running."""
         if not isinstance(outcome, Released):
-            self._outcomes.append((flight.job, outcome))
-        super().put(flight, outcome)
+            self._outcomes.append((attempt.job, outcome))
+        super().put(attempt, outcome)
 
     def taken(self) -> list[tuple[LeasedJob, Outcome]]:
         """Return and clear the recorded outcomes."""

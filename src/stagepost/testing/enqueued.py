@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Steps, query
+from stagepost.database.statement import Statements, query
 from stagepost.errors import PayloadError, UnknownTask
 from stagepost.model.job import Job
 from stagepost.model.lifecycle import JobState
@@ -23,7 +23,7 @@ SHOWN = 20
 
 
 @query
-def jobs_since(since: str) -> Steps[list[Job]]:
+def jobs_since(since: str) -> Statements[list[Job]]:
     """List jobs with larger ids than `since`, live and ended, oldest first."""
     found: list[Job] = []
     before: str | None = None

@@ -14,7 +14,7 @@ import msgspec
 
 from stagepost.client import App, Client, JobContext
 from stagepost.client.context import enter, outcome_of
-from stagepost.database.statement import Steps, query
+from stagepost.database.statement import Statements, query
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.model.children import NewChild
 from stagepost.model.identity import new_id
@@ -45,11 +45,11 @@ class InlineClient(Client):
     def __init__(self, app: App) -> None:
         super().__init__(app.store, app.registry, async_store=app.async_store)
         self._attempts = Attempts(app)
-        app.store.doorbell.answer(self.run_committed)
+        app.store.notifier.subscribe(self.run_committed)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job and run it, now or when `app.transaction()` commits."""
-        if tx is not None and self._store.doorbell.has_lent(tx):
+        if tx is not None and self._store.notifier.has_lent(tx):
             return super().enqueue(_at_once(job), tx=tx)
         if tx is not None:
             run_in(tx, _nothing(), clock=self._store.clock)
@@ -63,7 +63,7 @@ class InlineClient(Client):
 
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store and run one child after another; an exception from a child is raised here, in its parent's handler."""
-        if tx is not None and self._store.doorbell.has_lent(tx):
+        if tx is not None and self._store.notifier.has_lent(tx):
             return super().submit(parent, [_child_at_once(child) for child in children], tx=tx)
         if tx is not None:
             run_in(tx, _nothing(), clock=self._store.clock)
@@ -192,7 +192,7 @@ def _child_at_once(child: NewChild) -> NewChild:
 
 
 @query
-def _nothing() -> Steps[None]:
+def _nothing() -> Statements[None]:
     """Write nothing, but raise the same error as production for a connection that cannot be used."""
     yield from ()
 

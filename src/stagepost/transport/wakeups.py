@@ -9,7 +9,7 @@ from stagepost.config import Settings
 from stagepost.transport.postgres import PostgresWakeups
 from stagepost.transport.sqlite import SqliteWakeups
 
-__all__ = ["DoorbellWakeups", "SeveralWakeups", "Wakeups", "wakeups_for"]
+__all__ = ["LocalWakeups", "SeveralWakeups", "Wakeups", "wakeups_for"]
 
 
 class Wakeups(Protocol):
@@ -26,12 +26,12 @@ class Wakeups(Protocol):
         """Whether a hint sent now would probably arrive; for display, not for decisions."""
 
 
-class Doorbell(Protocol):
+class LocalNotifier(Protocol):
     """A store's notifier of enqueues in this process."""
 
-    def answer(self, answer: Callable[[Collection[str]], None]) -> None: ...
+    def subscribe(self, answer: Callable[[Collection[str]], None]) -> None: ...
 
-    def ignore(self, answer: Callable[[Collection[str]], None]) -> None: ...
+    def unsubscribe(self, answer: Callable[[Collection[str]], None]) -> None: ...
 
 
 class Source(Protocol):
@@ -41,7 +41,7 @@ class Source(Protocol):
     def database(self) -> Any: ...
 
     @property
-    def doorbell(self) -> Doorbell: ...
+    def notifier(self) -> LocalNotifier: ...
 
 
 def wakeups_for(store: Source, settings: Settings, *, queues: Collection[str]) -> Wakeups:
@@ -49,7 +49,7 @@ def wakeups_for(store: Source, settings: Settings, *, queues: Collection[str]) -
     if not settings.wakeups:
         return SeveralWakeups([])
     database = store.database
-    sources: list[Wakeups] = [DoorbellWakeups(store.doorbell, queues)]
+    sources: list[Wakeups] = [LocalWakeups(store.notifier, queues)]
     match database.dialect.name:
         case "postgres":
             sources.append(PostgresWakeups(database.connect, queues))
@@ -60,24 +60,24 @@ def wakeups_for(store: Source, settings: Settings, *, queues: Collection[str]) -
     return SeveralWakeups(sources)
 
 
-class DoorbellWakeups:
+class LocalWakeups:
     """Wakes for jobs that this process enqueues."""
 
     is_hearing = True
 
-    def __init__(self, doorbell: Doorbell, queues: Collection[str]) -> None:
-        self._doorbell = doorbell
+    def __init__(self, notifier: LocalNotifier, queues: Collection[str]) -> None:
+        self._notifier = notifier
         self._queues = frozenset(queues)
         self._wake: Callable[[], None] = lambda: None
 
     def start(self, wake: Callable[[], None]) -> None:
         """Subscribe to enqueues of this process."""
         self._wake = wake
-        self._doorbell.answer(self._answer)
+        self._notifier.subscribe(self._answer)
 
     def stop(self) -> None:
         """Unsubscribe."""
-        self._doorbell.ignore(self._answer)
+        self._notifier.unsubscribe(self._answer)
 
     def _answer(self, queues: Collection[str]) -> None:
         if not self._queues.isdisjoint(queues):

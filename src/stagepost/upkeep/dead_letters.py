@@ -16,7 +16,7 @@ from stagepost.store.dead_messages import Known, add_dead_messages, give_up, kno
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.alarm import AlertingRunner
 from stagepost.upkeep.leader import Leader
-from stagepost.upkeep.taker import Taker
+from stagepost.upkeep.message_ingester import MessageIngester
 
 __all__ = ["DeadLetterCollector"]
 
@@ -29,7 +29,7 @@ MOST_REASONS = 5
 NOTHING_KNOWN = Known(frozenset(), frozenset())
 
 
-class DeadLetterCollector(Taker):
+class DeadLetterCollector(MessageIngester):
     """Takes dead letters while this worker leads; what it has taken in it acknowledges, so dying costs nothing.
 
     A notice of a job that has ended says nothing new: the row is the record. A request that the broker gave up ends

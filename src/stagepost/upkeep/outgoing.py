@@ -16,10 +16,10 @@ from stagepost.model.envelope import Message
 from stagepost.model.groups import Portion, groups_of
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
-from stagepost.store.channels import begin_carrying
 from stagepost.store.dead_messages import add_dead_messages
 from stagepost.store.history import DEAD
 from stagepost.store.outbox import Waiting, delete_messages, mark_announced, next_messages, unannounced
+from stagepost.store.queue_observations import begin_carrying
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
 from stagepost.upkeep.alarm import AlertingRunner
 

@@ -14,8 +14,8 @@ from stagepost.errors import TransportError
 from stagepost.loops.service import Service
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.job import microseconds
-from stagepost.store.channels import Channel, declare_patience, forget_channels, look_at
 from stagepost.store.leaders import list_leaders
+from stagepost.store.queue_observations import QueueObservation, declare_patience, forget_channels, look_at
 from stagepost.store.sending import lost_jobs, put_back_lost, read_clock, sent_queues
 from stagepost.store.workers import list_workers
 from stagepost.transport.rabbitmq.admin import Depth, depths
@@ -53,7 +53,7 @@ class Look(msgspec.Struct, frozen=True):
     """What was seen of a queue, and what follows."""
 
     depth: Depth | None
-    channel: Channel
+    channel: QueueObservation
     lost_after: timedelta | None
     """Messages sent longer ago are lost; None if none is for sure."""
     heard: int = 0
@@ -62,7 +62,7 @@ class Look(msgspec.Struct, frozen=True):
 
 def lost_for(
     depth: Depth | None,
-    channel: Channel,
+    channel: QueueObservation,
     settings: RabbitmqSettings,
     *,
     heard: int = 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
-from stagepost.store.channels import note_active
+from stagepost.store.queue_observations import note_active
 
 __all__ = ["Activity"]
 

@@ -24,7 +24,7 @@ from stagepost.store.answers import Accepted, accept_answers
 from stagepost.store.settlement import Fence
 from stagepost.task import Registry, Task
 from stagepost.transport.rabbitmq.consumer import Delivery
-from stagepost.upkeep.taker import Taker
+from stagepost.upkeep.message_ingester import MessageIngester
 from stagepost.worker.activity import Activity
 from stagepost.worker.finisher import is_conflict, tell
 from stagepost.worker.stalled_consumers import StalledConsumerCheck
@@ -65,7 +65,7 @@ class Counted(msgspec.Struct):
     """What cannot be read or stored."""
 
 
-class Answers(Taker):
+class Answers(MessageIngester):
     """Settles the jobs that answers name, in groups, and acknowledges an answer once that is committed.
 
     An answer that comes twice, late or for a job that has ended is acknowledged and counted: the row decides.

@@ -19,7 +19,7 @@ from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.reconciler import Reconciler
 from stagepost.upkeep.relay import Relay
 from stagepost.worker.answers import Answers
-from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.receiver import Receiver
 from stagepost.worker.unreadable_messages import UnreadableMessages
 
@@ -49,13 +49,13 @@ class Broker:
         app: App,
         url: str,
         store: AsyncStore,
-        flights: Flights,
+        attempts: LeasedAttempts,
         *,
         queues: Sequence[str],
         owner: str,
         lease: timedelta,
         term: timedelta,
-        start: Callable[[list[Flight]], None],
+        start: Callable[[list[LeasedAttempt]], None],
         alarm: AlertingRunner,
     ) -> None:
         settings = app.settings.rabbitmq
@@ -121,7 +121,7 @@ class Broker:
         if own:
             self.receiver = Receiver(
                 store,
-                flights,
+                attempts,
                 url=url,
                 settings=settings,
                 queues=own,

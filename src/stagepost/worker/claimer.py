@@ -18,8 +18,8 @@ from stagepost.store.leases import claim, release_strays
 from stagepost.store.limits import claim_checked
 from stagepost.store.queues import ALL_QUEUES, claim_limited, queue_settings
 from stagepost.worker.claim_positions import ClaimPositions
-from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.front import FrontClearer
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 
 __all__ = ["Claimer"]
 
@@ -35,14 +35,14 @@ class Claimer(Service):
     def __init__(
         self,
         store: AsyncStore,
-        flights: Flights,
+        attempts: LeasedAttempts,
         *,
         queues: Sequence[str],
         task_names: Sequence[str],
         owner: str,
         lease: timedelta,
         room: Callable[[], int],
-        start: Callable[[list[Flight]], None],
+        start: Callable[[list[LeasedAttempt]], None],
         clock: Clock,
         poll_shortest: float,
         poll_longest: float,
@@ -55,7 +55,7 @@ class Claimer(Service):
         """How many passes in a row looked for work everywhere and found none."""
         self._is_full = False
         self._store = store
-        self._flights = flights
+        self._attempts = attempts
         self._queues = deque(queues)
         self._task_names = tuple(task_names)
         self._owner = owner
@@ -87,7 +87,7 @@ class Claimer(Service):
             if slots <= 0 or self.is_stopping:
                 break
             wanted += slots
-            async with self._flights.claiming:
+            async with self._attempts.claiming:
                 claimed += await self._claim(self._queues[0], slots)
             held_some |= await self._front.clear(self._queues[0], self._held, is_slow=self._was_slow)
             self._queues.rotate(-1)
@@ -101,7 +101,7 @@ class Claimer(Service):
 
     async def release_strays(self) -> None:
         """Give back what was leased without this worker's knowledge."""
-        async with self._flights.claiming:
+        async with self._attempts.claiming:
             await self._store.run(release_strays(owner=self._owner, held=self._held_fences()))
         self.may_have_strays = False
 
@@ -168,12 +168,12 @@ class Claimer(Service):
         self._settings_read_at = self._clock.monotonic()
 
     def _take(self, jobs: list[LeasedJob], *, lease_ends: float) -> None:
-        flights = [Flight(job, lease_ends) for job in jobs]
-        self._flights.add(flights)
-        self._start(flights)
+        attempts = [LeasedAttempt(job, lease_ends) for job in jobs]
+        self._attempts.add(attempts)
+        self._start(attempts)
 
     def _held_fences(self) -> list[tuple[str, int]]:
-        return [flight.fence for flight in self._flights.all()]
+        return [attempt.fence for attempt in self._attempts.all()]
 
     def _choose_interval(self, *, claimed: int, wanted: int) -> None:
         if claimed and claimed >= wanted:

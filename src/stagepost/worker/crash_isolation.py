@@ -14,7 +14,7 @@ from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import SUSPECT_CRASHES, Released, Snoozed
 from stagepost.store.leases import begin
 from stagepost.worker.finisher import Finisher
-from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 
 __all__ = ["CrashIsolation", "is_suspect"]
 
@@ -39,30 +39,30 @@ class CrashIsolation(Service):
     def __init__(
         self,
         store: AsyncStore,
-        flights: Flights,
+        attempts: LeasedAttempts,
         finisher: Finisher,
         *,
-        start: Callable[[list[Flight]], None],
+        start: Callable[[list[LeasedAttempt]], None],
         clock: Clock,
     ) -> None:
         super().__init__(interval=3600)
         self._store = store
-        self._flights = flights
+        self._attempts = attempts
         self._finisher = finisher
         self._start = start
         self._clock = clock
-        self._line: deque[Flight] = deque()
-        self._turn: Flight | None = None
+        self._line: deque[LeasedAttempt] = deque()
+        self._turn: LeasedAttempt | None = None
         self._began_at = 0.0
-        flights.on_removed.append(self._removed)
+        attempts.on_removed.append(self._removed)
 
-    def start(self, flights: list[Flight]) -> None:
+    def start(self, attempts: list[LeasedAttempt]) -> None:
         """Take on claimed attempts: let those run that are no suspects, and the others wait in line."""
-        if suspects := [flight for flight in flights if is_suspect(flight.job)]:
+        if suspects := [attempt for attempt in attempts if is_suspect(attempt.job)]:
             self._line.extend(suspects)
             self.wake()
-            flights = [flight for flight in flights if not is_suspect(flight.job)]
-        self._start(flights)
+            attempts = [attempt for attempt in attempts if not is_suspect(attempt.job)]
+        self._start(attempts)
 
     def give_back(self) -> None:
         """Release what is in line."""
@@ -72,7 +72,7 @@ class CrashIsolation(Service):
     async def run_once(self) -> int:
         """Let the next one begin unless another has its turn; returns how many began."""
         self._let_go_of_lost()
-        is_free = self._turn is None or self._turn not in self._flights
+        is_free = self._turn is None or self._turn not in self._attempts
         following = self._line[0] if is_free and self._line else None
         if following is None:
             self._put_back_if_late()
@@ -83,9 +83,9 @@ class CrashIsolation(Service):
         self.interval = TURN_SECONDS if self._line else 3600
         return int(following is not None)
 
-    async def _begins(self, flight: Flight) -> bool:
-        await self._store.run(begin(flight.job), patience_seconds=0)
-        return bool(self._line) and self._line[0] is flight  # else it was given back meanwhile
+    async def _begins(self, attempt: LeasedAttempt) -> bool:
+        await self._store.run(begin(attempt.job), patience_seconds=0)
+        return bool(self._line) and self._line[0] is attempt  # else it was given back meanwhile
 
     def _put_back_if_late(self) -> None:
         """Put back those in line if a handler takes long; one that has returned is being written, and soon over."""
@@ -97,11 +97,11 @@ class CrashIsolation(Service):
             self._finisher.put(self._line.popleft(), Snoozed(timedelta(seconds=delay)))
 
     def _let_go_of_lost(self) -> None:
-        for flight in [flight for flight in self._line if flight.is_lost]:
-            self._line.remove(flight)
-            self._finisher.put(flight, Released())
+        for attempt in [attempt for attempt in self._line if attempt.is_lost]:
+            self._line.remove(attempt)
+            self._finisher.put(attempt, Released())
 
-    def _removed(self, flights: list[Flight]) -> None:
-        if self._turn is not None and self._turn in flights:
+    def _removed(self, attempts: list[LeasedAttempt]) -> None:
+        if self._turn is not None and self._turn in attempts:
             self._turn = None
             self.wake()

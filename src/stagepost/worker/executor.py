@@ -16,7 +16,7 @@ from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, Tas
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
 from stagepost.task import Registry, Task
 from stagepost.worker.finisher import Finisher
-from stagepost.worker.flights import Flight
+from stagepost.worker.leased_attempts import LeasedAttempt
 from stagepost.worker.own_context import in_own_context
 from stagepost.worker.processes import Place, ProcessPool
 from stagepost.worker.threads import ThreadPool
@@ -32,7 +32,7 @@ DEAF_SECONDS = 2.0
 
 
 class Executor:
-    """Starts flights in their order as slots come free, and hands what they gave to the finisher."""
+    """Starts attempts in their order as slots come free, and hands what they gave to the finisher."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Executor:
         """When an attempt was last over, and so its slot free."""
         self.on_waiting: Callable[[], None] = lambda: None
         """Called when attempts were taken on for which no slot is free yet."""
-        self._ready: deque[Flight] = deque()
-        self._running: dict[asyncio.Task[None], Flight] = {}
-        self._released: set[Flight] = set()
+        self._ready: deque[LeasedAttempt] = deque()
+        self._running: dict[asyncio.Task[None], LeasedAttempt] = {}
+        self._released: set[LeasedAttempt] = set()
 
     @property
     def ready(self) -> int:
@@ -72,12 +72,12 @@ class Executor:
         """How many attempts are running."""
         return len(self._running)
 
-    def start(self, flights: list[Flight]) -> None:
+    def start(self, attempts: list[LeasedAttempt]) -> None:
         """Take on claimed attempts."""
         now = monotonic()
-        for flight in flights:
-            flight.waits_since = now
-        self._ready.extend(flights)
+        for attempt in attempts:
+            attempt.waits_since = now
+        self._ready.extend(attempts)
         self._fill()
         if self._ready:
             self.on_waiting()
@@ -89,11 +89,11 @@ class Executor:
 
     def give_back_ready(self, *, keep_delivered: bool = False) -> int:
         """Release what has not started, and return how many; with `keep_delivered`, only what was claimed."""
-        kept = [flight for flight in self._ready if keep_delivered and flight.is_delivered]
-        released = [flight for flight in self._ready if not (keep_delivered and flight.is_delivered)]
+        kept = [attempt for attempt in self._ready if keep_delivered and attempt.is_delivered]
+        released = [attempt for attempt in self._ready if not (keep_delivered and attempt.is_delivered)]
         self._ready = deque(kept)
-        for flight in released:
-            self._finisher.put(flight, Released())
+        for attempt in released:
+            self._finisher.put(attempt, Released())
         return len(released)
 
     async def drain(self, seconds: float) -> bool:
@@ -104,18 +104,18 @@ class Executor:
 
     def release_running(self, reason: str) -> None:
         """Give running attempts back: others may run them now. Their handlers are asked to stop."""
-        for task, flight in list(self._running.items()):
-            self._released.add(flight)
-            flight.stop(reason)
+        for task, attempt in list(self._running.items()):
+            self._released.add(attempt)
+            attempt.stop(reason)
             if not task.done():
                 task.cancel()
 
     def abandon_running(self) -> None:
         """Give back attempts whose handlers would not stop; whatever they still do is fenced off."""
-        for flight in self._running.values():
-            if not flight.has_outcome:
-                log.warning("job %s: its handler would not stop; the job is given back", flight.job.id)
-                self._finisher.put(flight, Released())
+        for attempt in self._running.values():
+            if not attempt.has_outcome:
+                log.warning("job %s: its handler would not stop; the job is given back", attempt.job.id)
+                self._finisher.put(attempt, Released())
 
     def close(self) -> None:
         """End idle threads and processes."""
@@ -130,23 +130,23 @@ class Executor:
     def _fill(self, most: int = 1) -> None:
         """Start a task, or up to `most`, on what is ready; each goes on to the next job by itself."""
         for _ in range(min(most, self._free)):
-            if (flight := self._next()) is None:
+            if (attempt := self._next()) is None:
                 return
-            task = asyncio.create_task(self._take_turn(flight))
-            self._running[task] = flight
+            task = asyncio.create_task(self._take_turn(attempt))
+            self._running[task] = attempt
             task.add_done_callback(self._ended)
 
-    def _next(self) -> Flight | None:
+    def _next(self) -> LeasedAttempt | None:
         """Take the first that is ready; one that lost its lease meanwhile is let go."""
         while self._ready:
-            flight = self._ready.popleft()
-            if not flight.is_lost:
-                return flight
-            self._finisher.put(flight, Released())
+            attempt = self._ready.popleft()
+            if not attempt.is_lost:
+                return attempt
+            self._finisher.put(attempt, Released())
         return None
 
-    async def _take_turn(self, first: Flight) -> None:
-        """Run one flight after the other, until the turn is over or a coroutine had to wait.
+    async def _take_turn(self, first: LeasedAttempt) -> None:
+        """Run one attempt after the other, until the turn is over or a coroutine had to wait.
 
         That one has the task to itself from then on and is its last: what its handler asked of the task, such as to
         be cancelled later, must not reach another job.
@@ -154,91 +154,91 @@ class Executor:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         on_wait = partial(self._let_wait, task)
         ends_at = monotonic() + LONGEST_TURN_SECONDS
-        flight: Flight | None = first
-        while flight is not None:
-            self._running[task] = flight
-            runs_on_loop = await in_own_context(self._run(flight), on_wait=on_wait)
+        attempt: LeasedAttempt | None = first
+        while attempt is not None:
+            self._running[task] = attempt
+            runs_on_loop = await in_own_context(self._run(attempt), on_wait=on_wait)
             self.ended_at = now = monotonic()
-            if flight.waits_in is not None:
+            if attempt.waits_in is not None:
                 if runs_on_loop:
                     return
                 ends_at = now + LONGEST_TURN_SECONDS
             if task.cancelling() or self._free < 0 or now > ends_at:
                 return
-            flight = self._next()
+            attempt = self._next()
 
     def _let_wait(self, task: asyncio.Task[None]) -> None:
-        """Start others while a flight waits: two, so that many slots fill in a few turns of the loop."""
-        flight = self._running[task]
-        flight.waits_in = task
-        task.set_name(f"stagepost-job-{flight.job.id}")
+        """Start others while an attempt waits: two, so that many slots fill in a few turns of the loop."""
+        attempt = self._running[task]
+        attempt.waits_in = task
+        task.set_name(f"stagepost-job-{attempt.job.id}")
         self._fill(2)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        flight = self._running.pop(task)
+        attempt = self._running.pop(task)
         if task.cancelled():
-            if not flight.has_outcome:  # it had not begun
-                self._finisher.put(flight, Released())
+            if not attempt.has_outcome:  # it had not begun
+                self._finisher.put(attempt, Released())
         elif (error := task.exception()) is not None:
-            log.error("job %s: its attempt ended in an error of the worker's own", flight.job.id, exc_info=error)
+            log.error("job %s: its attempt ended in an error of the worker's own", attempt.job.id, exc_info=error)
             is_passing = isinstance(error, StoreError)
-            self._finisher.put(flight, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
+            self._finisher.put(attempt, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
         if self.is_closing():
             return
         self._fill()
         if not self._ready:
             self.on_idle()
 
-    async def _run(self, flight: Flight) -> bool:
+    async def _run(self, attempt: LeasedAttempt) -> bool:
         """Run one attempt and hand on what it gave; says whether its handler was a coroutine."""
         try:
-            task = self._registry.get(flight.job.task_name)
+            task = self._registry.get(attempt.job.task_name)
         except UnknownTask:
-            log.warning("job %s: task %r is unknown here, giving it back", flight.job.id, flight.job.task_name)
-            self._finisher.put(flight, Released())
+            log.warning("job %s: task %r is unknown here, giving it back", attempt.job.id, attempt.job.task_name)
+            self._finisher.put(attempt, Released())
             return False
-        context = flight.context = JobContext(flight.job, task, self._clock)
+        context = attempt.context = JobContext(attempt.job, task, self._clock)
         enter(context)
         try:
-            outcome = await self._attempt(flight, task, context)
+            outcome = await self._attempt(attempt, task, context)
         except asyncio.CancelledError:
             # From outside, after the attempt itself was over; what it gave is lost with it.
             outcome = Released()
-        self._finisher.put(flight, outcome)
+        self._finisher.put(attempt, outcome)
         return task.is_async
 
-    async def _attempt(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Outcome:
+    async def _attempt(self, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext) -> Outcome:
         """Decode, call within the timeout, and say what came of it."""
         try:
             if task.options.timeout is None:
-                return await self._perform(flight, task, context)
-            return await self._perform_within(task.options.timeout.total_seconds(), flight, task, context)
+                return await self._perform(attempt, task, context)
+            return await self._perform_within(task.options.timeout.total_seconds(), attempt, task, context)
         except asyncio.CancelledError as error:
-            return self._interrupted(flight, context, error)
+            return self._interrupted(attempt, context, error)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome, never a dead worker
-            if isinstance(error, Cancelled) and flight.is_lost:
+            if isinstance(error, Cancelled) and attempt.is_lost:
                 # It stopped as it was asked to, for the sake of its lease: nobody wants the job to be cancelled.
                 return Released()
-            return outcome_of(error, flight.job, task)
+            return outcome_of(error, attempt.job, task)
 
     async def _perform_within(
-        self, seconds: float, flight: Flight, task: Task[..., Any], context: JobContext
+        self, seconds: float, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext
     ) -> Outcome:
         """Fail the job of a handler that takes longer; if it does not stop either, its slot alone stays taken."""
 
         def late() -> Outcome:
             error = TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
-            return outcome_of(error, flight.job, task)
+            return outcome_of(error, attempt.job, task)
 
         def give_up() -> None:
-            log.error("job %s: its handler ignores its timeout; it holds a slot of this worker", flight.job.id)
-            self._finisher.put(flight, late())
+            log.error("job %s: its handler ignores its timeout; it holds a slot of this worker", attempt.job.id)
+            self._finisher.put(attempt, late())
 
         timer = asyncio.get_running_loop().call_later(seconds + DEAF_SECONDS, give_up)
         deadline = asyncio.timeout(seconds)
         try:
             async with deadline:
-                return await self._perform(flight, task, context)
+                return await self._perform(attempt, task, context)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -247,11 +247,11 @@ class Executor:
         finally:
             timer.cancel()
 
-    async def _perform(self, flight: Flight, task: Task[..., Any], context: JobContext) -> Outcome:
+    async def _perform(self, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext) -> Outcome:
         if task.options.pool == "process":
             return await self._in_child(context)
         try:
-            args, kwargs = task.signature.decode(flight.job.payload)
+            args, kwargs = task.signature.decode(attempt.job.payload)
         except PayloadError as error:
             raise Permanent(str(error)) from error
         if task.wants_context:
@@ -272,14 +272,14 @@ class Executor:
         context.settled_in_transaction = reply.settled_in_transaction
         return reply.outcome
 
-    def _interrupted(self, flight: Flight, context: JobContext, error: BaseException) -> Outcome:
+    def _interrupted(self, attempt: LeasedAttempt, context: JobContext, error: BaseException) -> Outcome:
         if self.is_closing():
             context.request_stop("the worker is shutting down")  # a thread goes on until it looks
             return Released()
-        if flight in self._released or flight.is_lost:
-            self._released.discard(flight)
+        if attempt in self._released or attempt.is_lost:
+            self._released.discard(attempt)
             return Released()
         if context.stop_reason is not None:
             return Abandoned(context.stop_reason)
         # The handler raised CancelledError itself: nobody asked it to.
-        return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), flight.job, context.task)
+        return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), attempt.job, context.task)

@@ -20,7 +20,7 @@ from stagepost.store.attempts import ended_by
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
 from stagepost.store.workers import notify_workers
-from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 
 __all__ = ["Finisher", "is_conflict", "tell"]
 
@@ -36,7 +36,7 @@ LARGE_PAYLOAD = 10_000
 class PendingSettlement(NamedTuple):
     """An outcome on its way to the store."""
 
-    flight: Flight
+    attempt: LeasedAttempt
     change: Settlement
     size: int
     """About how many bytes it takes to write it."""
@@ -48,7 +48,7 @@ class Finisher(Service):
     def __init__(
         self,
         store: AsyncStore,
-        flights: Flights,
+        attempts: LeasedAttempts,
         *,
         on_settled: Callable[[int], None] = lambda _ended: None,
         notifies: bool = False,
@@ -58,7 +58,7 @@ class Finisher(Service):
         self.settled = 0
         self.lost = 0
         self._store = store
-        self._flights = flights
+        self._attempts = attempts
         self._on_settled = on_settled
         self._notifies = notifies
         self._endings: list[PendingSettlement] = []
@@ -81,15 +81,15 @@ class Finisher(Service):
         """How many outcomes are not written yet."""
         return len(self._endings)
 
-    def put(self, flight: Flight, outcome: Outcome) -> None:
+    def put(self, attempt: LeasedAttempt, outcome: Outcome) -> None:
         """Take an outcome; it is written with the next group."""
-        flight.has_outcome = True
-        change = Settlement.of(flight.job, outcome)
+        attempt.has_outcome = True
+        change = Settlement.of(attempt.job, outcome)
         size = change.size
-        self._endings.append(PendingSettlement(flight, change, size))
+        self._endings.append(PendingSettlement(attempt, change, size))
         self.pending_bytes += size
-        if len(flight.job.payload) >= LARGE_PAYLOAD:
-            self._flights.forget_payload(flight)
+        if len(attempt.job.payload) >= LARGE_PAYLOAD:
+            self._attempts.forget_payload(attempt)
         self.wake()
 
     async def run_once(self) -> int:
@@ -101,17 +101,17 @@ class Finisher(Service):
             return 0
         held = await self._settle(group)
         self._most = None if self._most is None or self._most >= MOST_AT_ONCE else 2 * self._most
-        tried = {ending.flight.fence for ending in group}
-        kept = [ending for ending in group if ending.flight.fence not in held and ending in self._endings]
+        tried = {ending.attempt.fence for ending in group}
+        kept = [ending for ending in group if ending.attempt.fence not in held and ending in self._endings]
         # Behind the others: one whose row is locked, by a transaction its handler left open, must not hold them up.
-        self._keep([ending for ending in self._endings if ending.flight.fence not in tried] + kept)
-        self._note([ending for ending in group if ending.flight.fence in held], held)
+        self._keep([ending for ending in self._endings if ending.attempt.fence not in tried] + kept)
+        self._note([ending for ending in group if ending.attempt.fence in held], held)
         if limit_keys := {ending.change.limit_key for ending in group if ending.change.limit_key}:
             self.on_unlimited(limit_keys)
-        self.on_ended(ending.flight.job.batch_id for ending in group if ending.change.fence in held)
+        self.on_ended(ending.attempt.job.batch_id for ending in group if ending.change.fence in held)
         released = [ending for ending in group if ending.change.state is JobState.QUEUED]
         self._on_settled(len(group) - len(released))
-        if queues := {flight.job.queue_name for flight, *_ in released if held.get(flight.fence)}:
+        if queues := {attempt.job.queue_name for attempt, *_ in released if held.get(attempt.fence)}:
             await self._offer(queues)
         if self._endings:
             self.wake()
@@ -119,7 +119,7 @@ class Finisher(Service):
 
     async def _offer(self, queues: set[str]) -> None:
         """Tell idle workers that jobs were given back; without this hint they find them when they next poll."""
-        self._store.store.doorbell.ring(queues)
+        self._store.store.notifier.notify(queues)
         if not self._notifies:
             return
         with contextlib.suppress(StoreError):
@@ -135,7 +135,7 @@ class Finisher(Service):
                 raise
             if len(group) == 1:
                 raise
-            return await self._settle_singly([ending for ending in group if not ending.flight.is_lost])
+            return await self._settle_singly([ending for ending in group if not ending.attempt.is_lost])
         except Exception as error:  # noqa: BLE001 - it is logged with the one outcome that it is about
             if len(group) == 1:
                 return await self._settle_singly(group)
@@ -159,8 +159,8 @@ class Finisher(Service):
 
     async def _settle_together(self, group: Sequence[PendingSettlement]) -> dict[Fence, bool]:
         """Write what handlers have not written themselves; where only the store knows whether they have, ask it."""
-        held = {flight.fence: True for flight, *_ in group if flight.is_settled}
-        asked = [change for flight, change, _ in group if flight.may_be_settled and flight.fence not in held]
+        held = {attempt.fence: True for attempt, *_ in group if attempt.is_settled}
+        asked = [change for attempt, change, _ in group if attempt.may_be_settled and attempt.fence not in held]
         if asked:
             ended = await self._store.run(ended_by(asked), patience_seconds=self._patience)
             held |= dict.fromkeys(ended, True)
@@ -194,7 +194,7 @@ class Finisher(Service):
     async def _refuse(self, ending: PendingSettlement, reason: str) -> dict[Fence, bool]:
         """Fail a job whose outcome cannot be stored; if not even that can be, its lease is left to end."""
         try:
-            return await self._store.run(settle([Settlement.of(ending.flight.job, Refused(reason))]))
+            return await self._store.run(settle([Settlement.of(ending.attempt.job, Refused(reason))]))
         except StoreUnavailable:
             raise
         except Exception:
@@ -203,8 +203,8 @@ class Finisher(Service):
 
     def _drop_lost(self) -> None:
         """Forget outcomes whose lease ended while the store was away: their jobs are others' by now."""
-        lost = [ending for ending in self._endings if ending.flight.is_lost]
-        self._keep([ending for ending in self._endings if not ending.flight.is_lost])
+        lost = [ending for ending in self._endings if ending.attempt.is_lost]
+        self._keep([ending for ending in self._endings if not ending.attempt.is_lost])
         self._note(lost, {})
 
     def _keep(self, endings: list[PendingSettlement]) -> None:
@@ -212,13 +212,13 @@ class Finisher(Service):
 
     def _note(self, endings: list[PendingSettlement], held: dict[Fence, bool]) -> None:
         """Let go of attempts, and say what became of those that did not just complete."""
-        self._flights.remove(ending.flight for ending in endings)
-        for flight, change, _ in endings:
-            if held.get(flight.fence):
+        self._attempts.remove(ending.attempt for ending in endings)
+        for attempt, change, _ in endings:
+            if held.get(attempt.fence):
                 self.settled += 1
                 if change.kind is not None:
-                    tell(flight.job, change)
-            elif flight.may_be_settled:
+                    tell(attempt.job, change)
+            elif attempt.may_be_settled:
                 self.settled += 1
             else:
                 self.lost += 1

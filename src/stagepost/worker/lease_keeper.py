@@ -13,7 +13,7 @@ from stagepost.clock import Clock, monotonic
 from stagepost.database.store import Store
 from stagepost.store.leases import Renewed, asked_to_stop, renew
 from stagepost.store.settlement import Fence
-from stagepost.worker.flights import Flight, Flights
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 
 __all__ = ["LeaseKeeper", "newest"]
 
@@ -35,7 +35,7 @@ class LeaseKeeper(threading.Thread):
     def __init__(
         self,
         store: Store,
-        flights: Flights,
+        attempts: LeasedAttempts,
         *,
         owner: str,
         lease: timedelta,
@@ -45,7 +45,7 @@ class LeaseKeeper(threading.Thread):
     ) -> None:
         super().__init__(name="stagepost-leases", daemon=True)
         self._store = store
-        self._flights = flights
+        self._attempts = attempts
         self._owner = owner
         self._lease = lease
         self._clock = clock
@@ -87,8 +87,8 @@ class LeaseKeeper(threading.Thread):
 
     def run_once(self) -> Renewed | None:
         """Renew all leases in one statement, and stop attempts that lost theirs or are asked to stop."""
-        flights = self._flights.all()
-        return self._renew(flights, newest(flights), patience=max(0.5, self._interval)) if flights else None
+        attempts = self._attempts.all()
+        return self._renew(attempts, newest(attempts), patience=max(0.5, self._interval)) if attempts else None
 
     def look_once(self) -> None:
         """Do what should not wait for the next renewal: write progress, and stop attempts of cancelled jobs."""
@@ -97,12 +97,12 @@ class LeaseKeeper(threading.Thread):
 
     def ask_once(self, *, besides: frozenset[Fence] = frozenset()) -> set[Fence]:
         """Stop attempts that are asked to stop, and say which; one small read, and none while no handler runs."""
-        flights = {flight.fence: flight for flight in self._flights.all() if flight.can_be_stopped}
-        if not (fences := flights.keys() - besides):
+        attempts = {attempt.fence: attempt for attempt in self._attempts.all() if attempt.can_be_stopped}
+        if not (fences := attempts.keys() - besides):
             return set()
         found = self._store.run(asked_to_stop(list(fences), owner=self._owner), patience_seconds=0)
         for fence in found:
-            self._stop(flights[fence])
+            self._stop(attempts[fence])
         return found
 
     def wake(self) -> None:
@@ -111,36 +111,36 @@ class LeaseKeeper(threading.Thread):
 
     def report_once(self) -> Renewed | None:
         """Renew the leases of attempts whose handlers have reported progress that is not written yet."""
-        reports = newest(self._flights.all())
+        reports = newest(self._attempts.all())
         return self._renew(list(reports), reports, patience=0) if reports else None
 
-    def _renew(self, flights: list[Flight], reports: dict[Flight, str], *, patience: float) -> Renewed:
+    def _renew(self, attempts: list[LeasedAttempt], reports: dict[LeasedAttempt, str], *, patience: float) -> Renewed:
         asked_at = self._clock.monotonic()
         renewed = self._store.run(
             renew(
-                [flight.fence for flight in flights],
+                [attempt.fence for attempt in attempts],
                 owner=self._owner,
                 lease=self._lease,
-                reports={flight.fence: progress for flight, progress in reports.items()},
+                reports={attempt.fence: progress for attempt, progress in reports.items()},
             ),
             patience_seconds=patience,
         )
-        for flight, progress in reports.items():
-            if flight.fence not in renewed.passed_over:
-                flight.written = progress
-        for flight in flights:
-            if flight.fence not in renewed.held:
+        for attempt, progress in reports.items():
+            if attempt.fence not in renewed.passed_over:
+                attempt.written = progress
+        for attempt in attempts:
+            if attempt.fence not in renewed.held:
                 # A job that has ended, or is ending, has no lease to lose.
-                if not flight.may_be_settled and not flight.has_outcome:
-                    self._lose(flight, "its lease was taken over")
+                if not attempt.may_be_settled and not attempt.has_outcome:
+                    self._lose(attempt, "its lease was taken over")
                 continue
-            flight.lease_ends = asked_at + self._lease.total_seconds()
-            if flight.fence in renewed.asked_to_stop:
-                self._stop(flight)
+            attempt.lease_ends = asked_at + self._lease.total_seconds()
+            if attempt.fence in renewed.asked_to_stop:
+                self._stop(attempt)
         return renewed
 
-    def _stop(self, flight: Flight) -> None:
-        self._loop.call_soon_threadsafe(flight.stop, "cancelled on request")
+    def _stop(self, attempt: LeasedAttempt) -> None:
+        self._loop.call_soon_threadsafe(attempt.stop, "cancelled on request")
 
     def stop(self) -> None:
         """End the thread after the pass that is running, and wait for that."""
@@ -158,26 +158,26 @@ class LeaseKeeper(threading.Thread):
     def _fence_expiring(self) -> None:
         """Stop attempts whose lease could not be renewed in time: another worker may get them any moment."""
         now = self._clock.monotonic()
-        for flight in self._flights.all():
-            if now > flight.lease_ends - self._margin:
-                self._lose(flight, "its lease could not be renewed in time")
+        for attempt in self._attempts.all():
+            if now > attempt.lease_ends - self._margin:
+                self._lose(attempt, "its lease could not be renewed in time")
 
-    def _lose(self, flight: Flight, reason: str) -> None:
-        # A flight that was settled since the list was taken has no lease to lose.
-        if flight in self._flights and not flight.is_lost:
-            self._loop.call_soon_threadsafe(self._lose_on_loop, flight, reason)
+    def _lose(self, attempt: LeasedAttempt, reason: str) -> None:
+        # An attempt that was settled since the list was taken has no lease to lose.
+        if attempt in self._attempts and not attempt.is_lost:
+            self._loop.call_soon_threadsafe(self._lose_on_loop, attempt, reason)
 
-    def _lose_on_loop(self, flight: Flight, reason: str) -> None:
-        if flight not in self._flights or flight.is_lost:
+    def _lose_on_loop(self, attempt: LeasedAttempt, reason: str) -> None:
+        if attempt not in self._attempts or attempt.is_lost:
             return
-        flight.is_lost = True
-        log.warning("job %s: attempt %d is stopped, %s", flight.job.id, flight.job.attempt, reason)
-        flight.stop(reason)
+        attempt.is_lost = True
+        log.warning("job %s: attempt %d is stopped, %s", attempt.job.id, attempt.job.attempt, reason)
+        attempt.stop(reason)
 
 
-def newest(flights: Iterable[Flight]) -> dict[Flight, str]:
+def newest(attempts: Iterable[LeasedAttempt]) -> dict[LeasedAttempt, str]:
     """Collect the progress to be written, as much as fits; what is left goes first the next time."""
-    unwritten = [(flight, progress) for flight in flights if (progress := flight.unwritten) is not None]
+    unwritten = [(attempt, progress) for attempt in attempts if (progress := attempt.unwritten) is not None]
     unwritten.sort(key=lambda report: report[0].lease_ends)  # those written last were renewed last
     sizes = accumulate(len(progress) for _, progress in unwritten)
-    return {flight: progress for (flight, progress), size in zip(unwritten, sizes, strict=True) if size <= MOST_BYTES}
+    return {attempt: progress for (attempt, progress), size in zip(unwritten, sizes, strict=True) if size <= MOST_BYTES}

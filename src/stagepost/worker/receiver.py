@@ -18,10 +18,10 @@ from stagepost.store.queues import ALL_QUEUES, queue_settings
 from stagepost.store.sending import ClaimedDeliveries, take_delivered
 from stagepost.store.settlement import Fence
 from stagepost.transport.rabbitmq.consumer import Delivery
-from stagepost.upkeep.taker import Taker
+from stagepost.upkeep.message_ingester import MessageIngester
 from stagepost.worker.activity import Activity
-from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.front import FrontClearer
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.stalled_consumers import StalledConsumerCheck
 
 __all__ = ["BadDelivery", "Receiver"]
@@ -36,7 +36,7 @@ BadDelivery = tuple[Delivery, str]
 """A message that cannot be read, and why."""
 
 
-class Receiver(Taker):
+class Receiver(MessageIngester):
     """Claims the jobs that messages name, and acknowledges a message once its attempt is settled or is nobody's.
 
     A message that comes twice, late or for a job that has ended is acknowledged and counted: the row decides.
@@ -45,7 +45,7 @@ class Receiver(Taker):
     def __init__(
         self,
         store: AsyncStore,
-        flights: Flights,
+        attempts: LeasedAttempts,
         *,
         url: str,
         settings: RabbitmqSettings,
@@ -53,7 +53,7 @@ class Receiver(Taker):
         task_names: Sequence[str],
         owner: str,
         lease: timedelta,
-        start: Callable[[list[Flight]], None],
+        start: Callable[[list[LeasedAttempt]], None],
         clock: Clock,
         prepare: Callable[[], None],
         on_bad: Callable[[list[BadDelivery]], Awaitable[None]],
@@ -73,7 +73,7 @@ class Receiver(Taker):
         self.bad = 0
         """Messages that could not be read."""
         self._store = store
-        self._flights = flights
+        self._attempts = attempts
         self._names = {settings.routing_key(queue): queue for queue in queues}
         self._task_names = tuple(task_names)
         self._owner = owner
@@ -92,12 +92,12 @@ class Receiver(Taker):
         """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
         self._rules = rules
         self._front = FrontClearer(store, rules, clock)
-        flights.on_removed.append(self._settled)
+        attempts.on_removed.append(self._settled)
 
     async def _prepare_pass(self) -> None:
         if self.may_have_strays:
-            async with self._flights.claiming:
-                held = [flight.fence for flight in self._flights.all()]
+            async with self._attempts.claiming:
+                held = [attempt.fence for attempt in self._attempts.all()]
                 await self._store.run(release_strays(owner=self._owner, held=held))
             self.may_have_strays = False
         await self._read_settings()
@@ -117,19 +117,21 @@ class Receiver(Taker):
         jobs, taken = await self._claim(queue, named) if named else ([], ClaimedDeliveries([]))
         self._forget(deliveries)
         needless = len(deliveries) - len(bad) - len(taken.put_back) - len(taken.jobs)
-        claimed = {flight.fence: flight for flight in jobs}
-        flights = [claimed[fence] for fence in named if fence in claimed]  # in the broker's order: urgent ones first
-        for flight in flights:
-            self._held[flight.fence] = [_without_body(delivery) for delivery in named.pop(flight.fence)]
-        self._start(flights)
+        claimed = {attempt.fence: attempt for attempt in jobs}
+        attempts = [claimed[fence] for fence in named if fence in claimed]  # in the broker's order: urgent ones first
+        for attempt in attempts:
+            self._held[attempt.fence] = [_without_body(delivery) for delivery in named.pop(attempt.fence)]
+        self._start(attempts)
         # What names nothing that can be run now: the database has all that is left to do.
         self.consumer.ack([*(delivery for group in named.values() for delivery in group), *(item for item, _ in bad)])
         self.needless += max(0, needless)
         self.bad += len(bad)
         await self._activity.note(queue)
-        return len(flights)
+        return len(attempts)
 
-    async def _claim(self, queue: str, named: dict[Fence, list[Delivery]]) -> tuple[list[Flight], ClaimedDeliveries]:
+    async def _claim(
+        self, queue: str, named: dict[Fence, list[Delivery]]
+    ) -> tuple[list[LeasedAttempt], ClaimedDeliveries]:
         asked_at = self._clock.monotonic()
         operation = take_delivered(
             queue,
@@ -140,17 +142,19 @@ class Receiver(Taker):
             is_limited=queue in self._limited,
             rules=self._rules,
         )
-        async with self._flights.claiming:
+        async with self._attempts.claiming:
             self.may_have_strays = True  # until the answer is here
             taken = await self._store.run(operation, patience_seconds=0)
-            flights = [Flight(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs]
-            self._flights.add(flights)
+            attempts = [
+                LeasedAttempt(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs
+            ]
+            self._attempts.add(attempts)
             self.may_have_strays = False
         await self._front.open(taken.held)
-        return flights, taken
+        return attempts, taken
 
-    def _settled(self, flights: list[Flight]) -> None:
-        done = [delivery for flight in flights for delivery in self._held.pop(flight.fence, ())]
+    def _settled(self, attempts: list[LeasedAttempt]) -> None:
+        done = [delivery for attempt in attempts for delivery in self._held.pop(attempt.fence, ())]
         if done:
             self.consumer.ack(done)
 

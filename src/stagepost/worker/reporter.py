@@ -62,7 +62,7 @@ class Reporter(Service):
 
     def _mind_waiting_slots(self) -> None:
         """Report, from the second look on, that every slot is held by a handler that waits for other work."""
-        contexts = [flight.context for flight in self._worker.flights.all() if not flight.has_outcome]
+        contexts = [attempt.context for attempt in self._worker.attempts.all() if not attempt.has_outcome]
         waiting = [context for context in contexts if context is not None and context.identity.waits_for]
         all_waited, self._all_waited = self._all_waited, len(waiting) >= self._worker.concurrency
         if all_waited and self._all_waited:

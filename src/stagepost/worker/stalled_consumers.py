@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
-from stagepost.store.channels import resent_queues
+from stagepost.store.queue_observations import resent_queues
 from stagepost.transport.rabbitmq.consumer import Consumer, Position
 
 __all__ = ["StalledConsumerCheck"]

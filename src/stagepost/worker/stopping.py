@@ -118,7 +118,7 @@ class Shutdown:
     async def close(self, keeper: LeaseKeeper, watch: asyncio.Task[None]) -> None:
         """End threads and connections; leave behind what does not end in time."""
         worker = self._worker
-        worker.app.store.doorbell.ignore_stops(keeper.wake)
+        worker.app.store.notifier.unsubscribe_from_stops(keeper.wake)
         for task in (*self._tasks.values(), watch):
             task.cancel()
         await self._end(

@@ -41,9 +41,9 @@ from stagepost.worker.concluder import Concluder
 from stagepost.worker.crash_isolation import CrashIsolation
 from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
-from stagepost.worker.flights import Flight, Flights
 from stagepost.worker.lease_keeper import LeaseKeeper
 from stagepost.worker.leased_ahead import LeasedAhead
+from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.limit_opener import LimitOpener
 from stagepost.worker.pace import HELD_BYTES, Pace, room, within_bytes
 from stagepost.worker.reporter import Reporter
@@ -92,21 +92,21 @@ class Worker:
 
     def _build(self) -> None:
         app, settings, clock = self.app, self.app.settings, self.app.clock
-        self.flights = Flights()
+        self.attempts = LeasedAttempts()
         self.pace = Pace(clock)
         self.store = AsyncStore(app.store)
-        self.finisher = Finisher(self.store, self.flights, on_settled=self._note_settled, notifies=settings.wakeups)
+        self.finisher = Finisher(self.store, self.attempts, on_settled=self._note_settled, notifies=settings.wakeups)
         self.executor = Executor(
             app.registry, self.finisher, concurrency=self.concurrency, clock=clock, folder=app.folder
         )
         self.leased_ahead = LeasedAhead(self.store, self.executor, self.pace, owner=self.owner, queues=self.queues)
         self.executor.on_waiting = self.leased_ahead.wake
         self.crash_isolation = CrashIsolation(
-            self.store, self.flights, self.finisher, start=self.executor.start, clock=clock
+            self.store, self.attempts, self.finisher, start=self.executor.start, clock=clock
         )
         self.claimer = Claimer(
             self.store,
-            self.flights,
+            self.attempts,
             queues=[queue for queue in self.queues if not self._is_carried(queue)],
             task_names=[task.name for task in app.registry if not task.options.remote],
             owner=self.owner,
@@ -127,7 +127,7 @@ class Worker:
                 app,
                 settings.transport,
                 self.store,
-                self.flights,
+                self.attempts,
                 queues=self.queues,
                 owner=self.owner,
                 lease=self.lease,
@@ -229,14 +229,14 @@ class Worker:
             return
         keeper = LeaseKeeper(
             self.app.store if self.app.store.database.is_memory else self.app.open_store(pool_size=1),
-            self.flights,
+            self.attempts,
             owner=self.owner,
             lease=self.lease,
             clock=self.app.clock,
             loop=asyncio.get_running_loop(),
         )
         keeper.start()
-        self.app.store.doorbell.answer_stops(keeper.wake)
+        self.app.store.notifier.subscribe_to_stops(keeper.wake)
         watch = asyncio.create_task(keeper.watch(), name="stagepost-watch")
         log.info(
             "worker %s (pid %d on %s) runs queues %s with %d slots",
@@ -313,7 +313,7 @@ class Worker:
 
     async def _is_at_rest(self) -> bool:
         if (
-            len(self.flights)
+            len(self.attempts)
             or self.concluder.pending
             or self.limit_opener.pending
             or not await self._promotes_nothing()
@@ -324,7 +324,7 @@ class Worker:
         if self.app.registry.limit_rules.rates and not await self._promotes_nothing():
             return False
         has_sent_all = self.broker is None or await self.broker.is_idle()
-        return not len(self.flights) and has_sent_all
+        return not len(self.attempts) and has_sent_all
 
     @property
     def _ended(self) -> int:
@@ -352,7 +352,7 @@ class Worker:
         prefetch = self.app.settings.prefetch
         if self.pace.is_stalled:
             prefetch = 0
-        held = len(self.flights)
+        held = len(self.attempts)
         over = self.finisher.pending if self.finisher.pending_bytes <= HELD_BYTES else 0
         jobs = room(
             slots=self.concurrency,
@@ -364,17 +364,17 @@ class Worker:
         return within_bytes(
             jobs,
             free=self.concurrency - (held - over),
-            held_bytes=self.flights.payload_bytes,
-            bytes_each=self.flights.bytes_each,
+            held_bytes=self.attempts.payload_bytes,
+            bytes_each=self.attempts.bytes_each,
         )
 
-    def _take_on(self, flights: list[Flight]) -> None:
+    def _take_on(self, attempts: list[LeasedAttempt]) -> None:
         """Run claimed jobs; those of a claim that was answered after the worker was told to stop are given back."""
         if not self.is_stopping:
-            self.crash_isolation.start(flights)
+            self.crash_isolation.start(attempts)
             return
-        for flight in flights:
-            self.finisher.put(flight, Released())
+        for attempt in attempts:
+            self.finisher.put(attempt, Released())
 
     def _note_settled(self, ended: int) -> None:
         if ended:

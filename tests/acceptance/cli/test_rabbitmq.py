@@ -19,9 +19,9 @@ from stagepost.errors import BrokerUnavailable
 from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.identity import new_id
 from stagepost.store.activity import actions_on
-from stagepost.store.channels import declare_patience
 from stagepost.store.dead_messages import add_dead_messages, dead_messages
 from stagepost.store.outbox import next_messages
+from stagepost.store.queue_observations import declare_patience
 from stagepost.store.sending import mark_sent, sent_jobs
 from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.topology import topology_of

@@ -38,8 +38,8 @@ MUTANTS = [
     ),
     Mutant(
         "payloads that count as held after their job has ended",
-        "worker/flights.py",
-        "                    self.payload_bytes -= len(flight.job.payload)\n",
+        "worker/leased_attempts.py",
+        "                    self.payload_bytes -= len(attempt.job.payload)\n",
         "                    pass\n",
         f"{PAYLOADS}_a_worker_holds_no_more_bytes_than_its_bound[1000-5000]",
     ),

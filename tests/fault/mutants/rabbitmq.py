@@ -11,8 +11,8 @@ MUTANTS = [
     Mutant(
         "messages that are acknowledged before their job is settled",
         "worker/receiver.py",
-        "            self._held[flight.fence] = [_without_body(delivery) for delivery in named.pop(flight.fence)]\n",
-        "            self.consumer.ack(named.pop(flight.fence))\n",
+        "            self._held[attempt.fence] = [_without_body(delivery) for delivery in named.pop(attempt.fence)]\n",
+        "            self.consumer.ack(named.pop(attempt.fence))\n",
         f"{MESSAGES}_a_worker_killed_with_messages_in_its_hands_loses_none[sqlite]",
     ),
     Mutant(

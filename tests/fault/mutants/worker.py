@@ -61,7 +61,7 @@ MUTANTS = [
     Mutant(
         "handlers that go on when their lease cannot be renewed",
         "worker/lease_keeper.py",
-        "            if now > flight.lease_ends - self._margin:\n",
+        "            if now > attempt.lease_ends - self._margin:\n",
         "            if now < 0:\n",
         "test_connections.py::"
         "test_a_worker_cut_off_from_its_database_stops_its_handlers_before_another_can_start_them[postgres]",
@@ -130,8 +130,8 @@ MUTANTS = [
     ),
     Mutant(
         "cancels that nobody in the process hears of",
-        "client/hints.py",
-        "            self._bell.ring_for_stop(tx=tx)\n",
+        "client/worker_waker.py",
+        "            self._notifier.notify_stop(tx=tx)\n",
         "            pass\n",
         "tests/acceptance/test_cancelling.py::test_a_cancel_in_the_same_process_is_noticed_at_once[sqlite]",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagepost.database.adapters.channel import SyncChannel
+from stagepost.database.adapters.caller_connection import SyncCallerConnection
 from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
 from stagepost.database.statement import Rows
 from stagepost.errors import ConfigurationError, NoTransaction
@@ -14,7 +14,7 @@ __all__ = ["open_django"]
 VENDORS: dict[str, Dialect] = {"sqlite": SQLITE, "postgresql": POSTGRES, "mysql": MYSQL}
 
 
-def open_django(tx: Any) -> SyncChannel:
+def open_django(tx: Any) -> SyncCallerConnection:
     """Speak on a Django connection; all its backends take `%(name)s`."""
     if tx.vendor not in VENDORS:
         known = ", ".join(sorted(VENDORS))
@@ -27,4 +27,4 @@ def open_django(tx: Any) -> SyncChannel:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    return SyncChannel(VENDORS[tx.vendor], ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(VENDORS[tx.vendor], ParameterStyle.PYFORMAT, execute)

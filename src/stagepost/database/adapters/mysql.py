@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from stagepost.database.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.database.adapters.caller_connection import AsyncCallerConnection, SyncCallerConnection
 from stagepost.database.dialect import MYSQL, ParameterStyle
 from stagepost.database.statement import Rows
 from stagepost.errors import NoTransaction
@@ -16,21 +16,21 @@ IN_TRANSACTION = 1
 """The bit of the server's status that says so."""
 
 
-def open_pymysql(tx: Any) -> SyncChannel:
+def open_pymysql(tx: Any) -> SyncCallerConnection:
     """Speak on a PyMySQL connection."""
     _require_transaction(tx)
     return _blocking(tx, import_module("pymysql.cursors").Cursor)
 
 
-def open_mysqldb(tx: Any) -> SyncChannel:
+def open_mysqldb(tx: Any) -> SyncCallerConnection:
     """Speak on a mysqlclient connection."""
-    channel = _blocking(tx, import_module("MySQLdb.cursors").Cursor)
+    caller = _blocking(tx, import_module("MySQLdb.cursors").Cursor)
     if tx.get_autocommit():
-        _require_savepoints(tx, channel)
-    return channel
+        _require_savepoints(tx, caller)
+    return caller
 
 
-async def open_asyncmy(tx: Any) -> AsyncChannel:
+async def open_asyncmy(tx: Any) -> AsyncCallerConnection:
     """Speak on an asyncmy connection."""
     _require_transaction(tx)
     plain = import_module("asyncmy.cursors").Cursor
@@ -40,16 +40,16 @@ async def open_asyncmy(tx: Any) -> AsyncChannel:
             await cursor.execute(sql, parameters)
             return list(await cursor.fetchall()) if cursor.description else []
 
-    return AsyncChannel(MYSQL, ParameterStyle.PYFORMAT, execute)
+    return AsyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute)
 
 
-def _blocking(tx: Any, plain: Any) -> SyncChannel:
+def _blocking(tx: Any, plain: Any) -> SyncCallerConnection:
     def execute(sql: str, parameters: Any) -> Rows:
         with tx.cursor(plain) as cursor:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    return SyncChannel(MYSQL, ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute)
 
 
 def _require_transaction(tx: Any) -> None:
@@ -57,10 +57,10 @@ def _require_transaction(tx: Any) -> None:
         raise NoTransaction(tx)
 
 
-def _require_savepoints(tx: Any, channel: SyncChannel) -> None:
+def _require_savepoints(tx: Any, caller: SyncCallerConnection) -> None:
     """Tell by a savepoint, which outside a transaction is forgotten at once: mysqlclient hides the status."""
-    channel.execute("savepoint stagepost_is_in_transaction", None)
+    caller.execute("savepoint stagepost_is_in_transaction", None)
     try:
-        channel.execute("release savepoint stagepost_is_in_transaction", None)
+        caller.execute("release savepoint stagepost_is_in_transaction", None)
     except import_module("MySQLdb").OperationalError as error:
         raise NoTransaction(tx) from error

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from stagepost.database.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.database.adapters.caller_connection import AsyncCallerConnection, SyncCallerConnection
 from stagepost.database.dialect import POSTGRES, ParameterStyle
 from stagepost.database.libpq import keeps_plan, session_of
 from stagepost.database.statement import Rows
@@ -19,12 +19,12 @@ IDLE = 0
 """libpq's transaction status outside a transaction."""
 
 
-def open_psycopg(tx: Any) -> SyncChannel:
+def open_psycopg(tx: Any) -> SyncCallerConnection:
     """Speak on a psycopg connection; on one of ours as we do ourselves, which costs less."""
     _require_transaction(tx, tx.info.transaction_status)
     session = None if tx.pgconn.pipeline_status else session_of(tx)
     if session is not None:
-        return SyncChannel(POSTGRES, ParameterStyle.DOLLAR, session.execute)
+        return SyncCallerConnection(POSTGRES, ParameterStyle.DOLLAR, session.execute)
 
     make_cursor = _cursors(tx, raw="RawCursor", plain="Cursor")
 
@@ -36,10 +36,10 @@ def open_psycopg(tx: Any) -> SyncChannel:
                     pipeline.sync()
             return cursor.fetchall() if cursor.description else []
 
-    return SyncChannel(POSTGRES, ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(POSTGRES, ParameterStyle.PYFORMAT, execute)
 
 
-async def open_psycopg_async(tx: Any) -> AsyncChannel:
+async def open_psycopg_async(tx: Any) -> AsyncCallerConnection:
     """Speak on a psycopg AsyncConnection."""
     _require_transaction(tx, tx.info.transaction_status)
 
@@ -53,10 +53,10 @@ async def open_psycopg_async(tx: Any) -> AsyncChannel:
                     await pipeline.sync()
             return await cursor.fetchall() if cursor.description else []
 
-    return AsyncChannel(POSTGRES, ParameterStyle.PYFORMAT, execute)
+    return AsyncCallerConnection(POSTGRES, ParameterStyle.PYFORMAT, execute)
 
 
-def open_psycopg2(tx: Any) -> SyncChannel:
+def open_psycopg2(tx: Any) -> SyncCallerConnection:
     """Speak on a psycopg2 connection."""
     _require_transaction(tx, tx.get_transaction_status())
     plain = import_module("psycopg2.extensions").cursor
@@ -66,10 +66,10 @@ def open_psycopg2(tx: Any) -> SyncChannel:
             cursor.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
 
-    return SyncChannel(POSTGRES, ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(POSTGRES, ParameterStyle.PYFORMAT, execute)
 
 
-async def open_asyncpg(tx: Any) -> AsyncChannel:
+async def open_asyncpg(tx: Any) -> AsyncCallerConnection:
     """Speak on an asyncpg connection, pooled or not."""
     if not tx.is_in_transaction():
         raise NoTransaction(tx)
@@ -77,7 +77,7 @@ async def open_asyncpg(tx: Any) -> AsyncChannel:
     async def execute(sql: str, parameters: Any) -> Rows:
         return [tuple(record) for record in await tx.fetch(sql, *parameters)]
 
-    return AsyncChannel(POSTGRES, ParameterStyle.DOLLAR, execute)
+    return AsyncCallerConnection(POSTGRES, ParameterStyle.DOLLAR, execute)
 
 
 def _require_transaction(tx: Any, status: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagepost.database.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.database.adapters.caller_connection import AsyncCallerConnection, SyncCallerConnection
 from stagepost.database.adapters.sqlite import opening
 from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
 from stagepost.database.statement import Rows
@@ -24,12 +24,12 @@ DRIVERS: dict[str, tuple[Dialect, ParameterStyle]] = {
 }
 
 
-def open_sqlalchemy_session(tx: Any) -> SyncChannel:
+def open_sqlalchemy_session(tx: Any) -> SyncCallerConnection:
     """Speak on the connection of a Session or scoped_session, which opens its transaction by itself."""
     return open_sqlalchemy_connection(tx.connection())
 
 
-def open_sqlalchemy_connection(tx: Any) -> SyncChannel:
+def open_sqlalchemy_connection(tx: Any) -> SyncCallerConnection:
     """Speak on a Connection, which opens its transaction by itself."""
     driver = tx.dialect.driver
     if driver not in DRIVERS:
@@ -46,26 +46,26 @@ def open_sqlalchemy_connection(tx: Any) -> SyncChannel:
     if dialect is SQLITE:
         if not tx.in_transaction():
             tx.begin()  # the engine may have been told to open SQLite's transaction then
-        return SyncChannel(dialect, style, execute, opening(tx.connection.driver_connection))
+        return SyncCallerConnection(dialect, style, execute, opening(tx.connection.driver_connection))
     if _commits_by_itself(tx.connection.dbapi_connection):
         raise NoTransaction(tx)
-    return SyncChannel(dialect, style, execute)
+    return SyncCallerConnection(dialect, style, execute)
 
 
-async def open_async_sqlalchemy(tx: Any) -> AsyncChannel:
+async def open_async_sqlalchemy(tx: Any) -> AsyncCallerConnection:
     """Speak on an AsyncSession or AsyncConnection: both lend the blocking object that they wrap."""
 
-    def open_wrapped(wrapped: Any) -> SyncChannel:
+    def open_wrapped(wrapped: Any) -> SyncCallerConnection:
         is_session = hasattr(wrapped, "get_bind")
         return open_sqlalchemy_session(wrapped) if is_session else open_sqlalchemy_connection(wrapped)
 
-    channel: SyncChannel = await tx.run_sync(open_wrapped)
+    caller: SyncCallerConnection = await tx.run_sync(open_wrapped)
 
     async def execute(sql: str, parameters: Any) -> Rows:
-        rows: Rows = await tx.run_sync(lambda _wrapped: channel.execute(sql, parameters))
+        rows: Rows = await tx.run_sync(lambda _wrapped: caller.execute(sql, parameters))
         return rows
 
-    return AsyncChannel(channel.dialect, channel.style, execute, channel.opening)
+    return AsyncCallerConnection(caller.dialect, caller.style, execute, caller.opening)
 
 
 def _commits_by_itself(driver_connection: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from stagepost.database.adapters.channel import AsyncChannel, SyncChannel
+from stagepost.database.adapters.caller_connection import AsyncCallerConnection, SyncCallerConnection
 from stagepost.database.dialect import SQLITE, ParameterStyle
 from stagepost.database.statement import Rows
 from stagepost.errors import NoTransaction
@@ -16,7 +16,7 @@ LEGACY_TRANSACTION_CONTROL = -1
 """The value of `autocommit`, new in Python 3.12, that leaves transactions to `isolation_level`."""
 
 
-def open_sqlite3(tx: sqlite3.Connection) -> SyncChannel:
+def open_sqlite3(tx: sqlite3.Connection) -> SyncCallerConnection:
     """Speak on a sqlite3 connection."""
 
     def execute(sql: str, parameters: Any) -> Rows:
@@ -29,10 +29,10 @@ def open_sqlite3(tx: sqlite3.Connection) -> SyncChannel:
             tx.text_factory = asked
 
     autocommit = getattr(tx, "autocommit", LEGACY_TRANSACTION_CONTROL)
-    return SyncChannel(SQLITE, ParameterStyle.NAMED, execute, opening(tx, autocommit=autocommit))
+    return SyncCallerConnection(SQLITE, ParameterStyle.NAMED, execute, opening(tx, autocommit=autocommit))
 
 
-async def open_aiosqlite(tx: Any) -> AsyncChannel:
+async def open_aiosqlite(tx: Any) -> AsyncCallerConnection:
     """Speak on an aiosqlite connection."""
 
     async def execute(sql: str, parameters: Any) -> Rows:
@@ -48,7 +48,7 @@ async def open_aiosqlite(tx: Any) -> AsyncChannel:
 
     # Only the thread that owns the connection may read this.
     autocommit = await tx._execute(getattr, tx._conn, "autocommit", LEGACY_TRANSACTION_CONTROL)  # noqa: SLF001
-    return AsyncChannel(SQLITE, ParameterStyle.NAMED, execute, opening(tx, autocommit=autocommit))
+    return AsyncCallerConnection(SQLITE, ParameterStyle.NAMED, execute, opening(tx, autocommit=autocommit))
 
 
 def opening(tx: Any, *, autocommit: int = LEGACY_TRANSACTION_CONTROL) -> str | None:

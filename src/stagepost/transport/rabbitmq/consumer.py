@@ -13,7 +13,7 @@ import msgspec
 
 from stagepost.transport.rabbitmq.address import driver
 from stagepost.transport.rabbitmq.admin import NOT_FOUND
-from stagepost.transport.rabbitmq.link import Link
+from stagepost.transport.rabbitmq.broker_thread import BrokerThread
 
 __all__ = ["Consumer", "Delivery", "Position"]
 
@@ -123,7 +123,7 @@ class Line:
         return was_passed_over and self.is_passed_over
 
 
-class Consumer(Link):
+class Consumer(BrokerThread):
     """Receives messages of several queues, each on a channel with its own prefetch."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 
 from stagepost.model.envelope import Message
 from stagepost.transport.rabbitmq.address import driver
-from stagepost.transport.rabbitmq.link import Link
+from stagepost.transport.rabbitmq.broker_thread import BrokerThread
 
 __all__ = ["Publisher", "Verdict"]
 
@@ -63,7 +63,7 @@ class PublishGroup:
             self.future.set_result([verdict or Verdict.UNKNOWN for verdict in self.verdicts])
 
 
-class Publisher(Link):
+class Publisher(BrokerThread):
     """Publishes persistent messages with `mandatory` and confirms, many in flight."""
 
     def __init__(self, url: str, *, exchange: str, timeout: float, prepare: Callable[[], None] = lambda: None) -> None:

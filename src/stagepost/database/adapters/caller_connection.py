@@ -9,13 +9,13 @@ from typing import Any, Generic, TypeVar
 from stagepost.database.dialect import Dialect, ParameterStyle
 from stagepost.database.statement import Rows
 
-__all__ = ["AsyncChannel", "Channel", "SyncChannel"]
+__all__ = ["AsyncCallerConnection", "CallerConnection", "SyncCallerConnection"]
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Channel(Generic[R]):
+class CallerConnection(Generic[R]):
     """A way to run statements inside the caller's transaction, which is the caller's to end."""
 
     dialect: Dialect
@@ -26,5 +26,5 @@ class Channel(Generic[R]):
     """What opens the transaction that the driver would open by itself, but only before its first write."""
 
 
-SyncChannel = Channel[Rows]
-AsyncChannel = Channel[Awaitable[Rows]]
+SyncCallerConnection = CallerConnection[Rows]
+AsyncCallerConnection = CallerConnection[Awaitable[Rows]]

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import msgspec
 
-from stagepost.database.statement import Statement, Steps, operation, query
+from stagepost.database.statement import Statement, Statements, operation, query
 from stagepost.model.job import microseconds
 
 __all__ = [
-    "Channel",
+    "QueueObservation",
     "begin_carrying",
     "declare_patience",
     "forget_channels",
@@ -24,7 +24,7 @@ ALWAYS = 2**62
 """Longer than any duration."""
 
 
-class Channel(msgspec.Struct, frozen=True):
+class QueueObservation(msgspec.Struct, frozen=True):
     """What is known of a queue at the broker, as durations in microseconds; None is not known, or never."""
 
     empty_for_us: int | None = None
@@ -40,7 +40,7 @@ class Channel(msgspec.Struct, frozen=True):
 
 
 @operation
-def begin_carrying(queue_name: str) -> Steps[int]:
+def begin_carrying(queue_name: str) -> Statements[int]:
     """Note that a broker carries a queue; returns since when it does, in microseconds since 1970."""
     yield Statement("add_channel", {"queue_name": queue_name})
     [(since,)] = yield Statement("carried_since", {"queue_name": queue_name})
@@ -48,7 +48,7 @@ def begin_carrying(queue_name: str) -> Steps[int]:
 
 
 @operation
-def declare_patience(queues: Mapping[str, timedelta | None]) -> Steps[None]:
+def declare_patience(queues: Mapping[str, timedelta | None]) -> Statements[None]:
     """Write down how long foreign programs may be silent, for whoever leads: it may not know their tasks."""
     for queue_name, patience in sorted(queues.items()):
         patience_us = None if patience is None else microseconds(patience)
@@ -57,7 +57,7 @@ def declare_patience(queues: Mapping[str, timedelta | None]) -> Steps[None]:
 
 
 @operation
-def note_active(queue_name: str) -> Steps[None]:
+def note_active(queue_name: str) -> Statements[None]:
     """Note that somebody took a message from a queue, or answered one."""
     yield Statement("add_channel", {"queue_name": queue_name})
     yield Statement("note_active", {"queue_name": queue_name})
@@ -66,7 +66,7 @@ def note_active(queue_name: str) -> Steps[None]:
 @operation
 def look_at(
     queue_name: str, *, is_empty: bool, has_answers: bool = False, gap: timedelta | None = None
-) -> Steps[Channel]:
+) -> Statements[QueueObservation]:
     """Note whether a queue has messages that nobody took yet; returns since when it had none.
 
     A foreign program's has some as long as there are answers to take in: they may be to what seems to be missing. If
@@ -77,17 +77,17 @@ def look_at(
     seen = {"is_empty": int(is_empty), "has_answers": int(has_answers), "gap_us": gap_us}
     yield Statement("note_empty", {"queue_name": queue_name, **seen})
     [row] = yield Statement("read_channel", {"queue_name": queue_name})
-    return Channel(*row)
+    return QueueObservation(*row)
 
 
 @query
-def resent_queues() -> Steps[dict[str, int]]:
+def resent_queues() -> Statements[dict[str, int]]:
     """Say when jobs of each queue were last sent again because their messages seemed to be lost."""
     rows = yield Statement("read_resent")
     return {str(queue_name): int(resent_at) for queue_name, resent_at in rows}
 
 
 @operation
-def forget_channels(*, silent: timedelta) -> Steps[None]:
+def forget_channels(*, silent: timedelta) -> Statements[None]:
     """Forget queues that nobody has looked at for so long: no broker carries them any more."""
     yield Statement("forget_channels", {"silent_us": microseconds(silent)})

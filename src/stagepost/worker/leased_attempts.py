@@ -12,7 +12,7 @@ import msgspec
 from stagepost.client.context import JobContext
 from stagepost.model.job import LeasedJob
 
-__all__ = ["Flight", "Flights"]
+__all__ = ["LeasedAttempt", "LeasedAttempts"]
 
 Fence = tuple[str, int]
 
@@ -20,7 +20,7 @@ SMOOTHING = 0.3
 
 
 @dataclass(eq=False, slots=True)
-class Flight:
+class LeasedAttempt:
     """One leased attempt, from its claim until its settlement is written or its lease is lost."""
 
     job: LeasedJob
@@ -76,59 +76,59 @@ class Flight:
             self.waits_in.cancel(reason)
 
 
-class Flights:
-    """A map of flights that the loop and the lease keeper's thread both use."""
+class LeasedAttempts:
+    """A map of attempts that the loop and the lease keeper's thread both use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._flights: dict[Fence, Flight] = {}
+        self._attempts: dict[Fence, LeasedAttempt] = {}
         self.payload_bytes = 0
         """How large the payloads are that are held."""
         self.bytes_each = 0.0
         """How large one is expected to be, from those that came; 0 before the first."""
         self.claiming = asyncio.Lock()
         """Held from a claim until its jobs are in here: in between they look like strays."""
-        self.on_removed: list[Callable[[list[Flight]], None]] = []
+        self.on_removed: list[Callable[[list[LeasedAttempt]], None]] = []
         """Called with attempts that are settled or lost."""
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._attempts)
 
-    def __contains__(self, flight: Flight) -> bool:
-        return self._flights.get(flight.fence) is flight
+    def __contains__(self, attempt: LeasedAttempt) -> bool:
+        return self._attempts.get(attempt.fence) is attempt
 
-    def add(self, flights: list[Flight]) -> None:
+    def add(self, attempts: list[LeasedAttempt]) -> None:
         """Take on what was claimed."""
-        if not flights:
+        if not attempts:
             return
-        size = sum([len(flight.job.payload) for flight in flights])
-        mean = size / len(flights)
+        size = sum([len(attempt.job.payload) for attempt in attempts])
+        mean = size / len(attempts)
         with self._lock:
-            self._flights.update((flight.fence, flight) for flight in flights)
+            self._attempts.update((attempt.fence, attempt) for attempt in attempts)
             self.payload_bytes += size
             # An increase counts at once: too large an estimate costs a claim, too small a one memory.
             self.bytes_each = max(mean, self.bytes_each + SMOOTHING * (mean - self.bytes_each))
 
-    def remove(self, flights: Iterable[Flight]) -> None:
+    def remove(self, attempts: Iterable[LeasedAttempt]) -> None:
         """Let go of what is settled or lost; twice does no harm."""
-        gone = list(flights)
+        gone = list(attempts)
         with self._lock:
-            for flight in gone:
-                if self._flights.pop(flight.fence, None) is not None:
-                    self.payload_bytes -= len(flight.job.payload)
+            for attempt in gone:
+                if self._attempts.pop(attempt.fence, None) is not None:
+                    self.payload_bytes -= len(attempt.job.payload)
         for tell in self.on_removed:
             tell(gone)
 
-    def forget_payload(self, flight: Flight) -> None:
+    def forget_payload(self, attempt: LeasedAttempt) -> None:
         """Let go of the payload of an attempt that is over; what is left to do needs only its fence."""
         with self._lock:
-            if self._flights.get(flight.fence) is flight:
-                self.payload_bytes -= len(flight.job.payload)
-            flight.job = msgspec.structs.replace(flight.job, payload="")
-        if flight.context is not None:
-            flight.context.job = flight.job
+            if self._attempts.get(attempt.fence) is attempt:
+                self.payload_bytes -= len(attempt.job.payload)
+            attempt.job = msgspec.structs.replace(attempt.job, payload="")
+        if attempt.context is not None:
+            attempt.context.job = attempt.job
 
-    def all(self) -> list[Flight]:
+    def all(self) -> list[LeasedAttempt]:
         """All of them at this moment."""
         with self._lock:
-            return list(self._flights.values())
+            return list(self._attempts.values())

@@ -13,10 +13,10 @@ from stagepost.model.groups import groups_of
 from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
 from stagepost.upkeep.threads import in_thread
 
-__all__ = ["Taker"]
+__all__ = ["MessageIngester"]
 
 
-class Taker(Service):
+class MessageIngester(Service):
     """Takes messages in groups; what could not be stored is tried again, and dying costs a message that comes twice."""
 
     def __init__(

@@ -15,7 +15,7 @@ from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.admin import unavailable
 from stagepost.transport.rabbitmq.wire import connection_type, read_more
 
-__all__ = ["Link"]
+__all__ = ["BrokerThread"]
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ CLOSE_SECONDS = 2.0
 """How long to wait for the broker to confirm closing; a half-open connection never does."""
 
 
-class Link(ABC):
+class BrokerThread(ABC):
     """A connection that a daemon thread keeps open; everything on it happens in that thread's event loop."""
 
     def __init__(self, url: str, *, name: str, prepare: Callable[[], None] = lambda: None) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from stagepost.store.channels import (
-    Channel,
+from stagepost.store.queue_observations import (
+    QueueObservation,
     begin_carrying,
     declare_patience,
     forget_channels,
@@ -17,7 +17,7 @@ from tests.conformance.samples import QUEUE
 
 
 def test_a_queue_that_nobody_looked_at_is_not_known(store: Bench) -> None:
-    assert store.run(look_at(QUEUE, is_empty=False)) == Channel(None, None, 0)
+    assert store.run(look_at(QUEUE, is_empty=False)) == QueueObservation(None, None, 0)
 
 
 def test_it_is_kept_since_when_a_queue_is_empty(store: Bench) -> None:
@@ -39,8 +39,8 @@ def test_it_is_kept_when_somebody_last_took_a_message(store: Bench) -> None:
     store.run(look_at(QUEUE, is_empty=True))
     store.clock.advance(3)
 
-    assert store.run(look_at(QUEUE, is_empty=True)) == Channel(3_000_000, 3_000_000, 0)
-    assert store.run(look_at("other", is_empty=True)) == Channel(0, None, 0)
+    assert store.run(look_at(QUEUE, is_empty=True)) == QueueObservation(3_000_000, 3_000_000, 0)
+    assert store.run(look_at("other", is_empty=True)) == QueueObservation(0, None, 0)
 
 
 def test_it_is_kept_how_long_a_program_may_be_silent(store: Bench) -> None:

@@ -14,7 +14,16 @@ from stagepost.model.groups import GROUP_BYTES
 from stagepost.model.job import NewJob
 from stagepost.store.batches import Added, add_jobs
 
-__all__ = ["CHUNK", "MOST_IN_TRANSACTION", "Feed", "check_chunk", "chunks_of", "chunks_of_async", "few", "few_async"]
+__all__ = [
+    "CHUNK",
+    "MOST_IN_TRANSACTION",
+    "ItemFeed",
+    "check_chunk",
+    "chunks_of",
+    "chunks_of_async",
+    "few",
+    "few_async",
+]
 
 T = TypeVar("T")
 
@@ -25,7 +34,7 @@ PLAIN_AT_ONCE = 200
 """Number of items to read from a plain iterable before other coroutines may run."""
 
 
-class Feed:
+class ItemFeed:
     """Prepares the chunks of a source for the store, in order, and counts new items.
 
     When it resumes, it skips the items before the batch's cursor, even if another producer moves the cursor in the
