@@ -7,6 +7,8 @@ import json
 import pytest
 
 from stagepost import App
+from stagepost.client.batches import BatchHandle
+from stagepost.model.batch import Batch
 from stagepost.store.batches import find
 from stagepost.store.counting import batch_scope
 from tests.acceptance.cli.command_line import CommandLine
@@ -76,6 +78,21 @@ def test_watching_ends_with_the_batch_and_tells_how(shop: CommandLine) -> None:
     result = shop.run("batches", "watch", "upload:43", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["outcome"] == "completed_with_errors"
+
+
+def test_watching_shows_the_final_counts_of_a_batch_that_ends_between_two_reads(
+    shop: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(shop)
+    read = BatchHandle.stored
+
+    def end_and_read(handle: BatchHandle) -> Batch:
+        handle.cancel()
+        return read(handle)
+
+    monkeypatch.setattr(BatchHandle, "stored", end_and_read)
+
+    assert "100.0%  cancelled: 3 of 3 done" in shop.run("batches", "watch", "upload:42").stdout
 
 
 def test_failed_items_are_grouped_listed_and_retried(shop: CommandLine) -> None:
