@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from stagepost.model.backoff import backoff_seconds
+
 __all__ = ["Connection", "Listener"]
 
 log = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ class Listener(ABC):
                 pause = self._connect_and_listen()
             except Exception as error:  # noqa: BLE001 - whatever it is, jobs are found by polling and we try again
                 self._failures += 1
-                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
+                pause = backoff_seconds(self._failures, first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
                 if not self._stopping.is_set():
                     self._is_deaf(f"the connection was lost ({str(error).strip()}); reconnecting")
         self._is_hearing = False
