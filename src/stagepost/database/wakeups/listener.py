@@ -7,34 +7,17 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
 
+from stagepost.database.connection import Connection
 from stagepost.model.backoff import backoff_seconds
 
-__all__ = ["Connection", "Listener"]
+__all__ = ["Listener"]
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
 STOP_SECONDS = 2.0
-
-
-class Connection(Protocol):
-    """The methods of a store's connection that listeners use."""
-
-    @property
-    def raw(self) -> Any: ...
-
-    def execute(self, sql: str, parameters: Any) -> list[tuple[Any, ...]]: ...
-
-    def begin(self) -> None: ...
-
-    def rollback(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def abort(self) -> None: ...
 
 
 class Listener(ABC):
