@@ -137,9 +137,9 @@ def _errors() -> str:
 
 
 def _drivers() -> str:
-    rows = [(f"`{package}.{name}`", "plain") for package, name in sorted(SYNC_ADAPTERS)]
+    rows = [(f"`{package}.{name}`", "sync") for package, name in sorted(SYNC_ADAPTERS)]
     rows += [(f"`{package}.{name}`", "async") for package, name in sorted(ASYNC_ADAPTERS)]
-    return table(("class", "colour"), rows)
+    return table(("class", "sync or async"), rows)
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -161,7 +161,7 @@ def _shared() -> list[click.Option]:
 
 def _common() -> str:
     rows = [(f"`{option.opts[0]}`", option.help or "") for option in _shared()]
-    return "Every command takes these:\n\n" + table(("option", "meaning"), rows)
+    return "Every command accepts these options:\n\n" + table(("option", "meaning"), rows)
 
 
 def _command(name: str, command: click.Command) -> str:

@@ -56,7 +56,7 @@ TABLES: dict[str, Table] = {
             "progress": "The last progress report of the running attempt, as JSON; null if there is none.",
             "has_children": "1 once the handler has submitted children that the job must wait for.",
             "cancel_requested_at": "When the running attempt was asked to stop.",
-            "sent_at": "When the broker confirmed the message for the next attempt; null before that and after a claim.",
+            "sent_at": "When the broker confirmed the message for the next attempt; null before that and once claimed.",
             "updated_at": "When the row last changed.",
         },
     ),
@@ -128,7 +128,7 @@ TABLES: dict[str, Table] = {
     ),
     "stagepost_move": Table(
         "Numbers of jobs that changed from one class to another. Every change adds a row; folding adds the rows to "
-        "`stagepost_count` and deletes them. A class is a state, except that `queued` and `running` form the class `active`.",
+        "`stagepost_count` and deletes them. A class is a state; `queued` and `running` together are the class `active`.",
         {
             "id": "Its number.",
             "scope": "Where the jobs are counted: `queue:` and a queue's name, or `batch:` and a batch's id.",
