@@ -199,7 +199,7 @@ def test_many_consume_again_whether_they_hear_of_it_or_not(broker_url: str, queu
             for consumer in consumers:
                 until_one_of(number, consumer)
             for consumer in consumers:
-                consumer.connect_again("the test wants it empty-handed")
+                consumer.reconnect("the test wants it empty-handed")
 
 
 def check_now(consumer: Consumer) -> None:

@@ -23,7 +23,7 @@ class Standing:
         assert queue == "task.mail"
         return self.at
 
-    def connect_again(self, reason: str) -> None:
+    def reconnect(self, reason: str) -> None:
         self.reasons.append(reason)
 
 
@@ -59,7 +59,7 @@ def test_one_that_got_nothing_since_jobs_were_sent_again_connects_again_once(blo
     scene.send_again()
 
     assert scene.look() == [], "what was sent again may be on its way"
-    assert scene.look() == [f"nothing came though jobs of queue {QUEUE} were sent again"]
+    assert scene.look() == [f"no message arrived although jobs of queue {QUEUE} were sent again"]
     assert len(scene.look()) == 1
     scene.send_again()
     assert len(scene.look()) == 1

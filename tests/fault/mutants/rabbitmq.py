@@ -18,8 +18,8 @@ MUTANTS = [
     Mutant(
         "messages that count as sent without a confirm",
         "transport/rabbitmq/publisher.py",
-        "            batch.decide(place, Verdict.RETURNED)  # its confirm follows\n",
-        "            batch.decide(place, Verdict.CONFIRMED)\n",
+        "            group.decide(place, Verdict.RETURNED)  # its confirm follows\n",
+        "            group.decide(place, Verdict.CONFIRMED)\n",
         f"{MESSAGES}_a_queue_that_is_deleted_or_unbound_is_made_anew[sqlite]",
     ),
     *on_each(
