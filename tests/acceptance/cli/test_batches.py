@@ -68,7 +68,7 @@ def test_batches_are_listed_by_pages_and_states(shop: CommandLine) -> None:
     assert shop.says("batches", "list", "--state", "sealed") == "There are no such batches.\n"
 
 
-def test_watching_ends_with_the_batch_and_tells_how(shop: CommandLine) -> None:
+def test_watching_ends_with_the_batch_and_reports_its_outcome(shop: CommandLine) -> None:
     upload(shop)
     shop.work()
     assert "completed: 3 of 3 done" in shop.says("batches", "watch", "upload:42")
@@ -176,7 +176,7 @@ def test_a_wrong_count_is_repaired(shop: CommandLine) -> None:
     assert shop.says("batches", "recount", "upload:42") == "The counts are right.\n"
 
 
-def test_a_batch_or_gate_that_is_not_there_is_a_clear_error(shop: CommandLine) -> None:
+def test_an_unknown_batch_or_gate_is_a_clear_error(shop: CommandLine) -> None:
     for command in ("show", "watch", "failed", "items", "recount"):
         assert "batch 'nobody' does not exist" in shop.fails(1, "batches", command, "nobody").lower()
     assert "There is no gate 'nobody'" in shop.fails(1, "gates", "show", "nobody")
