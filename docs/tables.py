@@ -128,8 +128,7 @@ TABLES: dict[str, Table] = {
     ),
     "stagepost_move": Table(
         "Numbers of jobs that changed from one class to another. Every change adds a row; folding adds the rows to "
-        "`stagepost_count` and deletes them. A class is a state; `queued` and `running` together form the class "
-        "`active`.",
+        "`stagepost_count` and deletes them. A class is a state, but `queued` and `running` are one: `active`.",
         {
             "id": "Its number.",
             "scope": "Where the jobs are counted: `queue:` and a queue's name, or `batch:` and a batch's id.",
