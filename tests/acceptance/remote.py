@@ -1,4 +1,4 @@
-"""An app with a remote task, workers for it in the background, and a foreign program that does as it is told."""
+"""An app with a remote task, workers for it in the background, and a foreign program that tests control."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters of queues that RabbitMQ carries: what the broker gives up, what cannot be read, and dying in between."""
+"""Dead letters of queues that RabbitMQ carries: dropped requests, unreadable messages, and crashes in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of foreign programs: each settles its job once, whenever and however often it comes."""
+"""Answers of foreign programs: each settles its job once, however late or often it arrives."""
 
 from __future__ import annotations
 

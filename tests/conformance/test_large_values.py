@@ -1,4 +1,4 @@
-"""Values that are large together: written by several statements of one transaction, just as by one."""
+"""Values that are too large together are written by several statements of one transaction."""
 
 from __future__ import annotations
 

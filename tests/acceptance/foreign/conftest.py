@@ -1,4 +1,4 @@
-"""Apps whose remote tasks a stranger runs."""
+"""Apps whose remote tasks a foreign program runs."""
 
 from __future__ import annotations
 

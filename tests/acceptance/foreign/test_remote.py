@@ -1,4 +1,4 @@
-"""Remote tasks: what a program in another language does for us is retried, counted, cancelled as any task is."""
+"""Remote tasks: work of a program in another language is retried, counted and cancelled like any task."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_an_answer_to_a_job_of_another_app_finds_its_way(
     """Both take from one queue of answers; the one that does not know the task gives its answer back."""
     monkeypatch.setattr("stagepost.worker.answers.HELD_SECONDS", 0.2)
     named = msgspec.structs.replace(app.settings.rabbitmq, queues=["recogniser", "translator"])
-    app.settings = msgspec.structs.replace(app.settings, rabbitmq=named)  # whoever leads sends the jobs of both
+    app.settings = msgspec.structs.replace(app.settings, rabbitmq=named)  # the leader sends the jobs of both
     other = App(settings=app.settings)
 
     @other.task(name="translate", queue="translator", remote=True)
