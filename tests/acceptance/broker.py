@@ -46,7 +46,7 @@ class Heard:
 
 
 class Broker:
-    """The broker as a foreign program sees it."""
+    """The broker as an external program sees it."""
 
     def __init__(self, app: App) -> None:
         assert app.settings.transport is not None

@@ -35,7 +35,7 @@ def takes_answers(worker: Worker) -> bool:
     return worker.broker.answers.consumer.trouble is None
 
 
-def test_a_foreign_program_runs_a_task(
+def test_an_external_program_runs_a_task(
     app: App, recognise: Recognise, broker: str, quick: RabbitmqSettings, any_recogniser: Recogniser
 ) -> None:
     good = [recognise.enqueue(f"audio/{number}") for number in range(20)]
@@ -55,7 +55,7 @@ def test_a_foreign_program_runs_a_task(
     assert (counted(worker).settled, resent(worker)) == (23, 0)
 
 
-def test_batches_pipelines_and_parents_count_what_a_foreign_program_does(
+def test_batches_pipelines_and_parents_count_what_an_external_program_does(
     app: App, recognise: Recognise, broker: str, quick: RabbitmqSettings, recogniser: Recogniser
 ) -> None:
     @app.task

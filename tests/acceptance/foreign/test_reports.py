@@ -1,4 +1,4 @@
-"""Progress that foreign programs report before they answer."""
+"""Progress that external programs report before they answer."""
 
 from __future__ import annotations
 
