@@ -1,4 +1,4 @@
-"""Jobs that crashed twice: one at a time, and only the one that has begun is charged with the next crash."""
+"""Jobs that crashed twice run one at a time, and only the one that has started is charged with the next crash."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_suspects_run_one_after_the_other_beside_other_jobs(app: App, monk
 
 
 async def test_a_long_running_suspect_does_not_hold_up_the_others(app: App) -> None:
-    """They are put back, for other workers; what is no suspect has their places."""
+    """They are put back for other workers, and jobs that are not suspects use their slots."""
     started, may_end, others_ran, have_all_ended = (asyncio.Event() for _ in range(4))
     ended: list[int] = []
 
@@ -156,7 +156,7 @@ async def test_no_suspect_in_line_starts_while_a_stopping_worker_waits_for_a_cla
 
 
 class Line:
-    """Suspects of which one may run, without a worker around them."""
+    """Suspects that may run one at a time, without a worker."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.path = folder / "stagepost.db"

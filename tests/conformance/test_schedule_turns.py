@@ -1,4 +1,4 @@
-"""Schedules that are due take turns: one with a long backlog holds up no other, and a pass has bounded work."""
+"""Due schedules take turns: one with a long backlog delays no other, and the work of a pass is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that breaks off calls whose time is up, and sleeps as long as it can."""
+"""The thread that aborts calls whose deadline has passed, and sleeps as long as it can."""
 
 from __future__ import annotations
 

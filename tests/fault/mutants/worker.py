@@ -1,4 +1,4 @@
-"""Workers that forget, go on for too long or lose their slots."""
+"""Workers that forget jobs, run too long or lose their slots."""
 
 from __future__ import annotations
 
