@@ -95,7 +95,7 @@ def lose_lease(store: Bench) -> None:
 @operation
 def looking_too_early(work: Operation[T]) -> Statements[T]:
     """Do what an operation does whose first look came just before another made what it asks for."""
-    steps = work.start()
+    steps = iter(work)
     next(steps)
     try:
         step = steps.send([])

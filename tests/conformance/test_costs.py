@@ -251,7 +251,7 @@ def test_what_a_claim_writes_finds_room_in_the_row(quiet_store: Bench) -> None:
 
 
 def first_of(operation: Operation[Any]) -> Statement:
-    step = next(operation.start())
+    step = next(iter(operation))
     assert isinstance(step, Statement)
     return step
 

@@ -8,9 +8,20 @@ from functools import partial
 import pytest
 
 from stagepost.database import Store
-from stagepost.database.statement import Operation
+from stagepost.database.statement import (
+    Operation,
+    SingleStatement,
+    Statement,
+    Statements,
+    operation,
+    single_statement,
+)
+from stagepost.errors import ConfigurationError
+from stagepost.model.alert import Alert
+from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import counting, jobs, leases, settling
+from stagepost.store.alerts import alerting
 from stagepost.store.sending import mark_sent, take_delivered
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
@@ -23,11 +34,11 @@ def store(blocking_store: Bench) -> Bench:
     return blocking_store
 
 
-def calls_of(store: Bench, operation: Operation[object]) -> list[str]:
+def calls_of(store: Bench, work: Operation[object]) -> list[str]:
     """Run an operation and return the first word of every call to the driver."""
     counted = Counted(store.database.store.database)
     counting_store = Store(counted, clock=store.clock, pool_size=1)
-    counting_store.run(operation)
+    counting_store.run(work)
     counting_store.close()
     return counted.calls
 
@@ -117,3 +128,80 @@ def test_hot_operations_take_one_round_trip_where_one_statement_does_all(store: 
         pytest.skip("no statement of this dialect both changes rows and returns them")
 
     assert calls_of(store, prepare(store)) == expected[store.dialect.name]
+
+
+NOTHING = Statement("mark_announced", {"told": "[]"})
+"""One statement in every dialect."""
+
+
+@single_statement
+def two_statements() -> Statements[None]:
+    yield NOTHING
+    yield NOTHING
+
+
+def test_a_second_statement_after_one_that_commits_by_itself_is_refused(store: Bench) -> None:
+    with pytest.raises(RuntimeError, match="two_statements: `mark_announced` follows a statement that commits"):
+        store.run(two_statements())
+
+
+def test_a_second_statement_is_refused_in_a_callers_transaction_as_well(store: Bench) -> None:
+    with pytest.raises(RuntimeError, match="two_statements"), store.transaction() as connection:
+        store.database.store.drive(two_statements(), connection)
+
+
+@operation
+def claim_and_fail() -> Statements[None]:
+    yield from CLAIM()
+    yield from two_statements()  # inside another operation there is a transaction, so they are two of many
+    raise ConfigurationError("after the claim")
+
+
+def test_an_operation_of_one_statement_shares_the_transaction_of_the_operation_that_runs_it(store: Bench) -> None:
+    job_id = enqueue(store)
+
+    with pytest.raises(ConfigurationError):
+        store.run(claim_and_fail())
+
+    assert store.run(jobs.get(job_id)).state is JobState.QUEUED
+
+
+def test_an_alert_that_cannot_be_enqueued_undoes_the_statement_it_is_about(store: Bench) -> None:
+    job_id = enqueue(store)
+
+    def about(_: object) -> Alert:
+        raise ConfigurationError("no alert")
+
+    with pytest.raises(ConfigurationError):
+        store.run(alerting(CLAIM(), about, lambda _: new_job()))
+
+    assert store.run(jobs.get(job_id)).state is JobState.QUEUED
+
+
+@single_statement
+def clock_then(work: Operation[object]) -> SingleStatement[object]:
+    yield Statement("read_clock")
+    return work
+
+
+@pytest.mark.parametrize("is_composed", [False, True])
+def test_the_operation_that_is_to_follow_gives_the_result(store: Bench, *, is_composed: bool) -> None:
+    job_id = enqueue(store)
+    chained = clock_then(jobs.get(job_id))
+
+    found = store.run(composed(chained) if is_composed else chained)
+
+    assert found == store.run(jobs.get(job_id))
+
+
+@operation
+def composed(work: Operation[object]) -> Statements[object]:
+    return (yield from work)
+
+
+def test_only_operations_that_say_so_do_something_else_after_a_lost_reply() -> None:
+    enqueueing, claiming = jobs.enqueue(new_job()), CLAIM()
+
+    assert claiming.repeated() is claiming
+    assert enqueueing.repeated().definition is jobs.enqueue.again
+    assert enqueueing.repeated().name == enqueueing.name

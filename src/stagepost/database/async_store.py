@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stagepost.clock import monotonic
+from stagepost.database.deadline import Deadlines
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.threads import DaemonThreads
@@ -28,14 +29,16 @@ class AsyncStore:
         self.store = store
         self.answered_at = float("-inf")
         """When an operation last succeeded, on the local monotonic clock."""
-        self._calls = store.twin()
+        self._deadlines = Deadlines()
         self._under_way: set[Future[Any]] = set()
         # Its own threads, never the loop's default ones, which handlers may fill up.
         self._threads = DaemonThreads(store.pool.size, name="stagepost-store")
 
     async def run(self, operation: Operation[T], *, patience_seconds: float | None = None) -> T:
         """Run an operation in a transaction of its own."""
-        call = self._threads.submit(partial(self._calls.run, operation, patience_seconds=patience_seconds))
+        call = self._threads.submit(
+            partial(self.store.run, operation, patience_seconds=patience_seconds, deadlines=self._deadlines)
+        )
         self._under_way.add(call)
         call.add_done_callback(self._under_way.discard)
         result = await asyncio.wrap_future(call)
@@ -53,5 +56,5 @@ class AsyncStore:
 
     def abort(self) -> None:
         """Break off running operations and stop the threads without waiting; the store itself stays open."""
-        self._calls.abort()
+        self._deadlines.abort_all()
         self._threads.close(waits=False)

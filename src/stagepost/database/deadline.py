@@ -37,6 +37,7 @@ class Deadlines:
     IDLE_SECONDS = 5.0
 
     def __init__(self) -> None:
+        self.is_aborted = False
         renew_after_fork(self)
         self.renew()
 
@@ -73,7 +74,8 @@ class Deadlines:
             self._calls.pop(token, None)
 
     def abort_all(self) -> None:
-        """Break off every call that is under way, as if its time were up."""
+        """Abort every running call, as if its time were up. Callers must start no others."""
+        self.is_aborted = True
         with self._lock:
             while self._calls:
                 _, (_, break_off) = self._calls.popitem()

@@ -30,6 +30,7 @@ __all__ = [
     "call_of",
     "calls_of",
     "optional_names",
+    "script_of",
 ]
 
 
@@ -73,10 +74,6 @@ class Dialect:
             script = self._scripts[key] = Script(name, tuple(_compile(text, style, now) for text in texts))
         return script
 
-    def mentions(self, name: str) -> tuple[Counter[str], ...]:
-        """How often each text of a statement names its parameters."""
-        return _mentions(self.name, name)
-
     def load_text(self, name: str) -> str | None:
         """Fetch the text that many rows follow; None where this dialect has no quicker way than a statement."""
         if not _path(self.name, name).is_file():
@@ -95,6 +92,8 @@ class CompiledText:
     """All its rows come as one JSON array, in a column of that name: where a driver lets other threads go on at every
     row, it may have to wait for them as often."""
     is_select: bool = False
+    mentions: Counter[str] = field(default_factory=Counter, compare=False)
+    """How often it names each parameter."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +119,12 @@ class SqlCall(NamedTuple):
 
 
 def calls_of(
-    statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock
+    statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock, needs_transaction: bool = True
 ) -> Generator[SqlCall, Rows, Rows]:
     """Yield the driver calls one statement needs, receive their rows, return the statement's rows."""
+    script = script_of(statement, dialect=dialect, style=style, clock=clock)
     instant = clock.instant()
-    given = statement.parameters.keys()
-    script = dialect.script(statement.name, style, own_clock=instant is not None, given=given)
     parameters = statement.parameters if instant is None else {**statement.parameters, "now": instant}
-    needs_transaction = not statement.is_enough or len(script.texts) > 1
     result: Rows = []
     for position, text in enumerate(script.texts):
         if position and "selected" in text.names:
@@ -139,6 +136,12 @@ def calls_of(
             rows = [tuple(row) for row in msgspec.json.decode(rows[0][0])]
         result = rows if text.is_select else rows or result
     return result
+
+
+def script_of(statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock) -> Script:
+    """Fetch the text of a statement, with the clauses that its parameters ask for."""
+    is_own_clock = clock.instant() is not None
+    return dialect.script(statement.name, style, own_clock=is_own_clock, given=statement.parameters.keys())
 
 
 def call_of(sql: str, parameters: Mapping[str, Any], style: ParameterStyle) -> SqlCall:
@@ -196,13 +199,6 @@ def optional_names(dialect: str, name: str) -> frozenset[str]:
     return frozenset().union(*(_names(clause[0]) for clause in _OPTIONAL.finditer(_source(dialect, name))))
 
 
-@cache
-def _mentions(dialect: str, name: str) -> tuple[Counter[str], ...]:
-    texts = _split(_OPTIONAL.sub(lambda clause: clause[2], _source(dialect, name)), row_locks=True)
-    named = ((name for name in _TOKEN.findall(text) if name not in {"", "now", "selected"}) for text in texts)
-    return tuple(map(Counter, named))
-
-
 def _wanted(clause: re.Match[str], given: Set[str]) -> str:
     unless, text = clause.groups()
     is_wanted = unless not in given if unless else _names(text) <= given
@@ -227,6 +223,7 @@ _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%")
 
 def _compile(text: str, style: ParameterStyle, now: str | None) -> CompiledText:
     names: list[str] = []
+    mentions: Counter[str] = Counter()
 
     def put(match: re.Match[str]) -> str:
         name = match[1]
@@ -234,8 +231,9 @@ def _compile(text: str, style: ParameterStyle, now: str | None) -> CompiledText:
             return match[0].replace("%", "%%") if style is ParameterStyle.PYFORMAT else match[0]
         if name == "now" and now is not None:
             return now.replace("%", "%%") if style is ParameterStyle.PYFORMAT else now
-        if name not in names:
+        if name not in mentions:
             names.append(name)
+        mentions[name] += 1
         match style:
             case ParameterStyle.NAMED:
                 return f":{name}"
@@ -246,4 +244,6 @@ def _compile(text: str, style: ParameterStyle, now: str | None) -> CompiledText:
                 return f"${names.index(name) + 1}" + ("::bigint" if name == "now" else "")
 
     sql = _TOKEN.sub(put, text)
-    return CompiledText(sql, tuple(names), is_packed=" as packed\n" in sql, is_select=sql.startswith("select"))
+    return CompiledText(
+        sql, tuple(names), is_packed=" as packed\n" in sql, is_select=sql.startswith("select"), mentions=mentions
+    )

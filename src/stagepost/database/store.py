@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,7 +50,6 @@ class Store:
         self.pool = Pool(database, size=pool_size)
         self.notifier = LocalNotifier()
         self._deadlines = Deadlines()
-        self._is_aborted = False
         self._pause = pause
 
     @classmethod
@@ -64,14 +62,20 @@ class Store:
         """Which of the databases this is."""
         return self.database.dialect
 
-    def run(self, operation: Operation[T], *, patience_seconds: float | None = None) -> T:
-        """Run an operation in a transaction of its own, again from the start where that can help."""
+    def run(
+        self, operation: Operation[T], *, patience_seconds: float | None = None, deadlines: Deadlines | None = None
+    ) -> T:
+        """Run an operation in a transaction of its own, again from the start if that can help.
+
+        A caller that passes its own `deadlines` can abort its operations without aborting those of others.
+        """
+        deadlines = deadlines or self._deadlines
         give_up_at = monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
         tries = 0
         while True:
             tries += 1
             try:
-                return self._run_once(operation)
+                return self._run_once(operation, deadlines)
             except StoreUnavailable as error:
                 failure: Exception = error
             except StagepostError:
@@ -86,7 +90,7 @@ class Store:
                     operation = operation.repeated()
                 failure = error
             pause = min(1.0, 0.01 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries
-            if self._is_aborted or monotonic() + pause > give_up_at:
+            if deadlines.is_aborted or monotonic() + pause > give_up_at:
                 raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
             self._pause(pause)
 
@@ -110,15 +114,8 @@ class Store:
         """Close all connections; operations that are running end first."""
         self.pool.close()
 
-    def twin(self) -> Store:
-        """Make another store on the same connections, whose operations can be aborted by themselves."""
-        twin = copy.copy(self)
-        twin._deadlines = Deadlines()  # noqa: SLF001 - of our own class
-        return twin
-
     def abort(self) -> None:
         """Break off the operations that are running, from any thread, and begin no other; what they did is undone."""
-        self._is_aborted = True
         self._deadlines.abort_all()
 
     def __repr__(self) -> str:
@@ -140,24 +137,24 @@ class Store:
                 yield loan
                 return
 
-    def _run_once(self, operation: Operation[T]) -> T:
+    def _run_once(self, operation: Operation[T], deadlines: Deadlines) -> T:
         with self.pool.connection() as loan:
             connection = loan.connection
             is_begun = False
 
             def begin() -> None:
                 nonlocal is_begun
-                connection.begin(read_only=operation.is_read_only)
+                connection.begin(read_only=operation.definition.is_read_only)
                 is_begun = True
 
-            with self._in_time(connection):
-                # Not before: a call that begins while others are aborted is either among them or sees this.
-                if self._is_aborted:
+            with deadlines.limit(self.call_seconds, connection.abort):
+                # Checked inside: a call that starts during an abort is either aborted with the others or sees this.
+                if deadlines.is_aborted:
                     raise StoreUnavailable(f"{operation.name}: broken off, nobody waits for its result any more")
                 try:
                     if connection.is_pooled:
                         begin()
-                    goes_without = is_begun or (operation.is_read_only and self.dialect.reads_by_statement)
+                    goes_without = is_begun or (operation.definition.is_read_only and self.dialect.reads_by_statement)
                     calls = self._calls(operation, connection)
                     result = drive(calls, connection.execute, begin=None if goes_without else begin)
                 except Exception as error:

@@ -62,7 +62,7 @@ def run_in(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
         raise ConfigurationError(f"{_name(tx)} is asynchronous: hand it to the asynchronous client.")
     caller = adapter.sync(tx)
     try:
-        if caller.opening and not operation.is_read_only:
+        if caller.opening and not operation.definition.is_read_only:
             caller.execute(caller.opening, ())
         return drive(_calls(operation, caller, clock), caller.execute)
     except Exception as error:
@@ -80,7 +80,7 @@ async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
         )
     caller = await adapter.async_(tx)
     try:
-        if caller.opening and not operation.is_read_only:
+        if caller.opening and not operation.definition.is_read_only:
             await caller.execute(caller.opening, ())
         return await drive_async(_calls(operation, caller, clock), caller.execute)
     except Exception as error:

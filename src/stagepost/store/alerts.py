@@ -19,12 +19,9 @@ T = TypeVar("T")
 def alerting(
     work: Operation[T], about: Callable[[T], Alert | None], job_for: Callable[[Alert], NewJob]
 ) -> Statements[tuple[T, Alert | None]]:
-    """Do some work and enqueue the job that tells of what came of it, if there is anything to tell.
-
-    The work must not begin with a statement that is enough by itself: that would be committed without the alert.
-    """
-    result = yield from work.start()
+    """Do some work and enqueue the job that tells of what came of it, if there is anything to tell."""
+    result = yield from work
     alert = about(result)
     if alert is not None:
-        yield from enqueue(job_for(alert)).start()
+        yield from enqueue(job_for(alert))
     return result, alert
