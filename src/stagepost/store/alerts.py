@@ -1,4 +1,4 @@
-"""Alerts are enqueued in the transaction of what they tell of: neither is there without the other."""
+"""Enqueues alerts in the same transaction as the change they report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 def alerting(
     work: Operation[T], about: Callable[[T], Alert | None], job_for: Callable[[Alert], NewJob]
 ) -> Statements[tuple[T, Alert | None]]:
-    """Do some work and enqueue the job that tells of what came of it, if there is anything to tell."""
+    """Run an operation and enqueue the alert that `about` returns for its result, if any, in the same transaction."""
     result = yield from work
     alert = about(result)
     if alert is not None:

@@ -1,4 +1,4 @@
-"""Settles attempts: writes what they gave, lets parents wait for their children, all in one transaction."""
+"""Settles attempts: writes their outcomes and lets parents wait for their children, in one transaction."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["settle"]
 
 @single_statement
 def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> SingleStatement[dict[Fence, bool]]:
-    """Write what attempts gave. Says for each attempt whether its fence still held.
+    """Write the outcomes of attempts, and return for each attempt whether its fence held.
 
-    An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose
-    reply was lost) counts as held, unless `ended_counts` is False: then what is written beside it would be written
-    twice. Of two changes for one attempt the first counts. A job that was asked to stop is not run again: it ends as
-    cancelled instead of being rescheduled. A job that has children waits for them before it ends.
+    An attempt that has already ended its job, in a handler's transaction or in a run of this operation whose reply was
+    lost, counts as held. Pass `ended_counts=False` if the caller writes something else in the same transaction, which
+    would otherwise be written twice. Of two changes for one attempt only the first is used. A job whose cancellation
+    was requested ends as cancelled instead of being rescheduled. A job that has children waits for them to end.
     """
     ordered = in_order(changes)
     if not ordered or not all(map(is_plain_end, ordered)):
@@ -45,7 +45,7 @@ def _follow_up(ordered: Sequence[Settlement], written: Written, *, ended_counts:
     for change in written.unwritten:
         if (yield from wait_for_children(change)):
             accepted.add(change.fence)
-            # Its children may all have ended before it: then it ends at once.
+            # If its children have all ended before it, it ends now.
             yield from conclude(change.id)
     yield from log_failures(change for change in ordered if change.fence in accepted)
     if len(accepted) < len(ordered) and ended_counts:
