@@ -60,7 +60,7 @@ def test_values_come_back_as_they_went(session: Session) -> None:
 
 @pytest.mark.parametrize("value", [b"bytes", True, {"a": 1}])
 def test_what_has_no_plain_text_is_refused(session: Session, value: Any) -> None:
-    with pytest.raises(TypeError, match="text, numbers and null"):
+    with pytest.raises(TypeError, match="text, numbers or None"):
         session.execute("select $1::text", [value])
 
 

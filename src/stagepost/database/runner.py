@@ -1,4 +1,4 @@
-"""Runs operations on connections: one small runner for each colour, everything else is shared."""
+"""Runs operations on connections: one small runner for blocking drivers, one for async drivers, the rest shared."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _second_statement(operation: Operation[Any], step: Step) -> RuntimeError:
 
 
 def drive(calls: Calls[T], execute: Callable[[str, Any], Rows], *, begin: Callable[[], None] | None = None) -> T:
-    """Make the calls, inside whatever transaction `execute` is in; `begin` opens one where the first needs it."""
+    """Make the calls in the current transaction of `execute`; `begin` starts one when a call needs it."""
     try:
         call = next(calls)
         while True:
@@ -84,7 +84,7 @@ def drive(calls: Calls[T], execute: Callable[[str, Any], Rows], *, begin: Callab
 
 
 async def drive_async(calls: Calls[T], execute: Callable[[str, Any], Awaitable[Rows]]) -> T:
-    """Make the calls, inside whatever transaction `execute` is in."""
+    """Make the calls in the current transaction of `execute`."""
     try:
         call = next(calls)
         while True:

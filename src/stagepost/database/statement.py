@@ -1,4 +1,4 @@
-"""Operations: generators that yield statements and receive rows, and know no driver."""
+"""Operations: generators that yield statements and receive rows, independent of any driver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_PARAMETERS: Mapping[str, Any] = {}
 
 
 def as_json(value: Any) -> str:
-    """Encode rows for a statement that takes them as one JSON parameter."""
+    """Encode rows for a statement that reads them from one JSON parameter."""
     return msgspec.json.encode(value).decode()
 
 
@@ -49,14 +49,14 @@ class Statement(NamedTuple):
 
 
 Row = tuple[tuple[Any, ...], tuple[Any, ...]]
-"""What a row begins with, and what it ends with; rows that end alike have the same tuple there."""
+"""The job's own columns, then the columns it shares with others; rows that share them hold the same tuple object."""
 
 
 class Load(NamedTuple):
-    """Rows for a named `.sql` file, put into their table by the quickest way the driver has, all or none.
+    """Rows for a named `.sql` file, inserted by the fastest method of the driver, all or none.
 
-    Where there is no quicker way than a statement it is answered with no rows and nothing has happened; otherwise
-    with one row, how many were put. A row that is there already may be left out or be an error.
+    The answer is one row with the number of inserted rows. If the driver has no faster method than a statement, the
+    answer is no rows and nothing was inserted. A row that already exists is skipped or raises an error.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Runs operations in transactions of their own: retried when the database says so, never longer than a deadline."""
+"""Runs operations, each in its own transaction: retried after conflicts and lost connections, within a deadline."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["Store"]
 T = TypeVar("T")
 
 CALL_SECONDS = 15.0
-"""How long one transaction may take before its connection is cut."""
+"""How long one transaction may take before its connection is aborted."""
 PATIENCE_SECONDS = 30.0
-"""How long an operation is tried again before its error is raised."""
+"""How long a failing operation is retried before its error is raised."""
 
 
 class Store:
@@ -55,12 +55,12 @@ class Store:
 
     @classmethod
     def at(cls, url: str, *, for_handlers: bool = False, folder: Path | None = None, **options: Any) -> Store:
-        """Open the store at a URL; `for_handlers`, to lend them its connections. `folder` as in `database_at`."""
+        """Open the store at a URL. `for_handlers` and `folder` are described at `database_at`."""
         return cls(database_at(url, for_handlers=for_handlers, folder=folder), **options)
 
     @property
     def dialect(self) -> Dialect:
-        """Which of the databases this is."""
+        """The dialect of the database."""
         return self.database.dialect
 
     def run(
@@ -106,17 +106,17 @@ class Store:
                 with contextlib.suppress(Exception), self._in_time(connection):
                     connection.rollback()
                     loan.is_sound = True
-                raise  # what went wrong in the body, not what went wrong in clearing up after it
+                raise  # the error of the body, even if the rollback failed as well
             with self._in_time(connection):
                 connection.commit()
             loan.is_sound = True
 
     def close(self) -> None:
-        """Close all connections; operations that are running end first."""
+        """Close all connections, those of running operations when they end."""
         self.pool.close()
 
     def abort(self) -> None:
-        """Break off the operations that are running, from any thread, and begin no other; what they did is undone."""
+        """Abort all running operations, from any thread, and start no others. Their transactions are rolled back."""
         self._deadlines.abort_all()
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class Store:
 
     @contextlib.contextmanager
     def _begun(self, *, read_only: bool) -> Iterator[PooledConnection]:
-        """Lend a connection in a new transaction; one that died in the pool is replaced, and so are its neighbours."""
+        """Lend a connection in a new transaction. If it died while idle, all idle connections are replaced."""
         for is_last_try in (False, True):
             with self.pool.connection() as loan:
                 try:
@@ -151,7 +151,7 @@ class Store:
             with deadlines.limit(self.call_seconds, connection.abort):
                 # Checked inside: a call that starts during an abort is either aborted with the others or sees this.
                 if deadlines.is_aborted:
-                    raise StoreUnavailable(f"{operation.name}: broken off, nobody waits for its result any more")
+                    raise StoreUnavailable(f"{operation.name}: aborted, because nobody waits for its result any more")
                 try:
                     if connection.is_pooled:
                         begin()
@@ -160,7 +160,7 @@ class Store:
                     result = drive(calls, connection.execute, begin=None if goes_without else begin)
                 except Exception as error:
                     if self.dialect.trouble(error) is not Trouble.CONNECTION:
-                        # What went wrong counts, not that the server has closed the connection over it.
+                        # Raise the first error, even if the server has closed the connection because of it.
                         with contextlib.suppress(Exception):
                             connection.rollback()
                             loan.is_sound = True
@@ -174,7 +174,7 @@ class Store:
         return self._deadlines.limit(self.call_seconds, connection.abort)
 
     def drive(self, operation: Operation[T], connection: Connection) -> T:
-        """Run an operation inside the transaction that `connection` is in."""
+        """Run an operation in the current transaction of `connection`."""
         return drive(self._calls(operation, connection), connection.execute)
 
     def _calls(self, operation: Operation[T], connection: Connection) -> Calls[T]:
