@@ -12,7 +12,7 @@ import pytest
 
 from stagepost import App, JobState, Worker
 from stagepost.client.handle import JobHandle
-from stagepost.database import connection
+from stagepost.database import sqlite
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StoreUnavailable
 from stagepost.model.identity import new_id
@@ -245,7 +245,7 @@ async def test_a_suspect_that_loses_its_lease_in_line_is_dropped(line: Line) -> 
 
 
 async def test_a_line_keeps_its_order_while_the_store_is_away(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 0.01)
     other = sqlite3.connect(line.path, isolation_level=None)
     other.execute("begin immediate")
     with pytest.raises(StoreUnavailable):

@@ -95,7 +95,7 @@ def lose_lease(store: Bench) -> None:
 @operation
 def looking_too_early(work: Operation[T]) -> Statements[T]:
     """Run an operation whose first read happens just before another transaction creates the row it looks for."""
-    steps = work.start()
+    steps = iter(work)
     next(steps)
     try:
         step = steps.send([])

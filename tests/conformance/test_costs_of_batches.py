@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagepost.database.statement import Operation, Rows, Statement, Statements, Step
+from stagepost.database.statement import Operation, Rows, Statement, Statements, Step, operation
 from stagepost.model.batch import BatchState
 from stagepost.store import batches, concluding, runs
 from tests.conformance.batches import end, filled
@@ -33,15 +33,16 @@ def sealed(store: Bench, *, ended: int) -> str:
     return batch.id
 
 
-def statements_of(store: Bench, operation: Operation[Any]) -> list[Statement]:
+def statements_of(store: Bench, work: Operation[Any]) -> list[Statement]:
     """Run an operation and return what it asked the database."""
     asked: list[Step] = []
-    store.run(Operation(_noting, (operation, asked), {}))
+    store.run(_noting(work, asked))
     return [step for step in asked if isinstance(step, Statement)]
 
 
-def _noting(operation: Operation[Any], asked: list[Step]) -> Statements[Any]:
-    steps: Generator[Step, Rows, Any] = operation.start()
+@operation
+def _noting(work: Operation[Any], asked: list[Step]) -> Statements[Any]:
+    steps: Generator[Step, Rows, Any] = iter(work)
     try:
         step = next(steps)
         while True:

@@ -60,7 +60,7 @@ def test_values_are_read_back_unchanged(session: Session) -> None:
 
 @pytest.mark.parametrize("value", [b"bytes", True, {"a": 1}])
 def test_values_without_a_text_form_are_refused(session: Session, value: Any) -> None:
-    with pytest.raises(TypeError, match="text, numbers and null"):
+    with pytest.raises(TypeError, match="text, numbers or None"):
         session.execute("select $1::text", [value])
 
 

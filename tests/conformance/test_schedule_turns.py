@@ -128,7 +128,7 @@ def test_the_statements_of_a_pass_do_not_grow_with_the_backlog(store: Bench) -> 
 
     @operation
     def noted() -> Statements[Fired]:
-        steps = fire_due().start()
+        steps = iter(fire_due())
         statement = next(steps)
         while True:
             sent.append(statement.name)

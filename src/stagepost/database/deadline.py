@@ -90,6 +90,8 @@ class Deadlines:
     """Limits a group of calls, which can also be aborted together."""
 
     def __init__(self, watcher: Watcher = _shared) -> None:
+        self.is_aborted = False
+        """Whether the calls of this group were aborted, and no others may start."""
         self._watcher = watcher
 
     def limit(self, seconds: float, abort: Abort) -> Limit:
@@ -97,7 +99,8 @@ class Deadlines:
         return Limit(self._watcher, seconds, abort, self)
 
     def abort_all(self) -> None:
-        """Abort every current call of this group, as if its time were up."""
+        """Abort every current call of this group, as if its time were up; callers must start no others."""
+        self.is_aborted = True
         self._watcher.abort_all(self)
 
 
