@@ -227,6 +227,7 @@ TABLES: dict[str, Table] = {
             "pid": "Its process.",
             "queues": "JSON: the queues it works on.",
             "tasks": "JSON: the tasks it knows.",
+            "loops": "JSON: the names of its loops.",
             "slots": "How many jobs it runs at once.",
             "running": "How many it runs.",
             "started_at": "Since when.",

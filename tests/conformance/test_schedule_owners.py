@@ -23,8 +23,8 @@ from stagepost.store.schedules import (
     resume_schedule,
     undeclared_schedules,
 )
-from stagepost.upkeep.declarer import Declarer
 from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.schedule_declarer import ScheduleDeclarer
 from tests.conformance.bench import Bench
 from tests.conformance.schedules import MINUTE, declare, due_times_fired, the
 
@@ -140,7 +140,7 @@ def worker(own_store: AsyncStore, leader: Leader, blocking_store: Bench) -> Call
         for name in names:
             declare(blocking_store, name)
         other = Leader(own_store, owner="worker-b", clock=blocking_store.clock)
-        declarer = Declarer(own_store, leader if leads else other, dict.fromkeys(names))
+        declarer = ScheduleDeclarer(own_store, leader if leads else other, dict.fromkeys(names))
 
         def run() -> list[str]:
             if leads:

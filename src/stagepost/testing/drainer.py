@@ -103,8 +103,8 @@ class Drainer:
             self._finisher,
             concurrency=concurrency,
             clock=clock,
+            children=SameProcess(),
         )
-        self._executor.children = SameProcess()
         # Far ahead: the clock is moved from one due time to the next.
         self._promoter = Promoter(self._store, rules=app.registry.limit_rules, ahead=timedelta(days=366))
         self._batch_keeper = BatchKeeper(self._store, Alone(self._store, owner=self._owner, clock=clock))

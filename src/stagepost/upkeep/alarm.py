@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
+from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert
 from stagepost.model.job import NewJob
 from stagepost.store.alerts import alerting
@@ -23,14 +24,14 @@ class AlertingRunner:
     def __init__(
         self,
         store: AsyncStore,
+        signals: Signals | None = None,
         *,
         job_for: Callable[[Alert], NewJob] | None = None,
-        on_raised: Callable[[], None] = lambda: None,
     ) -> None:
-        """`job_for` makes the job that tells of an alert; `on_raised` wakes whoever runs it."""
+        """`job_for` makes the job that reports an alert."""
         self._store = store
         self._job_for = job_for
-        self._on_raised = on_raised
+        self._signals = signals or Signals()
 
     async def run(self, work: Operation[T], about: Callable[[T], Alert | None]) -> T:
         """Run an operation and, in its transaction, raise the alert `about` what came of it, if there is one."""
@@ -38,11 +39,11 @@ class AlertingRunner:
             return await self._store.run(work)
         result, alert = await self._store.run(alerting(work, about, self._job_for))
         if alert is not None:
-            self._on_raised()
+            self._signals.jobs_ready.send()
         return result
 
     async def tell(self, alert: Alert) -> None:
         """Raise an alert about what is stored already."""
         if self._job_for is not None:
             await self._store.run(enqueue(self._job_for(alert)))
-            self._on_raised()
+            self._signals.jobs_ready.send()

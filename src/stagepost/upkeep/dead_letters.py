@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StoreUnavailable, ValueTooLarge
+from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage, Letter, Notice, Undelivered, sort_letter, stray
 from stagepost.model.groups import halves
@@ -40,11 +41,11 @@ class DeadLetterCollector(MessageIngester):
         self,
         store: AsyncStore,
         leader: Leader,
+        signals: Signals | None = None,
         *,
         url: str,
         settings: RabbitmqSettings,
         prepare: Callable[[], None],
-        on_ended: Callable[[Iterable[str | None]], None] = lambda _: None,
         alarm: AlertingRunner | None = None,
     ) -> None:
         super().__init__(
@@ -61,8 +62,7 @@ class DeadLetterCollector(MessageIngester):
         self._alarm = alarm or AlertingRunner(store)
         self._leader = leader
         self._settings = settings
-        self.on_ended = on_ended
-        """Told the batches of jobs that it ended."""
+        self._signals = signals or Signals()
 
     async def run(self) -> None:
         """Let go of the broker in the end."""
@@ -114,7 +114,7 @@ class DeadLetterCollector(MessageIngester):
         if not final:
             return 0
         given_up = await self._alarm.run(give_up(final), lambda given_up: self._about(final, given_up.ended))
-        self.on_ended(given_up.batches)
+        self._signals.batches_touched.send(given_up.batches)
         return len(given_up.ended)
 
     def _about(self, requests: list[Undelivered], ended: list[str]) -> Alert | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from datetime import timedelta
 
 from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.store.leaders import lead, resign
 
-__all__ = ["BROKER", "TERM", "Leader"]
+__all__ = ["BROKER", "TERM", "UPKEEP", "Leader"]
 
 log = logging.getLogger(__name__)
 
@@ -25,17 +25,23 @@ class Leader(Service):
     """Takes the lead when nobody has it and keeps it. What leaders do is safe to do twice; this only saves work."""
 
     def __init__(
-        self, store: AsyncStore, *, owner: str, clock: Clock, term: timedelta = TERM, name: str = UPKEEP
+        self,
+        store: AsyncStore,
+        signals: Signals | None = None,
+        *,
+        owner: str,
+        clock: Clock,
+        term: timedelta = TERM,
+        name: str = UPKEEP,
     ) -> None:
         super().__init__(interval=term.total_seconds() / 3)
         self._store = store
+        self._signals = signals or Signals()
         self._owner = owner
         self._name = name
         self._clock = clock
         self.term = term
         self._leads_until = float("-inf")
-        self.on_elected: Callable[[], None] = lambda: None
-        """Called when this process takes the lead: what the leader before left undone should not wait any longer."""
 
     @property
     def is_leading(self) -> bool:
@@ -53,7 +59,7 @@ class Leader(Service):
             self._leads_until = asked_at + self.term.total_seconds()
             if not was_leading:
                 log.info("this worker leads %s now, term %d", self._name, leadership.term)
-                self.on_elected()
+                self._signals.elected.send()
         return self.is_leading
 
     async def resign(self) -> None:

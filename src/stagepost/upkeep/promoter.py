@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
 from stagepost.clock import monotonic
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.leases import next_due, promote_due
 from stagepost.store.letting_through import AHEAD, is_any_blocked, let_through, own_waits, sweep
@@ -28,10 +28,10 @@ class Promoter(Service):
     def __init__(
         self,
         store: AsyncStore,
+        signals: Signals | None = None,
         *,
         rules: LimitRules = NO_RULES,
         ahead: timedelta = AHEAD,
-        on_promoted: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(interval=LONGEST_SECONDS)
         self.awaits_tokens = False
@@ -39,7 +39,7 @@ class Promoter(Service):
         self._store = store
         self._rules = rules
         self._ahead = ahead
-        self._on_promoted = on_promoted
+        self._signals = signals or Signals()
         self._pass = asyncio.Lock()
         self._swept_until = ""
         self._looked_at = float("-inf")
@@ -61,7 +61,7 @@ class Promoter(Service):
         is_turn = thorough or monotonic() - self._looked_at >= LOOK_SECONDS
         through = await self._let_through(thorough=thorough) if is_turn else 0
         if promoted or through:
-            self._on_promoted()
+            self._signals.jobs_ready.send()
             due = await self._store.run(next_due())
         seconds = LONGEST_SECONDS if due is None else due.total_seconds()
         if through >= MOST_AT_ONCE:  # others may follow at once

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -12,30 +12,28 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import TransportError
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.job import microseconds
-from stagepost.store.leaders import list_leaders
-from stagepost.store.queue_observations import QueueObservation, declare_patience, forget_channels, look_at
-from stagepost.store.sending import lost_jobs, put_back_lost, read_clock, sent_queues
+from stagepost.store.queue_observations import QueueObservation, declare_patience, look_at
+from stagepost.store.sending import lost_jobs, put_back_lost, read_clock
 from stagepost.store.workers import list_workers
 from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import topology_of
 from stagepost.upkeep.alarm import AlertingRunner
-from stagepost.upkeep.leader import BROKER, Leader
+from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.sent_job_requeuer import UNCARRIED, requeue_uncarried
 from stagepost.upkeep.threads import in_thread
 
-__all__ = ["Finding", "Look", "Reconciler", "Uncarried", "lost_for"]
+__all__ = ["Finding", "Look", "Reconciler", "lost_for"]
 
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 5000
 SLOW_SECONDS = 10.0
 """How much longer than usual the time between looks may be, on a busy machine, before they say nothing of it."""
-FORGOTTEN = timedelta(hours=1)
-"""How long no broker is used before what was known of its queues is of no use any more."""
 NONE = timedelta(0)
 NO_QUEUES: Mapping[str, timedelta | None] = {}
-UNCARRIED = "the broker does not carry its queue any more"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -98,12 +96,12 @@ class Reconciler(Service):
         self,
         store: AsyncStore,
         leader: Leader,
+        signals: Signals | None = None,
         *,
         url: str,
         settings: RabbitmqSettings,
         queues: Sequence[str],
         patience: Mapping[str, timedelta | None] = NO_QUEUES,
-        on_found: Callable[[], None] = lambda: None,
         has_answers: Callable[[str], bool] = lambda _queue: False,
         alarm: AlertingRunner | None = None,
         is_by_hand: bool = False,
@@ -125,15 +123,13 @@ class Reconciler(Service):
         self._settings = settings
         self._queues = queues
         self._undeclared = dict(patience)
-        self._on_found = on_found
+        self._signals = signals or Signals()
         self._has_answers = has_answers
         self._alarm = alarm or AlertingRunner(store)
         self._is_by_hand = is_by_hand
         self._only_looks = only_looks
         self.looks: dict[str, Look] = {}
         """What the last pass saw of each queue, since this process leads and the broker answers."""
-        self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
-        """Told the batches of jobs that it gave up."""
 
     async def run_once(self) -> list[Finding]:
         """Look once; what was lost is to be sent again afterwards."""
@@ -150,10 +146,10 @@ class Reconciler(Service):
         for queue, depth in found.items():
             findings += await self._judge(queue, depth, began, answers=answers)
         if not self._only_looks:
-            uncarried = await put_back_uncarried(self._store, self._settings.carries, began)
+            uncarried = await requeue_uncarried(self._store, self._settings.carries, began)
             findings += [Finding(queue, UNCARRIED, len(jobs)) for queue, jobs in uncarried.items()]
         if findings:
-            self._on_found()
+            self._signals.messages_ready.send()
         return findings
 
     async def _judge(self, queue: str, depth: Depth | None, began: int, *, answers: int) -> list[Finding]:
@@ -214,57 +210,11 @@ class Reconciler(Service):
         if again:
             log.warning("queue %s: %d jobs are sent again, their messages are lost: %s", queue, again, why)
         if given_up:
-            self.on_ended(found.batches)
+            self._signals.batches_touched.send(found.batches)
             log.error("queue %s: %d jobs became dead letters: sent %s times, never answered", queue, given_up, sends)
         if again + given_up >= MOST_AT_ONCE:
             self.wake()
         return [Finding(queue, why, again, given_up)]
-
-
-class Uncarried(Service):
-    """Where no broker is used: puts back what was sent while one was, so that workers find it in the database.
-
-    While some worker does use one, as during a deployment, what is carried is that one's business.
-    """
-
-    def __init__(
-        self,
-        store: AsyncStore,
-        leader: Leader,
-        *,
-        interval: float = 5.0,
-        on_found: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(interval=interval)
-        self._store = store
-        self._leader = leader
-        self._on_found = on_found
-
-    async def run_once(self) -> int:
-        """Put back what there is; returns how many jobs."""
-        if not self._leader.is_leading:
-            return 0
-        if any(leadership.name == BROKER for leadership in await self._store.run(list_leaders())):
-            return 0
-        await self._store.run(forget_channels(silent=FORGOTTEN))
-        now = await self._store.run(read_clock())
-        found = await put_back_uncarried(self._store, lambda _queue: False, now)
-        if found:
-            self._on_found()
-        return sum(map(len, found.values()))
-
-
-async def put_back_uncarried(store: AsyncStore, carries: Callable[[str], bool], before: int) -> dict[str, list[str]]:
-    """Let workers find jobs in the database that were sent when a broker carried their queue, and now none does."""
-    found: dict[str, list[str]] = {}
-    for queue in await store.run(sent_queues()):
-        while not carries(queue):
-            back = await store.run(put_back_lost(queue, sent_before=before, most=MOST_AT_ONCE))
-            found.setdefault(queue, []).extend(back.again)
-            if len(back.again) < MOST_AT_ONCE:
-                log.info("queue %s: %d jobs that were sent go back: %s", queue, len(found[queue]), UNCARRIED)
-                break
-    return {queue: jobs for queue, jobs in found.items() if jobs}
 
 
 def _why(depth: Depth | None) -> str:

@@ -66,7 +66,7 @@ class Relay(Service):
         publisher: Publisher,
         *,
         settings: RabbitmqSettings,
-        queues: Sequence[str],
+        queues: list[str],
         clock: Clock,
         interval: float = 1.0,
         declare: Callable[[Sequence[str]], None] = lambda _queues: None,
@@ -75,7 +75,7 @@ class Relay(Service):
         """`declare` makes what the broker needs for queues; called in a thread."""
         super().__init__(interval=interval)
         self.sent = 0
-        self.queues = list(queues)
+        self.queues = queues
         """All that it publishes for; grows when the database has jobs of others that are carried."""
         self._store = store
         self._leader = leader

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.store.leases import Rescued, rescue_expired
 from stagepost.upkeep.alarm import AlertingRunner
@@ -30,30 +30,26 @@ class Rescuer(Service):
     def __init__(
         self,
         store: AsyncStore,
+        signals: Signals | None = None,
         *,
         interval: float = 5.0,
         margin: timedelta = MARGIN,
         alarm: AlertingRunner | None = None,
-        on_rescued: Callable[[], None] = lambda: None,
-        on_ended: Callable[[Iterable[str]], None] = lambda _batches: None,
-        on_unlimited: Callable[[Iterable[str]], None] = lambda _keys: None,
     ) -> None:
         super().__init__(interval=interval)
         self._alarm = alarm or AlertingRunner(store)
         self._margin = margin
-        self._on_rescued = on_rescued
-        self._on_ended = on_ended
-        self._on_unlimited = on_unlimited
+        self._signals = signals or Signals()
 
     async def run_once(self) -> Rescued:
         """Rescue what can be rescued now."""
         rescued = await self._alarm.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE), _about)
         if rescued.queued:
             log.warning("%d jobs of dead workers are queued again", len(rescued.queued))
-            self._on_rescued()
+            self._signals.jobs_ready.send()
         if rescued.buried or rescued.cancelled:
-            self._on_ended(rescued.batches)
-        self._on_unlimited(rescued.limit_keys)
+            self._signals.batches_touched.send(rescued.batches)
+        self._signals.limits_freed.send(rescued.limit_keys)
         for job_id in rescued.buried:
             log.error("job %s killed its worker too often: it is a dead letter now", job_id)
         if len(rescued.queued) + len(rescued.buried) + len(rescued.cancelled) >= MOST_AT_ONCE:

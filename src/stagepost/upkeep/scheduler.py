@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.store.schedules import Fired, fire_due, next_schedule_due, put_schedule
 from stagepost.task import ScheduleSpec
 from stagepost.upkeep.leader import Leader
@@ -26,11 +27,11 @@ SHORTEST_SECONDS = 0.01
 class Scheduler(Service):
     """Sleeps until the next schedule is due, at most a second, longer if there is none, and enqueues its job."""
 
-    def __init__(self, store: AsyncStore, leader: Leader, *, on_fired: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: AsyncStore, leader: Leader, signals: Signals) -> None:
         super().__init__(interval=LONGEST_SECONDS)
         self._store = store
         self._leader = leader
-        self._on_fired = on_fired
+        self._signals = signals
 
     async def run_once(self) -> Fired | None:
         """Fire what is due."""
@@ -46,7 +47,7 @@ class Scheduler(Service):
         for name, error in fired.errors.items():
             log.error("schedule %r cannot fire: %s", name, error)
         if fired.runs:
-            self._on_fired()
+            self._signals.jobs_ready.send()
         if fired.is_more:
             self.interval = 0.0
         else:

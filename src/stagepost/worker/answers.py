@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.errors import BadMessage, PayloadError, StoreUnavailable
+from stagepost.loops.signals import Signals
 from stagepost.model.envelope import Answer, decode_answer
 from stagepost.model.groups import halves
 from stagepost.model.job import LeasedJob
@@ -75,6 +76,7 @@ class Answers(MessageIngester):
         self,
         store: AsyncStore,
         registry: Registry,
+        signals: Signals | None = None,
         *,
         url: str,
         settings: RabbitmqSettings,
@@ -92,13 +94,8 @@ class Answers(MessageIngester):
             interval=LOOK_SECONDS,
         )
         self.counted = Counted()
-        self.on_settled: Callable[[], None] = lambda: None
-        """Called when jobs may have become due."""
-        self.on_unlimited: Callable[[set[str]], None] = lambda _keys: None
-        """Called with the limit keys of jobs that were settled, so that the next can be let through."""
-        self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
-        """Called with the batches, or None, of the jobs that were settled."""
         self._store = store
+        self._signals = signals or Signals()
         self._tasks = {task.name: task for task in registry if task.options.remote}
         self._patience = registry.remote_queues
         self._clock = clock
@@ -242,11 +239,11 @@ class Answers(MessageIngester):
             if settled.change.kind is not None:
                 tell(settled.job, settled.change)
         if accepted.settled:
-            self.on_ended(settled.job.batch_id for settled in accepted.settled)
-            self.on_settled()
+            self._signals.batches_touched.send({settled.job.batch_id for settled in accepted.settled})
+            self._signals.messages_ready.send()
         changes = [settled.change for settled in accepted.settled]
         if limit_keys := {change.limit_key for change in changes if change.limit_key}:
-            self.on_unlimited(limit_keys)
+            self._signals.limits_freed.send(limit_keys)
         for queue in {self._tasks[name].options.queue for name in accepted.seen & self._tasks.keys()}:
             await self._activity.note(queue, often=self._patience[queue].total_seconds() / 10)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BatchNotFound
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.batch import BatchState
 from stagepost.store.concluding import follow_up, try_conclude
 
@@ -28,11 +29,11 @@ class Concluder(Service):
     to upkeep.
     """
 
-    def __init__(self, store: AsyncStore, *, clock: Clock, on_done: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: AsyncStore, signals: Signals, *, clock: Clock) -> None:
         super().__init__(interval=IDLE_SECONDS)
         self._store = store
         self._clock = clock
-        self._on_done = on_done
+        self._signals = signals
         self._noted: set[str] = set()
         self._looked_at: dict[str, float] = {}
         self._looking = 0
@@ -62,7 +63,7 @@ class Concluder(Service):
         waits = [self._looked_at[one] + SHORTEST_SECONDS - now for one in self._noted if one in self._looked_at]
         self.interval = max(0.01, min(waits)) if waits else 0.0 if self._noted else IDLE_SECONDS
         if concluded:
-            self._on_done()
+            self._signals.jobs_ready.send()
         if errors:
             raise errors[0]
         return concluded

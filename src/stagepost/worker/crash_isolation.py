@@ -54,7 +54,6 @@ class CrashIsolation(Service):
         self._line: deque[LeasedAttempt] = deque()
         self._turn: LeasedAttempt | None = None
         self._began_at = 0.0
-        attempts.on_removed.append(self._removed)
 
     def start(self, attempts: list[LeasedAttempt]) -> None:
         """Take on claimed attempts: let those run that are no suspects, and the others wait in line."""
@@ -101,7 +100,8 @@ class CrashIsolation(Service):
             self._line.remove(attempt)
             self._finisher.put(attempt, Released())
 
-    def _removed(self, attempts: list[LeasedAttempt]) -> None:
+    def note_removed(self, attempts: list[LeasedAttempt]) -> None:
+        """Let the next suspect start if the one that ran is settled or lost."""
         if self._turn is not None and self._turn in attempts:
             self._turn = None
             self.wake()

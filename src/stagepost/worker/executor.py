@@ -7,17 +7,17 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from stagepost.client.context import JobContext, enter, outcome_of
 from stagepost.clock import Clock, monotonic
 from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
+from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
 from stagepost.task import Registry, Task
 from stagepost.worker.finisher import Finisher
+from stagepost.worker.isolated_context import run_in_own_context
 from stagepost.worker.leased_attempts import LeasedAttempt
-from stagepost.worker.own_context import in_own_context
 from stagepost.worker.processes import Place, ProcessPool
 from stagepost.worker.threads import ThreadPool
 
@@ -38,26 +38,23 @@ class Executor:
         self,
         registry: Registry,
         finisher: Finisher,
+        signals: Signals | None = None,
         *,
         concurrency: int,
         clock: Clock,
-        folder: Path | None = None,
+        is_loop_closing: Callable[[], bool] = lambda: False,
+        children: ProcessPool | None = None,
     ) -> None:
-        """`folder` is where the processes of handlers start; where this process is now, unless given."""
         self.concurrency = concurrency
-        self.on_idle: Callable[[], None] = lambda: None
-        """Called when an attempt is over and no other is ready to take its slot."""
-        self.is_closing: Callable[[], bool] = lambda: False
-        """Whether the event loop is closing, which cancels every task, also those of attempts."""
         self.threads = ThreadPool(on_freed=self._fill)
-        self.children = ProcessPool(folder)
+        self.children = children or ProcessPool()
         self._registry = registry
         self._finisher = finisher
+        self._signals = signals or Signals()
+        self._is_loop_closing = is_loop_closing
         self._clock = clock
         self.ended_at = monotonic()
         """When an attempt was last over, and so its slot free."""
-        self.on_waiting: Callable[[], None] = lambda: None
-        """Called when attempts were taken on for which no slot is free yet."""
         self._ready: deque[LeasedAttempt] = deque()
         self._running: dict[asyncio.Task[None], LeasedAttempt] = {}
         self._released: set[LeasedAttempt] = set()
@@ -80,7 +77,7 @@ class Executor:
         self._ready.extend(attempts)
         self._fill()
         if self._ready:
-            self.on_waiting()
+            self._signals.attempts_waiting.send()
 
     @property
     def waits_since(self) -> float | None:
@@ -157,7 +154,7 @@ class Executor:
         attempt: LeasedAttempt | None = first
         while attempt is not None:
             self._running[task] = attempt
-            runs_on_loop = await in_own_context(self._run(attempt), on_wait=on_wait)
+            runs_on_loop = await run_in_own_context(self._run(attempt), on_wait=on_wait)
             self.ended_at = now = monotonic()
             if attempt.waits_in is not None:
                 if runs_on_loop:
@@ -183,11 +180,11 @@ class Executor:
             log.error("job %s: its attempt ended in an error of the worker's own", attempt.job.id, exc_info=error)
             is_passing = isinstance(error, StoreError)
             self._finisher.put(attempt, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
-        if self.is_closing():
+        if self._is_loop_closing():
             return
         self._fill()
         if not self._ready:
-            self.on_idle()
+            self._signals.slot_idle.send()
 
     async def _run(self, attempt: LeasedAttempt) -> bool:
         """Run one attempt and hand on what it gave; says whether its handler was a coroutine."""
@@ -273,7 +270,7 @@ class Executor:
         return reply.outcome
 
     def _interrupted(self, attempt: LeasedAttempt, context: JobContext, error: BaseException) -> Outcome:
-        if self.is_closing():
+        if self._is_loop_closing():
             context.request_stop("the worker is shutting down")  # a thread goes on until it looks
             return Released()
         if attempt in self._released or attempt.is_lost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.trouble import Trouble
 from stagepost.errors import LeaseLost, StoreError, StoreUnavailable
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.groups import GROUP_BYTES, first_group, halves
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 1000
 PATIENCE_SECONDS = 10.0
+IDLE_SECONDS = 3600.0
 SIZE = attrgetter("size")
 LARGE_PAYLOAD = 10_000
 """From which size on a payload is let go of when its attempt is over."""
@@ -49,27 +51,22 @@ class Finisher(Service):
         self,
         store: AsyncStore,
         attempts: LeasedAttempts,
+        signals: Signals | None = None,
         *,
-        on_settled: Callable[[int], None] = lambda _ended: None,
         notifies: bool = False,
     ) -> None:
-        """`on_settled` is called with the number of attempts that were not just given back."""
-        super().__init__(interval=3600)
+        super().__init__(interval=IDLE_SECONDS)
         self.settled = 0
         self.lost = 0
         self._store = store
         self._attempts = attempts
-        self._on_settled = on_settled
+        self._signals = signals or Signals()
         self._notifies = notifies
         self._endings: list[PendingSettlement] = []
         self._most: int | None = None
         """How many are written together after a group was lost with its connection; None: as many as are possible."""
         self.pending_bytes = 0
         """About how large the outcomes are that are not written yet."""
-        self.on_unlimited: Callable[[set[str]], None] = lambda _keys: None
-        """Called with the limit keys of jobs that were settled, so that the next can be let through."""
-        self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
-        """Called with the batches, or None, of the jobs that were settled."""
 
     @property
     def ended(self) -> int:
@@ -107,10 +104,14 @@ class Finisher(Service):
         self._keep([ending for ending in self._endings if ending.attempt.fence not in tried] + kept)
         self._note([ending for ending in group if ending.attempt.fence in held], held)
         if limit_keys := {ending.change.limit_key for ending in group if ending.change.limit_key}:
-            self.on_unlimited(limit_keys)
-        self.on_ended(ending.attempt.job.batch_id for ending in group if ending.change.fence in held)
+            self._signals.limits_freed.send(limit_keys)
+        self._signals.batches_touched.send(
+            {ending.attempt.job.batch_id for ending in group if ending.change.fence in held}
+        )
         released = [ending for ending in group if ending.change.state is JobState.QUEUED]
-        self._on_settled(len(group) - len(released))
+        if ended := len(group) - len(released):
+            self._signals.attempts_ended.send(ended)
+        self._signals.outcomes_written.send()
         if queues := {attempt.job.queue_name for attempt, *_ in released if held.get(attempt.fence)}:
             await self._offer(queues)
         if self._endings:

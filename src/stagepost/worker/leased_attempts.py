@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from stagepost.client.context import JobContext
+from stagepost.loops.signals import Signal
 from stagepost.model.job import LeasedJob
 
 __all__ = ["LeasedAttempt", "LeasedAttempts"]
@@ -88,8 +89,8 @@ class LeasedAttempts:
         """How large one is expected to be, from those that came; 0 before the first."""
         self.claiming = asyncio.Lock()
         """Held from a claim until its jobs are in here: in between they look like strays."""
-        self.on_removed: list[Callable[[list[LeasedAttempt]], None]] = []
-        """Called with attempts that are settled or lost."""
+        self.removed: Signal[[list[LeasedAttempt]]] = Signal()
+        """These attempts are settled or lost."""
 
     def __len__(self) -> int:
         return len(self._attempts)
@@ -116,8 +117,7 @@ class LeasedAttempts:
             for attempt in gone:
                 if self._attempts.pop(attempt.fence, None) is not None:
                     self.payload_bytes -= len(attempt.job.payload)
-        for tell in self.on_removed:
-            tell(gone)
+        self.removed.send(gone)
 
     def forget_payload(self, attempt: LeasedAttempt) -> None:
         """Let go of the payload of an attempt that is over; what is left to do needs only its fence."""

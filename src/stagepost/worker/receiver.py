@@ -92,7 +92,6 @@ class Receiver(MessageIngester):
         """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
         self._rules = rules
         self._front = FrontClearer(store, rules, clock)
-        attempts.on_removed.append(self._settled)
 
     async def _prepare_pass(self) -> None:
         if self.may_have_strays:
@@ -153,7 +152,8 @@ class Receiver(MessageIngester):
         await self._front.open(taken.held)
         return attempts, taken
 
-    def _settled(self, attempts: list[LeasedAttempt]) -> None:
+    def note_removed(self, attempts: list[LeasedAttempt]) -> None:
+        """Acknowledge the messages of attempts that are settled or lost."""
         done = [delivery for attempt in attempts for delivery in self._held.pop(attempt.fence, ())]
         if done:
             self.consumer.ack(done)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import ValueTooLarge
+from stagepost.loops.signals import Signals
 from stagepost.model.dead_letter import Bad
 from stagepost.model.groups import halves
 from stagepost.store.outbox import park
@@ -21,13 +22,11 @@ log = logging.getLogger(__name__)
 class UnreadableMessages:
     """Sends unreadable messages to the dead-letter queue through the outbox."""
 
-    def __init__(
-        self, store: AsyncStore, *, settings: RabbitmqSettings, on_parked: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, store: AsyncStore, signals: Signals | None = None, *, settings: RabbitmqSettings) -> None:
         self.parked = 0
         self._store = store
         self._settings = settings
-        self._on_parked = on_parked
+        self._signals = signals or Signals()
 
     async def park(self, bad: Sequence[tuple[Delivery, str]]) -> None:
         """Keep deliveries with the reasons why they are bad; once this returns they can be acknowledged."""
@@ -37,7 +36,7 @@ class UnreadableMessages:
         self.parked += len(bad)
         delivery, error = bad[0]
         log.error("queue %s: %d messages cannot be read, the first: %s", delivery.queue, len(bad), error)
-        self._on_parked()
+        self._signals.messages_ready.send()
 
     async def _park_all(self, bad: Sequence[Bad]) -> None:
         try:

@@ -85,17 +85,17 @@ def test_a_report_that_comes_while_its_job_is_locked_is_not_lost(
 
 def passes_of(worker: Worker) -> list[int]:
     """How many messages each pass from now on was given."""
-    assert worker.broker is not None
-    assert worker.broker.answers is not None
+    assert worker.parts.broker is not None
+    assert worker.parts.broker.answers is not None
     passes: list[int] = []
-    take_in = worker.broker.answers._take_in
+    take_in = worker.parts.broker.answers._take_in
 
     async def noting(deliveries: list[Delivery]) -> int:
         settled = await take_in(deliveries)
         passes.append(len(deliveries))
         return settled
 
-    worker.broker.answers._take_in = noting  # type: ignore[method-assign]
+    worker.parts.broker.answers._take_in = noting  # type: ignore[method-assign]
     return passes
 
 

@@ -7,13 +7,13 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["in_own_context"]
+__all__ = ["run_in_own_context"]
 
 T = TypeVar("T")
 
 
 @types.coroutine
-def in_own_context(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> Generator[Any, Any, T]:
+def run_in_own_context(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> Generator[Any, Any, T]:
     """Await a coroutine, so that context variables it sets are seen by nobody else, as in a task of its own.
 
     `on_wait` is called when it first has to wait; a coroutine that ends at once costs no turn of the loop.

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stagepost.clock import monotonic
 from stagepost.errors import StoreError
@@ -15,11 +14,10 @@ from stagepost.loops.service import Service
 from stagepost.store.workers import forget_worker
 from stagepost.upkeep.threads import in_thread
 from stagepost.worker.lease_keeper import LeaseKeeper
+from stagepost.worker.loop_table import Stage
+from stagepost.worker.parts import Parts
 
-if TYPE_CHECKING:
-    from stagepost.worker.worker import Worker
-
-__all__ = ["HURRIED", "UNHURRIED", "Patience", "Requests", "Shutdown"]
+__all__ = ["Shutdown"]
 
 log = logging.getLogger(__name__)
 
@@ -27,129 +25,78 @@ LOOK_SECONDS = 0.01
 REASON = "the worker is shutting down"
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How long the parts of a shutdown may take, in seconds."""
-
-    stubborn: float
-    """How long handlers that were told to stop may take to notice."""
-    silence: float
-    """How long the database has at least to answer before what is not written is left to the end of its lease."""
-    writing: float
-    """How long a database that does answer has to take everything, within a lease."""
-    parting: float
-    """How long threads and connections may take to end."""
-    total: float
-    """How long all of this may take, after the time that handlers have, while the database answers nothing."""
-
-
-UNHURRIED = Patience(stubborn=2.0, silence=2.0, writing=float("inf"), parting=3.0, total=4.5)
-HURRIED = Patience(stubborn=0.5, silence=0.75, writing=5.0, parting=0.25, total=1.8)
 PARTING_FROM_SILENT = 0.25
 """How long threads and connections may take to end, twice, when the database has not answered."""
-
-
-class Requests:
-    """When a worker was asked to stop, and to hurry; and so how long it may still take."""
-
-    def __init__(self) -> None:
-        self.stop = asyncio.Event()
-        self.hurry = asyncio.Event()
-        self.stopped_at = float("inf")
-        self.hurried_at = float("inf")
-
-    def note_stop(self) -> None:
-        """Ask it to stop; a repeated request changes nothing."""
-        if not self.stop.is_set():
-            self.stopped_at = monotonic()
-            self.stop.set()
-
-    def note_hurry(self) -> None:
-        """Ask it to end at once; a repeated request changes nothing."""
-        self.note_stop()
-        if not self.hurry.is_set():
-            self.hurried_at = monotonic()
-            self.hurry.set()
-
-    @property
-    def patience(self) -> Patience:
-        """What applies at the moment."""
-        return HURRIED if self.hurry.is_set() else UNHURRIED
-
-    def seconds_left(self, shutdown_timeout: float) -> float:
-        """Say how long the process may still take to end if nothing answers."""
-        ends_at = min(self.hurried_at + HURRIED.total, self.stopped_at + shutdown_timeout + UNHURRIED.total)
-        return ends_at - monotonic()
 
 
 class Shutdown:
     """Takes a worker apart. Each step may be repeated: what interrupts one begins again from the start, in a hurry."""
 
-    def __init__(self, worker: Worker, tasks: dict[Service, asyncio.Task[None]]) -> None:
-        self._worker = worker
-        self._requests = worker.requests
+    def __init__(self, parts: Parts, tasks: dict[Service, asyncio.Task[None]], *, shutdown_timeout: float) -> None:
+        self._parts = parts
+        self._requests = parts.requests
         self._tasks = tasks
-        self._taking = worker.broker.taking if worker.broker else []
-        self._lease_seconds = worker.lease.total_seconds()
+        self._shutdown_timeout = shutdown_timeout
+        self._ingesters = parts.broker.ingesters if parts.broker else []
+        self._lease_seconds = parts.lease.total_seconds()
         self._is_silent = False
 
     async def run(self) -> None:
         """Stop claiming, drain with leases kept, give back what is left, write it all, stop the rest."""
-        worker, executor = self._worker, self._worker.executor
+        executor = self._parts.executor
         log.info("stopping: %d jobs are running", executor.running)
-        worker.claimer.stop()
-        for taker in self._taking:
-            taker.stop()
+        for service in self._parts.loops_of(Stage.INTAKE):
+            service.stop()
         self._give_back_waiting()
         if not await self._drain():
             executor.release_running(REASON)
             await self._for(lambda: not executor.running, lambda: self._requests.patience.stubborn)
             executor.abandon_running()
         self._give_back_waiting()
-        self._revive(worker.finisher)
+        self._revive(self._parts.finisher)
         if await self._while_answered(self._is_written):
             parting = asyncio.create_task(self._part())
             await self._while_answered(parting.done)
             parting.cancel()
-        for service in worker.upkeep:
+        for service in self._parts.loops_of(Stage.UPKEEP):
             service.stop()
         self._tell()
 
     async def close(self, keeper: LeaseKeeper, watch: asyncio.Task[None]) -> None:
         """End threads and connections; leave behind what does not end in time."""
-        worker = self._worker
-        worker.app.store.notifier.unsubscribe_from_stops(keeper.wake)
+        parts = self._parts
+        parts.app.store.notifier.unsubscribe_from_stops(keeper.wake)
         for task in (*self._tasks.values(), watch):
             task.cancel()
         await self._end(
             *self._tasks.values(),
             watch,
-            in_thread(worker.wakeups.stop),
+            in_thread(parts.wakeups.stop),
             in_thread(keeper.stop),
-            *(service.close() for service in self._taking),
+            *(service.close() for service in self._ingesters),
         )
         keeper.abort()
-        worker.executor.close()
-        await self._end(in_thread(worker.store.close))
-        worker.store.abort()
+        parts.executor.close()
+        await self._end(in_thread(parts.store.close))
+        parts.store.abort()
 
     def _give_back_waiting(self) -> None:
-        self._worker.crash_isolation.stop()
-        self._worker.crash_isolation.give_back()
-        self._worker.executor.give_back_ready()
+        self._parts.crash_isolation.stop()
+        self._parts.crash_isolation.give_back()
+        self._parts.executor.give_back_ready()
 
     async def _drain(self) -> bool:
         """Let handlers go on for as long as they may; says whether all have ended."""
-        worker = self._worker
-        left = self._requests.stopped_at + worker.shutdown_timeout - monotonic()
-        drained = asyncio.create_task(worker.executor.drain(max(0.0, left)))
+        executor = self._parts.executor
+        left = self._requests.stopped_at + self._shutdown_timeout - monotonic()
+        drained = asyncio.create_task(executor.drain(max(0.0, left)))
         hurried = asyncio.create_task(self._requests.hurry.wait())
         try:
             await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             hurried.cancel()
             drained.cancel()
-        return not worker.executor.running
+        return not executor.running
 
     def _revive(self, service: Service) -> None:
         """Start a service again that was cancelled with everything else on a loop that is closing."""
@@ -158,33 +105,33 @@ class Shutdown:
 
     def _is_written(self) -> bool:
         """Whether no outcome is left, and no claim is under way that may bring more jobs to give back."""
-        worker = self._worker
-        worker.finisher.wake()
-        is_claiming = any(not self._tasks[service].done() for service in (worker.claimer, *self._taking))
-        return not worker.finisher.pending and not is_claiming
+        finisher = self._parts.finisher
+        finisher.wake()
+        is_claiming = any(not self._tasks[service].done() for service in self._parts.loops_of(Stage.INTAKE))
+        return not finisher.pending and not is_claiming
 
     async def _part(self) -> None:
         """Do what others would have to do later."""
-        worker = self._worker
-        receiver = worker.broker.receiver if worker.broker else None
+        parts = self._parts
+        receiver = parts.broker.receiver if parts.broker else None
         with contextlib.suppress(StoreError):  # upkeep of others does it otherwise
-            await worker.limit_opener.run_once()
-            await worker.concluder.flush()
+            await parts.limit_opener.run_once()
+            await parts.concluder.flush()
         with contextlib.suppress(Exception):
-            if worker.claimer.may_have_strays or (receiver is not None and receiver.may_have_strays):
-                await worker.store.finish_calls()
-                await worker.claimer.release_strays()
-            for leader in (worker.leader, *([worker.broker.leader] if worker.broker else ())):
+            if parts.claimer.may_have_strays or (receiver is not None and receiver.may_have_strays):
+                await parts.store.finish_calls()
+                await parts.claimer.release_strays()
+            for leader in parts.leaders:
                 await leader.resign()
-            await worker.store.run(forget_worker(worker.owner), patience_seconds=1)
+            await parts.store.run(forget_worker(parts.owner), patience_seconds=1)
 
     async def _while_answered(self, is_over: Callable[[], bool]) -> bool:
         """Wait for something that the database has to do, as long as it answers at all; says whether it is done."""
         began = monotonic()
         while not is_over():
             now, patience = monotonic(), self._requests.patience
-            silent = now - max(began, self._worker.store.answered_at)
-            is_late = self._worker.seconds_left < 2 * PARTING_FROM_SILENT
+            silent = now - max(began, self._parts.store.answered_at)
+            is_late = self._requests.seconds_left(self._shutdown_timeout) < 2 * PARTING_FROM_SILENT
             writing = now - max(began, self._requests.hurried_at if self._requests.hurry.is_set() else began)
             if (silent > patience.silence and is_late) or writing > min(patience.writing, self._lease_seconds):
                 self._is_silent = True
@@ -212,7 +159,7 @@ class Shutdown:
         _ignore_errors(tasks)
 
     def _tell(self) -> None:
-        finisher = self._worker.finisher
+        finisher = self._parts.finisher
         if finisher.pending:
             log.warning(
                 "%d jobs could not be written: the database did not answer. They run again when their leases end",

@@ -10,12 +10,12 @@ from stagepost.loops.service import Service
 from stagepost.store.schedules import orphan_schedules, renew_declarations, undeclared_schedules
 from stagepost.upkeep.leader import Leader
 
-__all__ = ["Declarer"]
+__all__ = ["ScheduleDeclarer"]
 
 log = logging.getLogger(__name__)
 
 
-class Declarer(Service):
+class ScheduleDeclarer(Service):
     """Says again and again which schedules this worker's code declares; as leader, stops those that no worker declares.
 
     While old and new releases run side by side, every schedule of either fires.
