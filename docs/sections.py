@@ -184,7 +184,7 @@ def _exit_codes() -> str:
     if unknown := [code for code in ExitCode if code not in EXIT_CODES]:
         raise LookupError(f"docs/sections.py: say in EXIT_CODES what {unknown} mean.")
     rows = [(str(int(code)), EXIT_CODES[code]) for code in ExitCode]
-    rows.append((str(MUST_RESTART), "`worker`: handlers that would not stop fill all its slots; start it anew."))
+    rows.append((str(MUST_RESTART), "`worker`: handlers that did not stop hold all its slots; restart it."))
     return table(("code", "meaning"), rows)
 
 

@@ -175,7 +175,7 @@ def test_a_schedule_goes_on_while_old_code_runs_beside_new(
         assert minutes(store, 20, new) == []
 
     [message] = caplog.messages
-    assert message.startswith("schedule 'gone' fires no more: no running worker declares it;")
+    assert message.startswith("schedule 'gone' is stopped: no running worker declares it.")
     assert "stagepost schedules remove" in message
     assert the(store, "kept").orphaned_at is None
 

@@ -29,7 +29,7 @@ from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.process_main import perform
-from stagepost.worker.processes import Place, ProcessPool, Reply
+from stagepost.worker.processes import ProcessPool, Reply, RunningChild
 
 __all__ = ["AttemptRecord", "Drained", "Drainer"]
 
@@ -223,7 +223,7 @@ class Alone(Leader):
 class SameProcess(ProcessPool):
     """Runs `pool="process"` tasks in this process, because a child would not see the test's database and patches."""
 
-    def run(self, context: JobContext, place: Place) -> Reply:  # noqa: ARG002 - there is no child
+    def run(self, context: JobContext, place: RunningChild) -> Reply:  # noqa: ARG002 - there is no child
         """Run an attempt in the thread that would otherwise wait for the child."""
         return Reply(perform(context), context.settled_in_transaction)
 

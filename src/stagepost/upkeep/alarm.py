@@ -1,4 +1,4 @@
-"""Raises alerts: enqueues the app's job for them together with what they tell of."""
+"""Raises alerts: enqueues the app's alert job in the transaction of the event that it reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class AlertingRunner:
-    """Tells the task that the app has for alerts; without one, the log is all that tells of them."""
+    """Runs operations that may raise an alert. Without a task for alerts, they only appear in the log."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class AlertingRunner:
         self._signals = signals or Signals()
 
     async def run(self, work: Operation[T], about: Callable[[T], Alert | None]) -> T:
-        """Run an operation and, in its transaction, raise the alert `about` what came of it, if there is one."""
+        """Run an operation and, in its transaction, raise the alert that `about` returns for its result, if any."""
         if self._job_for is None:
             return await self._store.run(work)
         result, alert = await self._store.run(alerting(work, about, self._job_for))
@@ -42,8 +42,8 @@ class AlertingRunner:
             self._signals.jobs_ready.send()
         return result
 
-    async def tell(self, alert: Alert) -> None:
-        """Raise an alert about what is stored already."""
+    async def raise_alert(self, alert: Alert) -> None:
+        """Raise an alert about an event that is already stored."""
         if self._job_for is not None:
             await self._store.run(enqueue(self._job_for(alert)))
             self._signals.jobs_ready.send()

@@ -1,4 +1,4 @@
-"""Looks after batches whose workers, producers or cancellers are gone."""
+"""Finishes and cancels batches whose worker or canceller died."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 100
 MOST_LEVELS = 50
-"""How far down a tree of cancelled families one pass goes; the next pass goes on."""
+"""How many levels of cancelled children one pass handles; the next pass continues."""
 
 
 class BatchKeeper(Service):
-    """Concludes batches of which no item lives, and goes on cancelling those that are cancelled."""
+    """Finishes batches that have no live items, and continues to cancel the items of cancelled batches."""
 
     def __init__(
         self, store: AsyncStore, leader: Leader, signals: Signals | None = None, *, interval: float = 2.0
@@ -35,7 +35,7 @@ class BatchKeeper(Service):
         self._signals = signals or Signals()
 
     async def run_once(self) -> int:
-        """Do what others left undone; returns how many batches were concluded."""
+        """Finish and cancel what other workers left; returns how many batches are done."""
         if not self._leader.is_leading or not await self._store.run(unfinished_ids(most=1)):
             return 0
         await self._cancel()
@@ -56,7 +56,7 @@ class BatchKeeper(Service):
         return done
 
     async def _conclude_up(self, batch_id: str | None) -> int:
-        """Conclude a batch and, if that ended the job whose children it held, the batch above."""
+        """Conclude a batch and, if that ended a parent, the batch of the parent."""
         done = 0
         while batch_id is not None:
             batch = await self._store.run(try_conclude(batch_id))
@@ -65,7 +65,7 @@ class BatchKeeper(Service):
         return done
 
     async def _cancel(self) -> None:
-        """Go on with all cancelled batches, and at once with those of the next level, whose parents end with them."""
+        """Cancel the items of all cancelled batches, then those of their children, level by level."""
         begun: set[str] = set()
         for _ in range(MOST_LEVELS):
             new = [batch_id for batch_id in await self._cancelled() if batch_id not in begun]

@@ -1,4 +1,4 @@
-"""Elects the one process that does the upkeep which need not be done twice."""
+"""Elects the worker that does the upkeep for all workers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 UPKEEP = "upkeep"
 BROKER = "broker"
-"""What is done with a broker has a leader of its own: not every worker need use one, as during a deployment."""
+"""The work with a broker has its own leader, because some workers may use none, as during a deployment."""
 TERM = timedelta(seconds=8)
 
 
 class Leader(Service):
-    """Takes the lead when nobody has it and keeps it. What leaders do is safe to do twice; this only saves work."""
+    """Becomes the leader when there is none, and stays it. This saves work; the upkeep is safe to do twice."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Leader(Service):
 
     @property
     def is_leading(self) -> bool:
-        """Whether this process leads, by its own clock counted from before it asked."""
+        """Whether this worker leads, by its own clock counted from before its last request."""
         return self._clock.monotonic() < self._leads_until
 
     async def run_once(self) -> bool:
-        """Take or renew the lead."""
+        """Take or renew the leadership; returns whether this worker leads."""
         was_leading = self.is_leading
         asked_at = self._clock.monotonic()
         leadership = await self._store.run(lead(self._name, owner=self._owner, term=self.term), patience_seconds=0)
@@ -58,12 +58,12 @@ class Leader(Service):
         else:
             self._leads_until = asked_at + self.term.total_seconds()
             if not was_leading:
-                log.info("this worker leads %s now, term %d", self._name, leadership.term)
+                log.info("this worker now leads %s, term %d", self._name, leadership.term)
                 self._signals.elected.send()
         return self.is_leading
 
     async def resign(self) -> None:
-        """Let another process take the lead at once."""
+        """Give up the leadership, so that another worker can take it at once."""
         if self.is_leading:
             self._leads_until = float("-inf")
             await self._store.run(resign(self._name, owner=self._owner), patience_seconds=0)

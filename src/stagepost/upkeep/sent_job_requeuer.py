@@ -65,6 +65,6 @@ async def requeue_uncarried(store: AsyncStore, carries: Callable[[str], bool], b
             back = await store.run(put_back_lost(queue, sent_before=before, most=MOST_AT_ONCE))
             found.setdefault(queue, []).extend(back.again)
             if len(back.again) < MOST_AT_ONCE:
-                log.info("queue %s: %d jobs that were sent go back: %s", queue, len(found[queue]), UNCARRIED)
+                log.info("queue %s: %d sent jobs return to the queue: %s", queue, len(found[queue]), UNCARRIED)
                 break
     return {queue: jobs for queue, jobs in found.items() if jobs}

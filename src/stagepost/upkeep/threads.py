@@ -1,4 +1,4 @@
-"""Runs what blocks in a thread that nobody has to wait for at the end."""
+"""Runs blocking calls in daemon threads, which do not keep the process from ending."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call something that may hang for long, such as in a network; a process that ends leaves it behind."""
+    """Call a function that may block for long, such as on the network. A process that ends abandons the call."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: T | None, error: Exception | None) -> None:
+    def deliver(result: T | None, error: Exception | None) -> None:
         if answer.done():
             return
         if error is not None:
@@ -30,10 +30,10 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     def run() -> None:
         try:
             result, error = function(*args, **kwargs), None
-        except Exception as raised:  # noqa: BLE001 - raised where it is waited for
+        except Exception as raised:  # noqa: BLE001 - raised in the caller
             result, error = None, raised
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(tell, result, error)
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            loop.call_soon_threadsafe(deliver, result, error)
 
     threading.Thread(target=run, name="stagepost-aside", daemon=True).start()
     return await answer

@@ -34,12 +34,12 @@ def check_remote(app: App) -> None:
     for queue in app.registry.remote_queues:
         if settings.transport is None:
             raise ConfigurationError(
-                f"queue {queue!r} has remote tasks, and there is no broker to bring them to the program that runs "
-                f"them. Set `transport` to the URL of a RabbitMQ."
+                f"queue {queue!r} has remote tasks, but no broker carries them to the program that runs them. "
+                f"Set `transport` to the URL of a RabbitMQ server."
             )
         if not settings.rabbitmq.carries(queue):
             raise ConfigurationError(
-                f"queue {queue!r} has remote tasks, and the broker does not carry it. Add it to `queues` in [rabbitmq]."
+                f"queue {queue!r} has remote tasks, but the broker does not carry it. Add it to `queues` in [rabbitmq]."
             )
 
 
@@ -202,6 +202,6 @@ class BrokerParts:
 
 
 def _declare(url: str, settings: RabbitmqSettings, queues: Sequence[str]) -> None:
-    """Create what the broker needs for these queues, unless somebody else does that."""
+    """Create what the broker needs for these queues, unless `declare` is off."""
     if settings.declare:
         apply(url, topology_of(settings, queues))

@@ -79,9 +79,9 @@ class Reporter(Service):
         """Log handlers that continue after their timeout; when they hold all slots, stop this process."""
         stuck, slots = self._executor.threads.stuck, self._slots
         if stuck:
-            log.warning("%d of %d slots are stuck in handlers that went on after they were told to stop", stuck, slots)
+            log.warning("%d of %d slots are held by handlers that did not stop when asked to", stuck, slots)
         if stuck >= slots and not self._requests.must_restart:
-            log.error("no slot is left: this worker stops, to be started anew")
+            log.error("handlers that did not stop hold all slots: this worker ends so that it can be restarted")
             self._requests.request_restart()
 
     def _check_waiting_slots(self) -> None:

@@ -1,4 +1,4 @@
-"""How a worker ends: handlers finish or are given back, everything is written, and no wait lasts for ever."""
+"""Stops a worker: jobs finish or return to their queues, outcomes are written, and every wait has a limit."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ REASON = "the worker is shutting down"
 
 
 PARTING_FROM_SILENT = 0.25
-"""How long threads and connections may take to end, twice, when the database has not answered."""
+"""How long threads, and after them connections, may take to end when the database does not answer."""
 
 
 class Shutdown:
-    """Takes a worker apart. Each step may be repeated: what interrupts one begins again from the start, in a hurry."""
+    """Stops the parts of a worker in order. Each step may be repeated: an interrupted one starts again, in a hurry."""
 
     def __init__(self, parts: Parts, tasks: dict[Service, asyncio.Task[None]], *, shutdown_timeout: float) -> None:
         self._parts = parts
@@ -42,7 +42,7 @@ class Shutdown:
         self._is_silent = False
 
     async def run(self) -> None:
-        """Stop claiming, drain with leases kept, give back what is left, write it all, stop the rest."""
+        """Stop claiming, let jobs finish, return the rest to their queues, write all outcomes and stop the loops."""
         executor = self._parts.executor
         log.info("stopping: %d jobs are running", executor.running)
         for service in self._parts.loops_of(Stage.INTAKE):
@@ -50,20 +50,20 @@ class Shutdown:
         self._give_back_waiting()
         if not await self._drain():
             executor.release_running(REASON)
-            await self._for(lambda: not executor.running, lambda: self._requests.patience.stubborn)
+            await self._wait_until(lambda: not executor.running, lambda: self._requests.patience.stubborn)
             executor.abandon_running()
         self._give_back_waiting()
-        self._revive(self._parts.finisher)
+        self._restart(self._parts.finisher)
         if await self._while_answered(self._is_written):
-            parting = asyncio.create_task(self._part())
+            parting = asyncio.create_task(self._leave())
             await self._while_answered(parting.done)
             parting.cancel()
         for service in self._parts.loops_of(Stage.UPKEEP):
             service.stop()
-        self._tell()
+        self._log_result()
 
     async def close(self, keeper: LeaseKeeper, watch: asyncio.Task[None]) -> None:
-        """End threads and connections; leave behind what does not end in time."""
+        """End threads and connections, and abandon those that do not end in time."""
         parts = self._parts
         parts.app.store.notifier.unsubscribe_from_stops(keeper.wake)
         for task in (*self._tasks.values(), watch):
@@ -86,7 +86,7 @@ class Shutdown:
         self._parts.executor.give_back_ready()
 
     async def _drain(self) -> bool:
-        """Let handlers go on for as long as they may; says whether all have ended."""
+        """Let handlers continue for up to `shutdown_timeout`; returns whether all have ended."""
         executor = self._parts.executor
         left = self._requests.stopped_at + self._shutdown_timeout - monotonic()
         drained = asyncio.create_task(executor.drain(max(0.0, left)))
@@ -98,23 +98,23 @@ class Shutdown:
             drained.cancel()
         return not executor.running
 
-    def _revive(self, service: Service) -> None:
-        """Start a service again that was cancelled with everything else on a loop that is closing."""
+    def _restart(self, service: Service) -> None:
+        """Start a loop again that a closing event loop has cancelled."""
         if self._tasks[service].done():
             self._tasks[service] = asyncio.create_task(service.run(), name=type(service).__name__)
 
     def _is_written(self) -> bool:
-        """Whether no outcome is left, and no claim is under way that may bring more jobs to give back."""
+        """Whether all outcomes are written, and no claim is in progress that may lease more jobs."""
         finisher = self._parts.finisher
         finisher.wake()
         is_claiming = any(not self._tasks[service].done() for service in self._parts.loops_of(Stage.INTAKE))
         return not finisher.pending and not is_claiming
 
-    async def _part(self) -> None:
-        """Do what others would have to do later."""
+    async def _leave(self) -> None:
+        """Do what other workers would have to do later, and remove this worker's row."""
         parts = self._parts
         receiver = parts.broker.receiver if parts.broker else None
-        with contextlib.suppress(StoreError):  # upkeep of others does it otherwise
+        with contextlib.suppress(StoreError):  # otherwise the upkeep of other workers does it
             await parts.limit_opener.run_once()
             await parts.concluder.flush()
         with contextlib.suppress(Exception):
@@ -126,7 +126,7 @@ class Shutdown:
             await parts.store.run(forget_worker(parts.owner), patience_seconds=1)
 
     async def _while_answered(self, is_over: Callable[[], bool]) -> bool:
-        """Wait for something that the database has to do, as long as it answers at all; says whether it is done."""
+        """Wait for work of the database while it answers at all; returns whether the work is done."""
         began = monotonic()
         while not is_over():
             now, patience = monotonic(), self._requests.patience
@@ -139,14 +139,14 @@ class Shutdown:
             await asyncio.sleep(LOOK_SECONDS)
         return True
 
-    async def _for(self, is_over: Callable[[], bool], seconds: Callable[[], float]) -> None:
-        """Wait for something, for a time that becomes shorter when the worker has to hurry."""
+    async def _wait_until(self, is_over: Callable[[], bool], seconds: Callable[[], float]) -> None:
+        """Wait for a condition, for a time that becomes shorter when the worker has to hurry."""
         began = monotonic()
         while not is_over() and monotonic() - began < seconds():  # noqa: ASYNC110 - as in `_while_answered`
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _end(self, *parts: Awaitable[Any]) -> None:
-        """Wait for parts to end, each as it can, all of them in one time."""
+        """Wait for parts to end, all at the same time."""
         tasks = {asyncio.ensure_future(part) for part in parts}
         seconds = self._requests.patience.parting
         if self._is_silent:
@@ -158,18 +158,19 @@ class Shutdown:
             await asyncio.wait(late, timeout=LOOK_SECONDS)
         _ignore_errors(tasks)
 
-    def _tell(self) -> None:
+    def _log_result(self) -> None:
         finisher = self._parts.finisher
         if finisher.pending:
             log.warning(
-                "%d jobs could not be written: the database did not answer. They run again when their leases end",
+                "%d outcomes could not be written because the database did not answer. Their jobs run again when the "
+                "leases end",
                 finisher.pending,
             )
         log.info("stopped: %d jobs settled, %d lost to other workers", finisher.settled, finisher.lost)
 
 
 def _ignore_errors(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Take note of errors that are nobody's concern at the end."""
+    """Retrieve errors, so that asyncio does not log them: they do not matter any more."""
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()

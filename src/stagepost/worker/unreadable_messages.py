@@ -1,4 +1,4 @@
-"""Moves unreadable messages to the dead letters, where people see them."""
+"""Moves unreadable messages to the dead letters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class UnreadableMessages:
         self._signals = signals or Signals()
 
     async def park(self, bad: Sequence[tuple[Delivery, str]]) -> None:
-        """Keep deliveries with the reasons why they are bad; once this returns they can be acknowledged."""
+        """Store deliveries with the reason why each cannot be read; after that they can be acknowledged."""
         if not bad:
             return
         await self._park_all([_bad(delivery, error) for delivery, error in bad])
@@ -50,7 +50,7 @@ class UnreadableMessages:
                 await self._park_all(half)
 
     async def park_one(self, delivery: Delivery, error: str) -> None:
-        """Keep one delivery with the reason why it is bad."""
+        """Store one delivery with the reason why it cannot be read."""
         await self.park([(delivery, error)])
 
 

@@ -36,7 +36,7 @@ MOST_CANCELS = 2
 
 
 class Worker:
-    """Runs the jobs of an app's queues until it is told to stop."""
+    """Runs the jobs of an app's queues until it is asked to stop."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ def test_what_a_program_reports_is_the_progress_of_its_job(
         report(request, progress="half of it")
         until(lambda: counted(worker).progress == 4, "reports that tell nothing")
         assert job.progress() == Heard(1, 60)
-        assert "reported as progress is not shown: progress of type str does not fit" in caplog.text
+        assert "a progress report of its program is ignored: progress of type str does not fit" in caplog.text
 
         stranger.answer(request, status="failed", error="busy")
         [again] = stranger.take()
