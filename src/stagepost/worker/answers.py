@@ -1,4 +1,4 @@
-"""Settles remote jobs with the answers of foreign programs: the finisher of remote tasks."""
+"""Settles remote jobs with the answers of external programs: the finisher of remote tasks."""
 
 from __future__ import annotations
 
