@@ -72,19 +72,19 @@ def is_sent(app: App, number: int) -> bool:
 
 
 def counted(worker: Worker) -> Counted:
-    assert worker.broker is not None
-    assert worker.broker.answers is not None
-    return worker.broker.answers.counted
+    assert worker.parts.broker is not None
+    assert worker.parts.broker.answers is not None
+    return worker.parts.broker.answers.counted
 
 
 def resent(worker: Worker) -> int:
-    assert worker.broker is not None
-    return worker.broker.reconciler.resent
+    assert worker.parts.broker is not None
+    return worker.parts.broker.reconciler.resent
 
 
 def given_up(worker: Worker) -> int:
-    assert worker.broker is not None
-    return worker.broker.reconciler.given_up
+    assert worker.parts.broker is not None
+    return worker.parts.broker.reconciler.given_up
 
 
 def until(condition: Callable[[], object], what: str) -> None:

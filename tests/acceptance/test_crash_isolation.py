@@ -135,19 +135,19 @@ async def test_no_suspect_in_line_starts_while_a_stopping_worker_waits_for_a_cla
 
     @app.task
     async def suspect() -> None:
-        monkeypatch.setattr(worker.claimer, "run_once", claim_slowly)
-        worker.claimer.wake()
+        monkeypatch.setattr(worker.parts.claimer, "run_once", claim_slowly)
+        worker.parts.claimer.wake()
         await is_claiming.wait()
         worker.stop()
 
     jobs = [suspect.enqueue() for _ in range(2)]
     accuse(app)
     worker = Worker(app, concurrency=4)
-    worker.attempts.on_removed.append(lambda _flights: has_ended.set())
+    worker.parts.attempts.removed.connect(lambda _attempts: has_ended.set())
     async with asyncio.timeout(LIMIT):
         task = asyncio.create_task(worker.run())
         await has_ended.wait()
-        begun = await worker.crash_isolation.run_once()
+        begun = await worker.parts.crash_isolation.run_once()
         may_claim.set()
         await task
 
@@ -170,6 +170,7 @@ class Line:
         self.crash_isolation = CrashIsolation(
             AsyncStore(self.app.store), self.known, self.finisher, start=self.started.extend, clock=self.app.clock
         )
+        self.known.removed.connect(self.crash_isolation.note_removed)
         leased = self.app.store.run(
             claim("default", owner=new_id(), task_names=["task"], slots=number, lease=timedelta(seconds=0))
         )

@@ -156,7 +156,7 @@ def test_a_worker_whose_database_hangs_ends_in_time_and_leaves_nothing_behind(
     assert worker.process.returncode == 0, worker.log.read_text()
     gone, left = psutil.wait_procs(tree, timeout=ENDED_SECONDS)
     assert not left, gone
-    assert "could not be written: the database did not answer" in worker.log.read_text()
+    assert "could not be written because the database did not answer" in worker.log.read_text()
 
 
 @quickly_on("sqlite", "postgres")

@@ -19,7 +19,7 @@ POINTS = [
     for statement in ("mark_sent", "claim_delivered", HANDLER, "end_jobs")
     for moment in Moment
 ]
-STORED = "are no job's"
+STORED = "belong to no job"
 
 
 @quickly_on("postgres")

@@ -56,7 +56,7 @@ def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_runn
     owners = {job.id: job.owner for job in arena.jobs().values()}
     arena.wait(lambda: reporting(arena, jobs) == {2}, "progress of all second attempts")
     sleeper.resume()
-    arena.wait(lambda: "is stopped, its lease" in sleeper.logged(), "a renewal of the zombie's")
+    arena.wait(lambda: "stopping attempt" in sleeper.logged(), "a renewal of the zombie's")
     gate.touch()
     arena.wait(lambda: len(arena.notes("lease lost")) == len(jobs), "all zombies to be refused")
     assert {job.id: job.owner for job in arena.jobs().values()} == owners

@@ -16,9 +16,9 @@ from stagepost.database import Store
 
 PATIENCE = """
 from dataclasses import replace
-from stagepost.worker import stopping
+from stagepost.worker import stop_requests
 
-stopping.HURRIED = replace(stopping.HURRIED, writing=600.0, total=600.0)
+stop_requests.HURRIED = replace(stop_requests.HURRIED, writing=600.0, total=600.0)
 """
 """Lets a worker that hurries wait for its database, which is slow on a busy machine and never hangs."""
 PROJECT = """

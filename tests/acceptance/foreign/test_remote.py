@@ -30,9 +30,9 @@ def state_of(app: App, job_id: str) -> JobState:
 
 
 def takes_answers(worker: Worker) -> bool:
-    assert worker.broker is not None
-    assert worker.broker.answers is not None
-    return worker.broker.answers.consumer.trouble is None
+    assert worker.parts.broker is not None
+    assert worker.parts.broker.answers is not None
+    return worker.parts.broker.answers.consumer.trouble is None
 
 
 def test_an_external_program_runs_a_task(
