@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import pytest
+
 from stagepost import App, RateLimit, RetryPolicy, Worker
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
