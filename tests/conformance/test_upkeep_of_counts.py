@@ -67,7 +67,7 @@ def test_folding_that_takes_long_is_done_seldom(
     assert service.interval == pytest.approx(40)
 
 
-def test_who_does_not_lead_neither_folds_nor_recounts(blocking_store: Bench, own_store: AsyncStore) -> None:
+def test_only_the_leader_folds_and_recounts(blocking_store: Bench, own_store: AsyncStore) -> None:
     enqueue(blocking_store)
     bystander = Leader(own_store, owner="worker-b", clock=blocking_store.clock)
 
@@ -105,7 +105,7 @@ def test_drift_is_reported_and_repaired_within_one_round_of_checks(
     assert blocking_store.run(count_by_queue())[QUEUE][JobState.COMPLETED] == 1
 
 
-def test_what_takes_too_long_to_recount_is_left_alone(
+def test_parts_that_take_too_long_to_recount_are_skipped(
     blocking_store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recounter, "MOST_ROWS", 2)

@@ -134,7 +134,7 @@ class Drainer:
         promoted = await self._promoter.run_once(thorough=True)
         claimer = self._claimer()
         claimed = await claimer.run_once()
-        while not claimed and claimer.interval == 0.0:  # those in front were held: the next may start
+        while not claimed and claimer.interval == 0.0:  # the first jobs were blocked; the next may start
             claimed = await claimer.run_once()
         try:
             async with asyncio.timeout(LONGEST_RUN_SECONDS):

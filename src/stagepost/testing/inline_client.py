@@ -83,11 +83,11 @@ class InlineClient(Client):
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one job after the other; the first that raises is the last."""
+        """Store and run one job after another, up to the first that raises."""
         return [await self.enqueue_async(job, tx=tx) for job in list(new_jobs)]
 
     async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one child after the other; what it raises comes out here, in its parent's handler."""
+        """Store and run one child after another; an exception from a child is raised here, in its parent's handler."""
         if tx is not None:
             await run_in_async(tx, _nothing(), clock=self._store.clock)
         submitted: list[Enqueued] = []
