@@ -33,6 +33,7 @@ from stagepost.model.retry import RetryPolicy
 from stagepost.store.health import WEAKNESSES
 from stagepost.task import JobOptions, TaskOptions
 from stagepost.worker import Worker
+from stagepost.worker.loop_table import LOOPS
 
 __all__ = ["SECTIONS", "commands"]
 
@@ -196,6 +197,15 @@ def _tables() -> str:
     return "\n\n".join(parts)
 
 
+def _loops() -> str:
+    rows = []
+    for loop in LOOPS:
+        path = loop.service.__module__.removeprefix("stagepost.").replace(".", "/")
+        where = f"{loop.runs_on}, with a broker" if loop.needs_broker else str(loop.runs_on)
+        rows.append((f"`{loop.name}`", f"`{loop.service.__name__}` (`{path}.py`)", loop.purpose, where, loop.interval))
+    return table(("loop", "class", "what it does", "runs on", "interval"), rows)
+
+
 def _durability() -> str:
     rows = [
         (f"`{weak.setting}`", ", ".join(f"`{value}`" for value in sorted(weak.sound)), weak.loss) for weak in WEAKNESSES
@@ -265,6 +275,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "cli": _cli,
     "exit-codes": _exit_codes,
     "tables": _tables,
+    "loops": _loops,
     "durability": _durability,
     "diagram": _diagram,
     "transitions": _transitions,

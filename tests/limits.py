@@ -1,4 +1,4 @@
-"""Limits in tests: rules as code would give them, and blocked jobs let through as a worker's sweep does."""
+"""Limits in tests: rules as code would declare them, and blocked jobs let through as a worker's sweep does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handler that has ended its job itself: what it does afterwards is not disturbed, and the worker writes no more."""
+"""A handler that has ended its job may continue undisturbed, and the worker writes no second outcome."""
 
 from __future__ import annotations
 
@@ -119,4 +119,4 @@ def test_the_worker_writes_the_outcome_that_its_handler_did_not(
     app.close()
 
     assert asked == expected
-    assert (stored.state, stored.attempt, worker.finisher.settled) == (JobState.COMPLETED, 1, 1)
+    assert (stored.state, stored.attempt, worker.parts.finisher.settled) == (JobState.COMPLETED, 1, 1)

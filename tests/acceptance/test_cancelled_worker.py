@@ -1,4 +1,4 @@
-"""Applications that cancel `Worker.run()`, or close its event loop: it stops as if told to, and nothing is charged."""
+"""Applications that cancel `Worker.run()` or close its event loop: it stops cleanly and charges no job."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_cancelled_worker_finishes_its_jobs_and_starts_no_more(app: App)
     async with working(app, shutdown_timeout=10 * LIMIT) as (run, worker):
         await started.wait()
         run.cancel()
-        while not worker.claimer.is_stopping:  # noqa: ASYNC110 - the shutdown gives no signal
+        while not worker.parts.claimer.is_stopping:  # noqa: ASYNC110 - the shutdown gives no signal
             await asyncio.sleep(0)
         for _ in range(MANY_TURNS):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""How soon a worker notices that a job it runs was cancelled, long before it renews its leases, and what that costs."""
+"""A worker notices a cancelled job long before it renews its leases, and what that costs."""
 
 from __future__ import annotations
 

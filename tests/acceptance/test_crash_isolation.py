@@ -1,4 +1,4 @@
-"""Jobs that crashed twice: one at a time, and only the one that has begun is charged with the next crash."""
+"""Jobs that crashed twice run one at a time, and only the one that has started is charged with the next crash."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_suspects_run_one_after_the_other_beside_other_jobs(app: App, monk
 
 
 async def test_a_long_running_suspect_does_not_hold_up_the_others(app: App) -> None:
-    """They are put back, for other workers; what is no suspect has their places."""
+    """They are put back for other workers, and jobs that are not suspects use their slots."""
     started, may_end, others_ran, have_all_ended = (asyncio.Event() for _ in range(4))
     ended: list[int] = []
 
@@ -135,19 +135,19 @@ async def test_no_suspect_in_line_starts_while_a_stopping_worker_waits_for_a_cla
 
     @app.task
     async def suspect() -> None:
-        monkeypatch.setattr(worker.claimer, "run_once", claim_slowly)
-        worker.claimer.wake()
+        monkeypatch.setattr(worker.parts.claimer, "run_once", claim_slowly)
+        worker.parts.claimer.wake()
         await is_claiming.wait()
         worker.stop()
 
     jobs = [suspect.enqueue() for _ in range(2)]
     accuse(app)
     worker = Worker(app, concurrency=4)
-    worker.attempts.on_removed.append(lambda _flights: has_ended.set())
+    worker.parts.attempts.removed.connect(lambda _attempts: has_ended.set())
     async with asyncio.timeout(LIMIT):
         task = asyncio.create_task(worker.run())
         await has_ended.wait()
-        begun = await worker.crash_isolation.run_once()
+        begun = await worker.parts.crash_isolation.run_once()
         may_claim.set()
         await task
 
@@ -156,7 +156,7 @@ async def test_no_suspect_in_line_starts_while_a_stopping_worker_waits_for_a_cla
 
 
 class Line:
-    """Suspects of which one may run, without a worker around them."""
+    """Suspects that may run one at a time, without a worker."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.path = folder / "stagepost.db"
@@ -170,6 +170,7 @@ class Line:
         self.crash_isolation = CrashIsolation(
             AsyncStore(self.app.store), self.known, self.finisher, start=self.started.extend, clock=self.app.clock
         )
+        self.known.removed.connect(self.crash_isolation.note_removed)
         leased = self.app.store.run(
             claim("default", owner=new_id(), task_names=["task"], slots=number, lease=timedelta(seconds=0))
         )

@@ -1,4 +1,4 @@
-"""The finisher, when the store does not take what it writes."""
+"""The finisher when the store refuses its writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an app does when it is used for the first time in a process."""
+"""The first use of an app in a process."""
 
 from __future__ import annotations
 

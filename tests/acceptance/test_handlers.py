@@ -1,4 +1,4 @@
-"""What handlers may do: fail, put off, take too long, be stopped, end their job in their own transaction."""
+"""Handlers may fail, snooze, time out, be stopped, and end their job in their own transaction."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_handler_ends_its_job_in_its_own_transaction(app: App) -> None:
 
     assert job.result(timeout=0) == "receipt 7"
     assert notes(app) == ["paid 7"]
-    assert (worker.finisher.settled, worker.finisher.lost) == (1, 0)
+    assert (worker.parts.finisher.settled, worker.parts.finisher.lost) == (1, 0)
 
 
 def test_a_handler_that_rolls_back_is_settled_by_what_it_returns(app: App) -> None:
@@ -269,7 +269,7 @@ def test_effects_in_a_transaction_that_is_repeated_happen_once(app: App) -> None
 
     assert job.result(timeout=0) == "receipt"
     assert notes(app) == ["paid"]
-    assert worker.finisher.lost == 0
+    assert worker.parts.finisher.lost == 0
 
 
 def test_a_handler_fails_or_snoozes_its_job_in_its_own_transaction(app: App) -> None:
@@ -336,7 +336,7 @@ def test_a_handler_that_lost_its_lease_writes_nothing(app: App) -> None:
 
     assert [type(error) for error in errors] == [LeaseLost]
     assert notes(app) == []
-    assert worker.finisher.settled + worker.finisher.lost == 1
+    assert worker.parts.finisher.settled + worker.parts.finisher.lost == 1
 
 
 @pytest.mark.usefixtures("quick_renewals")

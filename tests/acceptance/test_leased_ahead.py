@@ -36,8 +36,8 @@ async def test_another_worker_runs_jobs_that_wait_behind_long_ones(app: App) -> 
         workers.create_task(first.run())
         await have_started.wait()
         # Its first claims may be small, because it does not know yet how large the jobs are.
-        await until(lambda: first.executor.ready > QUICK_JOBS // 2)
-        leased_ahead = first.executor.ready
+        await until(lambda: first.parts.executor.ready > QUICK_JOBS // 2)
+        leased_ahead = first.parts.executor.ready
         workers.create_task(second.run())
         for job in quick_jobs:
             await job.result_async()
@@ -48,7 +48,7 @@ async def test_another_worker_runs_jobs_that_wait_behind_long_ones(app: App) -> 
         second.stop()
 
     assert sorted(ran) == list(range(QUICK_JOBS))  # each ran once
-    assert first.leased_ahead.given_back == leased_ahead  # and none was leased again by the worker without a free slot
+    assert first.parts.leased_ahead.given_back == leased_ahead  # none was leased again without a free slot
     assert {app.client.job(job.id).state for job in [*held, *quick_jobs]} == {JobState.COMPLETED}
     assert {app.client.job(job.id).failures for job in quick_jobs} == {0}
 
@@ -67,7 +67,7 @@ async def test_jobs_that_are_not_late_stay_where_they_are(app: App) -> None:
     attempts = [app.client.job(job.id).attempt for job in jobs]
 
     # A machine that stops for half a second at the wrong moment may have some of them claimed twice, never more.
-    assert sum(attempts) == QUICK_JOBS + worker.leased_ahead.given_back
+    assert sum(attempts) == QUICK_JOBS + worker.parts.leased_ahead.given_back
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -79,15 +79,15 @@ async def test_a_process_that_was_paused_releases_nothing_at_its_first_check(app
 
     wait.enqueue_many([()] * 3)
     worker = Worker(app, concurrency=3)
-    worker.executor.concurrency = 0  # so that no slot comes free
-    await worker.claimer.run_once()
-    for attempt in worker.attempts.all():
+    worker.parts.executor.concurrency = 0  # so that no slot comes free
+    await worker.parts.claimer.run_once()
+    for attempt in worker.parts.attempts.all():
         attempt.waits_since -= 10
-    await Worker(app).reporter.run_once()
+    await Worker(app).parts.reporter.run_once()
 
-    assert await worker.leased_ahead.run_once() == 0
-    assert await worker.leased_ahead.run_once() == worker.finisher.pending == 3
-    assert await worker.leased_ahead.run_once() == 0
+    assert await worker.parts.leased_ahead.run_once() == 0
+    assert await worker.parts.leased_ahead.run_once() == worker.parts.finisher.pending == 3
+    assert await worker.parts.leased_ahead.run_once() == 0
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -97,11 +97,11 @@ async def test_a_worker_that_is_alone_keeps_what_it_leased(app: App) -> None:
 
     wait.enqueue_many([()] * 3)
     worker = Worker(app, concurrency=3)
-    worker.executor.concurrency = 0  # so that no slot comes free
-    await worker.reporter.run_once()
-    await worker.claimer.run_once()
-    for attempt in worker.attempts.all():
+    worker.parts.executor.concurrency = 0  # so that no slot comes free
+    await worker.parts.reporter.run_once()
+    await worker.parts.claimer.run_once()
+    for attempt in worker.parts.attempts.all():
         attempt.waits_since -= 10
 
-    assert [await worker.leased_ahead.run_once() for _ in range(3)] == [0, 0, 0]
-    assert worker.executor.ready == 3
+    assert [await worker.parts.leased_ahead.run_once() for _ in range(3)] == [0, 0, 0]
+    assert worker.parts.executor.ready == 3

@@ -1,4 +1,4 @@
-"""How many jobs run at once: per task and per key, over all workers."""
+"""How many jobs run at once, per task and per key, across all workers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import pytest
+
 from stagepost import App, RateLimit, RetryPolicy, Worker
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
@@ -17,6 +19,7 @@ from stagepost.store import jobs
 from stagepost.store.counting import count_by_state
 from stagepost.store.limits import claim_checked, hold_front
 from stagepost.worker.front import FrontClearer
+from stagepost.worker.limit_opener import LimitOpener
 from tests.acceptance.helpers import LIMIT, work, work_async
 
 LEASE = timedelta(seconds=60)
@@ -133,7 +136,7 @@ def test_a_limit_that_was_lifted_or_changed_in_the_code_holds_for_jobs_that_wait
     assert crowd.most["ada"] == 2
 
 
-def test_jobs_start_even_if_the_event_that_a_slot_is_free_was_lost(app: App) -> None:
+def test_jobs_start_even_if_the_event_that_a_slot_is_free_was_lost(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
 
     @app.task(max_running=1)
@@ -143,8 +146,9 @@ def test_jobs_start_even_if_the_event_that_a_slot_is_free_was_lost(app: App) -> 
     app.enqueue_many([scarce.job(number) for number in range(5)])
 
     async def main() -> None:
+        # As if the process had died before the finisher told anybody.
+        monkeypatch.setattr(LimitOpener, "note", lambda *_: None)
         worker = Worker(app)
-        worker.finisher.on_unlimited = lambda _keys: None  # as if the process had died before it told anybody
         async with asyncio.timeout(LIMIT):
             await worker.run(until_idle=True)
 

@@ -1,4 +1,4 @@
-"""Handlers in processes of their own, for CPU work and code that may crash."""
+"""Handlers in separate processes, for CPU work and code that may crash."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_an_attempt_that_is_over_before_its_process_is_ready_never_starts(
     monkeypatch.setattr(ProcessPool, "_take", take_late)
     job = process_tasks.hang.using(max_attempts=1).enqueue()
     worker = Worker(app)
-    threads, running = worker.executor.threads, asyncio.create_task(worker.run())
+    threads, running = worker.parts.executor.threads, asyncio.create_task(worker.run())
 
     async with asyncio.timeout(LIMIT):
         while not threads.stuck:  # noqa: ASYNC110 - no event tells

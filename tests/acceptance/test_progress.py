@@ -1,4 +1,4 @@
-"""How far jobs are: what handlers report, wherever they run, is seen by others while they run."""
+"""Progress that handlers report, wherever they run, is visible while they run."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_jobs_that_end_before_their_progress_is_written_end_all_the_same(app: Ap
     jobs = [quick.enqueue(number) for number in range(200)]
     worker = work(app)
 
-    assert (len(ended), worker.finisher.settled, worker.finisher.lost) == (200, 200, 0)
+    assert (len(ended), worker.parts.finisher.settled, worker.parts.finisher.lost) == (200, 200, 0)
     assert {job.progress() for job in jobs} == {None}
 
 

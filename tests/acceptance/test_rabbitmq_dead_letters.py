@@ -1,4 +1,4 @@
-"""Dead letters of queues that RabbitMQ carries: what the broker gives up, what cannot be read, and dying in between."""
+"""Dead letters of queues that RabbitMQ carries: dropped requests, unreadable messages, and crashes in between."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from stagepost.store.outbox import add_messages, next_messages, unannounced
 from stagepost.transport.rabbitmq.consumer import Consumer
 from stagepost.upkeep import dead_letters as collecting
 from stagepost.upkeep import outgoing
+from stagepost.worker.concluder import Concluder
 from tests.acceptance.broker import carried, listening, until, working
 from tests.conformance.bench import DatabaseOnBench
 
@@ -30,9 +31,12 @@ def app(on_postgres: DatabaseOnBench, broker_url: str) -> Iterator[App]:
 
 
 async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batch_goes_on(
-    on_postgres: DatabaseOnBench, broker_url: str
+    on_postgres: DatabaseOnBench, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = carried(on_postgres.url, broker_url, message_ttl=1.0)
+    noted: list[str | None] = []
+    # Upkeep concludes the batch instead.
+    monkeypatch.setattr(Concluder, "note", lambda _self, batch_ids: noted.extend(batch_ids))
 
     @app.task(queue="slow")
     def slow() -> None: ...
@@ -44,11 +48,7 @@ async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batc
         batch = app.batch("upload")
         batch.add([slow.item("one")])
         batch.seal()
-        async with working(app, queues=["other"]) as worker:
-            assert worker.broker is not None
-            assert worker.broker.collector is not None
-            noted: list[str | None] = []
-            worker.broker.collector.on_ended = noted.extend  # upkeep concludes the batch instead
+        async with working(app, queues=["other"]):
             await until(lambda: batch.state() is BatchState.DONE)
             await until(lambda: noted == [batch.stored().id])
             await until(lambda: len(broker.heard(app.settings.rabbitmq.dead_letters)) == 2)
@@ -60,7 +60,7 @@ async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batc
     app.close()
 
 
-async def test_a_request_that_a_foreign_program_rejects_ends_its_job(app: App) -> None:
+async def test_a_request_that_an_external_program_rejects_ends_its_job(app: App) -> None:
     @app.task(queue="foreign")
     def recognise(file: str) -> None: ...
 
@@ -90,8 +90,8 @@ async def test_unreadable_messages_are_stored_once_and_sent_again_in_order(app: 
                 broker.publish(key, body, message_id=f"m{number}", headers={"n": number})
                 await until(partial(kept_are, app, number + 1))
             broker.publish(key, bodies[0], message_id="m0")  # once more
-            assert worker.broker is not None
-            collector = worker.broker.collector
+            assert worker.parts.broker is not None
+            collector = worker.parts.broker.collector
             assert collector is not None
             await until(lambda: collector.collected["strays"] == 4)
         assert broker.is_empty()
@@ -310,6 +310,6 @@ async def test_a_dead_letter_that_cannot_be_stored_holds_up_no_other(app: App, m
         for body in (b"poison", b"one", b"poison", b"two"):
             broker.publish(app.settings.rabbitmq.dead_letters, body)
         async with working(app) as worker:
-            await until(lambda: worker.broker.collector.collected["strays"] == 2)  # type: ignore[union-attr]
+            await until(lambda: worker.parts.broker.collector.collected["strays"] == 2)  # type: ignore[union-attr]
             assert kept_are(app, 2)
         await until(lambda: broker.waiting()[app.settings.rabbitmq.dead_letters] == 2)

@@ -1,4 +1,4 @@
-"""Jobs of one worker share its loop, and coroutines that end at once even a task; nothing of one reaches another."""
+"""Jobs of one worker share its event loop, and quick coroutines even a task, without affecting each other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_handler_that_cancels_its_task_and_returns_stops_no_other(app: App) ->
 
     assert {app.client.job(job.id).state for job in jobs} == {JobState.COMPLETED}
     assert {app.client.job(job.id).failures for job in jobs} == {0}
-    assert (worker.finisher.settled, worker.finisher.lost) == (10, 0)
+    assert (worker.parts.finisher.settled, worker.parts.finisher.lost) == (10, 0)
 
 
 def test_a_coroutine_that_waited_had_a_task_that_no_later_job_gets(app: App) -> None:
@@ -139,7 +139,7 @@ async def test_a_thread_left_behind_keeps_its_slot_until_it_returns(app: App) ->
     hang.enqueue()
     follow.enqueue()
     worker = Worker(app, concurrency=1)
-    threads = worker.executor.threads
+    threads = worker.parts.executor.threads
     working = asyncio.create_task(worker.run(until_idle=True))
     async with asyncio.timeout(LIMIT):
         while not threads.stuck:  # noqa: ASYNC110 - no event tells

@@ -1,4 +1,4 @@
-"""A handler that waits for other work holds a slot; the worker says so before, and when, nothing can go on."""
+"""A handler that waits for other work holds a slot; the worker warns before, and when, all slots wait."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ async def test_slots_that_all_wait_are_reported_from_the_second_check_on(
     async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as workers:
         workers.create_task(stuck.run())
         await until(lambda: len(waiting(stuck)) == 2)
-        stuck.reporter._mind_waiting_slots()
+        stuck.parts.reporter._check_waiting_slots()
         assert NOTHING_STARTS not in caplog.text
-        stuck.reporter._mind_waiting_slots()
+        stuck.parts.reporter._check_waiting_slots()
         assert NOTHING_STARTS in caplog.text
         workers.create_task(other.run())
         for job in jobs:
@@ -98,13 +98,13 @@ async def test_slots_that_all_wait_are_reported_from_the_second_check_on(
         stuck.stop()
         other.stop()
     caplog.clear()
-    stuck.reporter._mind_waiting_slots()
-    stuck.reporter._mind_waiting_slots()
+    stuck.parts.reporter._check_waiting_slots()
+    stuck.parts.reporter._check_waiting_slots()
 
     assert NOTHING_STARTS not in caplog.text
 
 
 def waiting(worker: Worker) -> list[str]:
     """What the handlers of a worker wait for."""
-    contexts = [attempt.context for attempt in worker.attempts.all()]
+    contexts = [attempt.context for attempt in worker.parts.attempts.all()]
     return [subject for context in contexts if context is not None for subject in context.identity.waits_for or []]

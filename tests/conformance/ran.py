@@ -1,4 +1,4 @@
-"""Which statements ran on which database: the last test of the suite demands all of them."""
+"""Records which statements ran on which database; the last test of the suite demands all of them."""
 
 from __future__ import annotations
 

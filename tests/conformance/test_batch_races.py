@@ -1,4 +1,4 @@
-"""Batches and gates with many connections at once: one completion, never early, never stuck, nothing doubled."""
+"""Batches and gates with many connections at once: one completion, never early, never stuck, no duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hot operations cost, in things that can be counted on any machine: calls, rows and log, never seconds."""
+"""The costs of the hot operations in units that any machine can count: calls, rows and log, never seconds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def quiet_store(store: Bench) -> Iterator[Bench]:
 
 
 def calls_of_a_life(store: Bench) -> dict[str, list[str]]:
-    """What it takes to enqueue, claim and end jobs, each in an operation of its own."""
+    """The calls that enqueue, claim and end jobs, each in a separate operation."""
     counted = Counted(store.database.store.database)
     counting = Store(counted, clock=store.clock, pool_size=1)
     found: dict[str, list[str]] = {}
@@ -123,7 +123,7 @@ def test_a_jobs_life_takes_no_more_calls_than_it_must(store: Bench) -> None:
 
 
 def calls_of_a_carried_life(store: Bench) -> dict[str, list[str]]:
-    """What a broker adds between a job's two ends: read what is to be sent, mark it, claim what came back."""
+    """The calls that a broker adds: read unsent jobs, mark them as sent, claim deliveries."""
     store.run(jobs.enqueue_many([new_job() for _ in range(BATCH)]))
     counted = Counted(store.database.store.database)
     counting = Store(counted, clock=store.clock, pool_size=1)

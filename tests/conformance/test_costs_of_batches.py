@@ -1,4 +1,4 @@
-"""What looking after a large batch costs: as little as after a small one, for nobody reads its items."""
+"""Maintaining a large batch costs as little as a small one, because nothing reads all its items."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def store(blocking_store: Bench) -> Bench:
 
 
 def sealed(store: Bench, *, ended: int) -> str:
-    """Store a batch of which so many items have ended; some of the others run."""
+    """Store a batch in which `ended` items have ended and some of the others run."""
     batch = filled(store, ITEMS)
     store.run(concluding.seal(batch.id))
     end(store, ended)
@@ -54,7 +54,7 @@ def _noting(work: Operation[Any], asked: list[Step]) -> Statements[Any]:
 
 @pytest.mark.parametrize("name", ["count_batch", "idle_batches"])
 def test_whether_items_of_a_batch_live_is_found_out_without_reading_them(store: Bench, name: str) -> None:
-    """Both are asked again and again while a batch is worked off."""
+    """Both run repeatedly while a batch is processed."""
     batch_id = sealed(store, ended=ITEMS // 2)
     operations = {"count_batch": concluding.try_conclude(batch_id), "idle_batches": batches.idle_batches()}
     style = store.database.store.database.style

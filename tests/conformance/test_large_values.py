@@ -1,4 +1,4 @@
-"""Values that are large together: written by several statements of one transaction, just as by one."""
+"""Values that are too large together are written by several statements of one transaction."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_leases_are_renewed_and_progress_written_by_several_statements(store: Be
 
 
 @pytest.mark.usefixtures("short_statements")
-def test_reports_of_foreign_programs_are_written_by_several_statements(store: Bench) -> None:
+def test_reports_of_external_programs_are_written_by_several_statements(store: Bench) -> None:
     waiting = [enqueue(store) for _ in range(NUMBER)]
     reports = {(job_id, 1): LARGE.encode() for job_id in waiting}
 

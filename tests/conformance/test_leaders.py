@@ -9,7 +9,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Statement
 from stagepost.store.leaders import Leadership, lead, list_leaders, resign
 from stagepost.upkeep.leader import BROKER, Leader
-from stagepost.upkeep.reconciler import Uncarried
+from stagepost.upkeep.sent_job_requeuer import SentJobRequeuer
 from tests.conformance.bench import Bench
 from tests.conformance.plans import analyze, plan_of
 from tests.conformance.sending import send, sent_job
@@ -118,7 +118,7 @@ def test_sent_jobs_are_left_to_workers_with_a_broker_while_there_are_any(blockin
     message = sent_job(store)
     own_store = AsyncStore(store.database.store)
     leader = Leader(own_store, owner="plain", clock=store.clock)
-    uncarried = Uncarried(own_store, leader)
+    uncarried = SentJobRequeuer(own_store, leader)
 
     async def look() -> int:
         await leader.run_once()

@@ -1,4 +1,4 @@
-"""Statements that go to PostgreSQL below the driver's cursors: what those would have looked after."""
+"""Statements sent to PostgreSQL below the driver's cursors handle everything that cursors would."""
 
 from __future__ import annotations
 

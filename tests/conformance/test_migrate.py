@@ -1,4 +1,4 @@
-"""Making the tables: once, by one of many, and never over other contents."""
+"""Creating the tables: once, by one of many processes, and never over a changed migration."""
 
 from __future__ import annotations
 

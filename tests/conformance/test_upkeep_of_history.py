@@ -1,4 +1,4 @@
-"""The loop that deletes what is too old, on every database."""
+"""The upkeep loop that deletes old history, on every database."""
 
 from __future__ import annotations
 
@@ -84,4 +84,4 @@ def test_jobs_that_no_worker_knows_are_reported(
     with caplog.at_level(logging.ERROR):
         prune(own_store, leader, history_days=1)
 
-    assert "task 'send_telegram' wait in queue 'mail' and no running worker knows it" in caplog.text
+    assert "task 'send_telegram' wait in queue 'mail', and no running worker knows that task" in caplog.text

@@ -1,4 +1,4 @@
-"""Progress on its way to the store: what is taken along with leases, and what comes out of a handler's process."""
+"""Progress on its way to the store: written together with leases, and sent from a handler's process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stagepost.model.results import check_progress, decode_progress, encode_prog
 from stagepost.worker import process_main
 from stagepost.worker.lease_keeper import MOST_BYTES, newest
 from stagepost.worker.leased_attempts import LeasedAttempt
-from stagepost.worker.process_main import Teller
+from stagepost.worker.process_main import ReplySender
 from stagepost.worker.processes import Reply, Report, read_frame
 
 
@@ -81,24 +81,24 @@ def test_progress_is_sent_while_a_job_runs_and_never_after_the_reply(monkeypatch
     monkeypatch.setattr(process_main, "REPORT_SECONDS", 0)
     ours, theirs = os.pipe()
     with os.fdopen(ours, "rb") as pipe, os.fdopen(theirs, "wb") as output:
-        teller = Teller(output)
-        teller.start()
+        sender = ReplySender(output)
+        sender.start()
 
         def told() -> Report | Reply:
             return msgspec.json.decode(read_frame(pipe), type=Report | Reply)
 
         first, second, reply = a_context(1), a_context(2), Reply(Completed(None), settled_in_transaction=False)
-        teller.follow(first)
+        sender.follow(first)
         first.report(1)
         assert told() == Report("1")
-        teller.reply(reply)
+        sender.reply(reply)
         first.report(2)  # by a thread that the handler left behind
         assert told() == reply
-        teller.follow(second)
+        sender.follow(second)
         first.report(3)
         second.report(4)
         assert told() == Report("4")
-        teller.reply(reply)  # it is silent when the pipe is closed
+        sender.reply(reply)  # it is silent when the pipe is closed
 
 
 def test_progress_is_read_as_the_type_that_was_declared() -> None:

@@ -115,10 +115,10 @@ def test_our_workers_take_nothing_from_the_queue_of_a_remote_task() -> None:
     worker = Worker(app, queues=["default", "recogniser"])
 
     assert worker.queues == ["default"]
-    assert worker.broker is not None
-    assert worker.broker.queues == ["default", "recogniser"]
-    assert worker.broker.receiver is not None
-    assert list(worker.broker.receiver._names.values()) == ["default"]
+    assert worker.parts.broker is not None
+    assert worker.parts.broker.queues == ["default", "recogniser"]
+    assert worker.parts.broker.receiver is not None
+    assert list(worker.parts.broker.receiver._names.values()) == ["default"]
     app.close()
 
 

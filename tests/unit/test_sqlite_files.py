@@ -1,4 +1,4 @@
-"""Opening SQLite files that others use."""
+"""Opening SQLite files that other processes use."""
 
 from __future__ import annotations
 

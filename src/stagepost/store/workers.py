@@ -50,6 +50,8 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     pid: int
     queues: tuple[str, ...]
     tasks: tuple[str, ...]
+    loops: tuple[str, ...]
+    """The names of its loops, in the order of `worker/loop_table.py`."""
     slots: int
     running: int
     started_at: int
@@ -62,7 +64,14 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 @operation
 def say_hello(
-    worker_id: str, *, host: str, pid: int, queues: Sequence[str], tasks: Sequence[str], slots: int
+    worker_id: str,
+    *,
+    host: str,
+    pid: int,
+    queues: Sequence[str],
+    tasks: Sequence[str],
+    slots: int,
+    loops: Sequence[str] = (),
 ) -> Statements[None]:
     """Register a worker that starts, or update its description."""
     yield Statement(
@@ -73,6 +82,7 @@ def say_hello(
             "pid": pid,
             "queues": as_json(sorted(queues)),
             "tasks": as_json(sorted(tasks)),
+            "loops": as_json(list(loops)),
             "slots": slots,
         },
     )
@@ -181,8 +191,8 @@ def _served(workers: Iterable[WorkerRecord]) -> Iterable[tuple[str, str]]:
     return ((queue, task) for worker in workers for queue in worker.queues for task in worker.tasks)
 
 
-def _worker(worker_id: str, host: str, pid: int, queues: str, tasks: str, *numbers: int) -> WorkerRecord:
-    return WorkerRecord(worker_id, host, pid, _names(queues), _names(tasks), *numbers)
+def _worker(worker_id: str, host: str, pid: int, queues: str, tasks: str, loops: str, *numbers: int) -> WorkerRecord:
+    return WorkerRecord(worker_id, host, pid, _names(queues), _names(tasks), _names(loops), *numbers)
 
 
 def _names(text: str) -> tuple[str, ...]:

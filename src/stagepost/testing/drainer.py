@@ -29,7 +29,7 @@ from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.process_main import perform
-from stagepost.worker.processes import Place, ProcessPool, Reply
+from stagepost.worker.processes import ProcessPool, Reply, RunningChild
 
 __all__ = ["AttemptRecord", "Drained", "Drainer"]
 
@@ -103,8 +103,8 @@ class Drainer:
             self._finisher,
             concurrency=concurrency,
             clock=clock,
+            children=SameProcess(),
         )
-        self._executor.children = SameProcess()
         # Far ahead: the clock is moved from one due time to the next.
         self._promoter = Promoter(self._store, rules=app.registry.limit_rules, ahead=timedelta(days=366))
         self._batch_rescuer = BatchRescuer(self._store, Alone(self._store, owner=self._owner, clock=clock))
@@ -223,7 +223,7 @@ class Alone(Leader):
 class SameProcess(ProcessPool):
     """Runs `pool="process"` tasks in this process, because a child would not see the test's database and patches."""
 
-    def run(self, context: JobContext, place: Place) -> Reply:  # noqa: ARG002 - there is no child
+    def run(self, context: JobContext, place: RunningChild) -> Reply:  # noqa: ARG002 - there is no child
         """Run an attempt in the thread that would otherwise wait for the child."""
         return Reply(perform(context), context.settled_in_transaction)
 

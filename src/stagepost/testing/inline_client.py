@@ -27,7 +27,7 @@ from stagepost.store.concluding import conclude, follow_up
 from stagepost.store.leases import claim
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
-from stagepost.worker.own_context import in_own_context
+from stagepost.worker.isolated_context import run_in_own_context
 
 __all__ = ["InlineClient"]
 
@@ -154,7 +154,7 @@ class Attempts:
 
         Returns the job's continuation, leased, if it can run now.
         """
-        return await in_own_context(self._run(job), on_wait=lambda: None)
+        return await run_in_own_context(self._run(job), on_wait=lambda: None)
 
     async def _run(self, job: LeasedJob) -> LeasedJob | None:
         task = self._app.registry.get(job.task_name)

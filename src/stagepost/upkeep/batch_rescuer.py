@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BatchNotFound
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.batch import BatchState
 from stagepost.store.batches import cancelled_batches, idle_batches, unfinished_ids
 from stagepost.store.cancelling import cancel_items
@@ -27,12 +27,12 @@ class BatchRescuer(Service):
     """Concludes batches that have no live items, and continues cancellations."""
 
     def __init__(
-        self, store: AsyncStore, leader: Leader, *, interval: float = 2.0, on_done: Callable[[], None] = lambda: None
+        self, store: AsyncStore, leader: Leader, signals: Signals | None = None, *, interval: float = 2.0
     ) -> None:
         super().__init__(interval=interval)
         self._store = store
         self._leader = leader
-        self._on_done = on_done
+        self._signals = signals or Signals()
 
     async def run_once(self) -> int:
         """Finish what was left undone; returns how many batches were concluded."""
@@ -41,7 +41,7 @@ class BatchRescuer(Service):
         await self._cancel()
         done = await self._conclude()
         if done:
-            self._on_done()
+            self._signals.jobs_ready.send()
         return done
 
     async def _conclude(self) -> int:

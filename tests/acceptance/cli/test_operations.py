@@ -9,14 +9,16 @@ from datetime import timedelta
 
 import pytest
 
+from stagepost.store.leaders import lead
 from stagepost.store.leases import claim
 from stagepost.store.schedules import orphan_schedules
 from stagepost.store.workers import say_hello
+from stagepost.worker.loop_table import LOOPS
 from tests.acceptance.cli.command_line import CommandLine
 
 
 def greet(shop: CommandLine) -> None:
-    """Let a worker say that it is there."""
+    """Register a worker."""
     shop.store.run(say_hello("w1", host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3))
 
 
@@ -100,6 +102,32 @@ def test_a_schedule_that_no_worker_declares_is_listed_as_orphaned_and_can_be_res
     assert "orphaned: no running worker declares it" in shop.says("schedules", "list")
     assert shop.json("schedules", "list")["schedules"][0]["orphaned_at"] is not None
     assert shop.json("schedules", "resume", "nightly")["orphaned_at"] is None
+
+
+def test_loops_of_workers_are_listed_with_who_leads(shop: CommandLine) -> None:
+    loops = ["leader", "pruner", "claimer"]
+    for worker_id in ("w1", "w2"):
+        shop.store.run(
+            say_hello(worker_id, host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3, loops=loops)
+        )
+    shop.store.run(lead("upkeep", owner="w2", term=timedelta(seconds=60)))
+
+    listed = {worker["id"]: worker["loops"] for worker in shop.json("workers", "list", "--loops")["workers"]}
+    states = {worker_id: {loop["name"]: loop["state"] for loop in loops} for worker_id, loops in listed.items()}
+
+    assert states == {
+        "w1": {"leader": "active", "pruner": "standby", "claimer": "active"},
+        "w2": {"leader": "active", "pruner": "active", "claimer": "active"},
+    }
+    assert listed["w1"][1] == {
+        "name": "pruner",
+        "class": "Pruner",
+        "purpose": next(loop.purpose for loop in LOOPS if loop.name == "pruner"),
+        "runs_on": "the leader",
+        "interval": "60 s",
+        "state": "standby",
+    }
+    assert "standby" in shop.says("workers", "list", "--loops")
 
 
 def test_workers_are_listed(shop: CommandLine) -> None:

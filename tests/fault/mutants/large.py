@@ -1,4 +1,4 @@
-"""Groups that are bounded in number only, and statements that no server takes."""
+"""Groups bounded only in number, and statements larger than a server accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that forget, go on for too long or lose their slots."""
+"""Workers that forget jobs, run too long or lose their slots."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ MUTANTS = [
     Mutant(
         "a closing loop that fails the jobs it cancels",
         "worker/executor.py",
-        "        if self.is_closing():\n            context",
+        "        if self._is_loop_closing():\n            context",
         "        if False:\n            context",
         "tests/acceptance/test_cancelled_worker.py::"
         "test_a_loop_that_closes_cancels_every_task_and_no_job_is_charged[sqlite-coroutine]",
     ),
     Mutant(
         "a shutdown that waits for a database that hangs",
-        "worker/stopping.py",
+        "worker/shutdown.py",
         "if (silent > patience.silence and is_late) or writing",
         "if writing",
         "test_hanging_shutdown.py::test_jobs_of_a_worker_that_ended_while_its_database_hung_are_rescued[postgres]",
