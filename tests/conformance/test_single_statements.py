@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
 from stagepost.database import Store
 from stagepost.database.statement import (
     Operation,
+    Rows,
     SingleStatement,
     Statement,
     Statements,
@@ -18,9 +20,11 @@ from stagepost.database.statement import (
 )
 from stagepost.errors import ConfigurationError
 from stagepost.model.alert import Alert
+from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import counting, jobs, leases, settling
+from stagepost.store import sending as sending_operations
 from stagepost.store.alerts import alerting
 from stagepost.store.sending import mark_sent, take_delivered
 from stagepost.store.settlement import Settlement
@@ -205,3 +209,78 @@ def test_only_operations_that_say_so_do_something_else_after_a_lost_reply() -> N
     assert claiming.repeated() is claiming
     assert enqueueing.repeated().definition is jobs.enqueue.again
     assert enqueueing.repeated().name == enqueueing.name
+
+
+class Deadlock(Exception):
+    """Looks like a deadlock to every dialect."""
+
+    sqlstate = "40P01"
+    sqlite_errorname = "SQLITE_BUSY"
+
+
+class Disconnect(Exception):
+    """Looks like a lost connection to every dialect."""
+
+    sqlstate = "08006"
+    sqlite_errorname = "SQLITE_IOERR"
+
+
+@pytest.mark.parametrize("error", [Deadlock(1213), Disconnect(2013)], ids=["deadlock", "lost connection"])
+def test_only_what_follows_is_run_again_when_it_fails(store: Bench, error: Exception) -> None:
+    ran: list[str] = []
+
+    @operation
+    def follow() -> Statements[str]:
+        ran.append("follow")
+        yield Statement("read_clock")
+        if ran.count("follow") == 1:
+            raise error
+        return "done"
+
+    @single_statement
+    def start() -> SingleStatement[str]:
+        ran.append("start")
+        yield NOTHING
+        return follow()
+
+    assert store.run(start()) == "done"
+    assert ran == ["start", "follow", "follow"]
+
+
+def test_after_a_lost_connection_the_operation_declared_for_that_runs_even_if_the_first_had_committed(
+    store: Bench,
+) -> None:
+    @operation
+    def follow() -> Statements[str]:
+        yield Statement("read_clock")
+        raise Disconnect(2013)
+
+    @single_statement
+    def start() -> SingleStatement[str]:
+        yield NOTHING
+        return follow()
+
+    @start.after_lost_reply
+    def _start_again() -> Statements[str]:
+        yield Statement("read_clock")
+        return "again"
+
+    assert store.run(start()) == "again"
+
+
+def test_deliveries_that_were_leased_are_returned_although_the_others_are_looked_up_twice(
+    store: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leased, unknown = enqueue(store), new_id()
+    put_back = sending_operations._put_back
+    failures = iter([Deadlock(1213)])
+
+    def fail_once(*arguments: Any, **options: Any) -> Statements[Rows]:
+        for failure in failures:
+            raise failure
+        return (yield from put_back(*arguments, **options))
+
+    monkeypatch.setattr(sending_operations, "_put_back", fail_once)
+    taken = store.run(TAKE(QUEUE, [(leased, 1), (unknown, 1)]))
+
+    assert ([job.id for job in taken.jobs], taken.unknown) == ([leased], [unknown])

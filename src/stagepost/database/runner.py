@@ -26,40 +26,37 @@ def calls_for(
     clock: Clock,
     load: Loader | None = None,
     most_bytes: int | None = None,
-) -> Calls[T]:
-    """Turn an operation into the driver calls it needs; sending their rows leads to its result.
+) -> Calls[T | Operation[T]]:
+    """Turn an operation into driver calls. Sending their rows leads to its result, or to the operation that follows.
 
     `load` inserts many rows at once, if the connection can; operations use it only after their first statement, when
     the transaction is open. `most_bytes` is the longest statement that the server accepts, if the connection knows it.
     """
     size_limit = SizeLimit(dialect, most_bytes)
-    while True:
-        steps = operation.steps()
-        is_committed = False
-        try:
-            step = next(steps)
-            while True:
-                if is_committed:
-                    raise _second_statement(operation, step)
-                if isinstance(step, Load):
-                    rows = load(step) if load else []
-                else:
-                    script = script_of(step, dialect=dialect, style=style, clock=clock)
-                    pieces = [step]
-                    if step.split is not None or size_limit.must_check:
-                        pieces = yield from size_limit.pieces(step, script.texts)
-                    is_committed = operation.definition.is_single_statement and len(pieces) * len(script.texts) == 1
-                    rows = []
-                    for piece in pieces:
-                        rows += yield from calls_of(
-                            piece, dialect=dialect, style=style, clock=clock, needs_transaction=not is_committed
-                        )
-                step = steps.send(rows)
-        except StopIteration as end:
-            result: T | Operation[T] = end.value
-            if not isinstance(result, Operation):
-                return result
-            operation = result
+    is_committed = False
+    steps = operation.steps()
+    try:
+        step = next(steps)
+        while True:
+            if is_committed:
+                raise _second_statement(operation, step)
+            if isinstance(step, Load):
+                rows = load(step) if load else []
+            else:
+                script = script_of(step, dialect=dialect, style=style, clock=clock)
+                pieces = [step]
+                if step.split is not None or size_limit.must_check:
+                    pieces = yield from size_limit.pieces(step, script.texts)
+                is_committed = operation.definition.is_single_statement and len(pieces) * len(script.texts) == 1
+                rows = []
+                for piece in pieces:
+                    rows += yield from calls_of(
+                        piece, dialect=dialect, style=style, clock=clock, needs_transaction=not is_committed
+                    )
+            step = steps.send(rows)
+    except StopIteration as end:
+        result: T | Operation[T] = end.value
+        return result
 
 
 def _second_statement(operation: Operation[Any], step: Step) -> RuntimeError:

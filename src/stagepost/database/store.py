@@ -68,15 +68,20 @@ class Store:
     ) -> T:
         """Run an operation in a transaction of its own, again from the start if that can help.
 
-        A caller that passes its own `deadlines` can abort its operations without aborting those of others.
+        If its only statement has committed by itself, only the operation that follows is run again. A caller that
+        passes its own `deadlines` can abort its operations without aborting those of others.
         """
         deadlines = deadlines or self._deadlines
         give_up_at = monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
-        tries = 0
+        current, tries = operation, 0
         while True:
             tries += 1
             try:
-                return self._run_once(operation, deadlines)
+                result = self._run_once(current, deadlines)
+                if not isinstance(result, Operation):
+                    return result
+                current, tries = result, 0
+                continue
             except StoreUnavailable as error:
                 failure: Exception = error
             except StagepostError:
@@ -88,7 +93,7 @@ class Store:
                 if trouble is Trouble.OTHER:
                     raise
                 if trouble is Trouble.CONNECTION:
-                    operation = operation.repeated()
+                    current = operation.repeated() if operation.definition.again else current
                 failure = error
             pause = backoff_seconds(tries, first=0.02, longest=1.0) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
             if deadlines.is_aborted or monotonic() + pause > give_up_at:
@@ -138,7 +143,8 @@ class Store:
                 yield loan
                 return
 
-    def _run_once(self, operation: Operation[T], deadlines: Deadlines) -> T:
+    def _run_once(self, operation: Operation[T], deadlines: Deadlines) -> T | Operation[T]:
+        """Run an operation; if it has committed and another is to follow, return that one."""
         with self.pool.connection() as loan:
             connection = loan.connection
             is_begun = False
@@ -158,6 +164,8 @@ class Store:
                     goes_without = is_begun or (operation.definition.is_read_only and self.dialect.reads_by_statement)
                     calls = self._calls(operation, connection)
                     result = drive(calls, connection.execute, begin=None if goes_without else begin)
+                    if is_begun and isinstance(result, Operation):
+                        result = self.drive(result, connection)
                 except Exception as error:
                     if self.dialect.trouble(error) is not Trouble.CONNECTION:
                         # Raise the first error, even if the server has closed the connection because of it.
@@ -175,9 +183,12 @@ class Store:
 
     def drive(self, operation: Operation[T], connection: Connection) -> T:
         """Run an operation in the current transaction of `connection`."""
-        return drive(self._calls(operation, connection), connection.execute)
+        result: T | Operation[T] = operation
+        while isinstance(result, Operation):
+            result = drive(self._calls(result, connection), connection.execute)
+        return result
 
-    def _calls(self, operation: Operation[T], connection: Connection) -> Calls[T]:
+    def _calls(self, operation: Operation[T], connection: Connection) -> Calls[T | Operation[T]]:
         database = self.database
 
         def load(step: Load) -> Rows:

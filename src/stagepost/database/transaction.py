@@ -61,13 +61,16 @@ def run_in(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
     if adapter.sync is None:
         raise ConfigurationError(f"{_name(tx)} is asynchronous: pass it to the asynchronous client.")
     caller = adapter.sync(tx)
+    result: T | Operation[T] = operation
     try:
         if caller.opening and not operation.definition.is_read_only:
             caller.execute(caller.opening, ())
-        return drive(_calls(operation, caller, clock), caller.execute)
+        while isinstance(result, Operation):
+            result = drive(_calls(result, caller, clock), caller.execute)
     except Exception as error:
         _raise_if_schema(operation, caller, error)
         raise
+    return result
 
 
 async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
@@ -75,17 +78,20 @@ async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
     adapter = adapter_for(tx)
     if adapter.async_ is None:
         raise ConfigurationError(
-            f"{_name(tx)} blocks, and would stop the event loop: hand over an asynchronous connection, "
+            f"{_name(tx)} blocks, and would stop the event loop: pass an asynchronous connection, "
             f"or use the blocking client in a thread."
         )
     caller = await adapter.async_(tx)
+    result: T | Operation[T] = operation
     try:
         if caller.opening and not operation.definition.is_read_only:
             await caller.execute(caller.opening, ())
-        return await drive_async(_calls(operation, caller, clock), caller.execute)
+        while isinstance(result, Operation):
+            result = await drive_async(_calls(result, caller, clock), caller.execute)
     except Exception as error:
         _raise_if_schema(operation, caller, error)
         raise
+    return result
 
 
 def is_async(tx: Any) -> bool:
@@ -110,12 +116,10 @@ def adapter_for(tx: Any) -> Adapter:
         if kind in ASYNC_ADAPTERS:
             return Adapter(async_=ASYNC_ADAPTERS[kind])
     kinds = sorted(f"{package}.{name}" for package, name in SYNC_ADAPTERS | ASYNC_ADAPTERS)
-    raise ConfigurationError(
-        f"{_name(tx)} is no connection Stagepost can write through. Hand over one of: {', '.join(kinds)}."
-    )
+    raise ConfigurationError(f"{_name(tx)} is no connection that Stagepost supports. Pass one of: {', '.join(kinds)}.")
 
 
-def _calls(operation: Operation[T], caller: CallerConnection[Any], clock: Clock) -> Calls[T]:
+def _calls(operation: Operation[T], caller: CallerConnection[Any], clock: Clock) -> Calls[T | Operation[T]]:
     return calls_for(operation, dialect=caller.dialect, style=caller.style, clock=clock)
 
 

@@ -73,6 +73,22 @@ MUTANTS = [
         f"{LOST}[lose_completion-postgres]",
     ),
     Mutant(
+        "a second statement after one that has committed by itself",
+        "database/runner.py",
+        "            if is_committed:\n",
+        "            if is_committed and not steps:\n",
+        "tests/conformance/test_single_statements.py::"
+        "test_a_second_statement_after_one_that_commits_by_itself_is_refused[postgres]",
+    ),
+    Mutant(
+        "an operation that starts again although its only statement has committed",
+        "database/store.py",
+        "                failure = error\n",
+        "                failure, current = error, operation\n",
+        "tests/conformance/test_single_statements.py::"
+        "test_deliveries_that_were_leased_are_returned_although_the_others_are_looked_up_twice[postgres]",
+    ),
+    Mutant(
         "unique keys taken in any order",
         "store/jobs.py",
         'key=lambda job: job.unique_key or ""',
