@@ -26,7 +26,7 @@ class Concluder(Service):
     """Checks batches whose items this worker has ended: soon after the first item, and always after the last.
 
     The check is not part of the transaction that ends an item, because all workers would wait for the batch's row. If
-    the worker dies before the check, the leader's `BatchKeeper` finishes the batch.
+    the worker dies before the check, the leader's `BatchRescuer` finishes the batch.
     """
 
     def __init__(self, store: AsyncStore, signals: Signals, *, clock: Clock) -> None:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from stagepost.loops.service import Service
-from stagepost.upkeep.batch_keeper import BatchKeeper
-from stagepost.upkeep.batch_recounter import BatchRecounter
-from stagepost.upkeep.counter import Counter
+from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.dead_letters import DeadLetterCollector
 from stagepost.upkeep.leader import BROKER, UPKEEP, Leader
+from stagepost.upkeep.move_compactor import MoveCompactor
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
 from stagepost.upkeep.reconciler import Reconciler
@@ -93,16 +92,14 @@ LOOPS = (
          "Renews the schedules that the worker's code declares; the leader stops those that no worker declares."),
     Loop("concluder", Concluder, UPKEEP_STAGE, EVERY, WHEN_WOKEN,
          "Finishes batches whose last item ended on this worker."),
-    Loop("batch_keeper", BatchKeeper, UPKEEP_STAGE, LEADER, "2 s",
+    Loop("batch_rescuer", BatchRescuer, UPKEEP_STAGE, LEADER, "2 s",
          "Finishes batches that no worker finished, and continues to cancel the items of cancelled batches."),
     Loop("pruner", Pruner, UPKEEP_STAGE, LEADER, "60 s",
          "Deletes old history, reports jobs whose task no worker knows, and frees keys of jobs deleted by hand."),
-    Loop("counter", Counter, UPKEEP_STAGE, LEADER, "1 to 10 s",
+    Loop("move_compactor", MoveCompactor, UPKEEP_STAGE, LEADER, "1 to 10 s",
          "Adds recorded moves of jobs to the counts."),
-    Loop("recounter", Recounter, UPKEEP_STAGE, LEADER, "600 s",
-         "Compares the counts of queues with their rows, reports differences and corrects them."),
-    Loop("batch_recounter", BatchRecounter, UPKEEP_STAGE, LEADER, "600 s",
-         "Compares the counts of unfinished batches and of gates with their rows."),
+    Loop("recounter", Recounter, UPKEEP_STAGE, LEADER, "200 s",
+         "Compares the counts of jobs, unfinished batches and gates in turn with their rows, and corrects them."),
     Loop("reporter", Reporter, UPKEEP_STAGE, EVERY, "5 s",
          "Reports the worker's state to the table of workers, and logs slots that are stuck."),
     Loop("sent_job_requeuer", SentJobRequeuer, UPKEEP_STAGE, LEADER, "5 s",

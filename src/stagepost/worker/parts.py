@@ -13,10 +13,9 @@ from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Released
 from stagepost.transport import Wakeups, wakeups_for
 from stagepost.upkeep.alarm import AlertingRunner
-from stagepost.upkeep.batch_keeper import BatchKeeper
-from stagepost.upkeep.batch_recounter import BatchRecounter
-from stagepost.upkeep.counter import Counter
+from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.leader import TERM, Leader
+from stagepost.upkeep.move_compactor import MoveCompactor
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
 from stagepost.upkeep.recounter import Recounter
@@ -197,9 +196,9 @@ class Parts:
         return Concluder(self.store, self.signals, clock=self.app.clock)
 
     @cached_property
-    def batch_keeper(self) -> BatchKeeper:
+    def batch_rescuer(self) -> BatchRescuer:
         """Finishes batches that no worker finished."""
-        return BatchKeeper(self.store, self.leader, self.signals)
+        return BatchRescuer(self.store, self.leader, self.signals)
 
     @cached_property
     def pruner(self) -> Pruner:
@@ -207,20 +206,15 @@ class Parts:
         return Pruner(self.store, self.leader, history_days=self.app.settings.history_days)
 
     @cached_property
-    def counter(self) -> Counter:
-        """Folds moves into counts."""
-        return Counter(self.store, self.leader, clock=self.app.clock)
+    def move_compactor(self) -> MoveCompactor:
+        """Adds moves to the counts."""
+        return MoveCompactor(self.store, self.leader, clock=self.app.clock)
 
     @cached_property
     def recounter(self) -> Recounter:
         """Compares counts with rows."""
         open_store = None if self.app.store.database.is_memory else partial(self.app.open_store, pool_size=1)
         return Recounter(self.store, self.leader, open_store=open_store)
-
-    @cached_property
-    def batch_recounter(self) -> BatchRecounter:
-        """Compares the counts of batches and gates with rows."""
-        return BatchRecounter(self.store, self.leader)
 
     @cached_property
     def sent_job_requeuer(self) -> SentJobRequeuer | None:
