@@ -33,7 +33,7 @@ from stagepost.model.retry import RetryPolicy
 from stagepost.store.health import WEAKNESSES
 from stagepost.task import JobOptions, TaskOptions
 from stagepost.worker import Worker
-from stagepost.worker.loop_table import LOOPS
+from stagepost.worker.loop_table import LOOPS, RunsOn
 
 __all__ = ["SECTIONS", "commands"]
 
@@ -201,7 +201,8 @@ def _loops() -> str:
     rows = []
     for loop in LOOPS:
         path = loop.service.__module__.removeprefix("stagepost.").replace(".", "/")
-        where = f"{loop.runs_on}, with a broker" if loop.needs_broker else str(loop.runs_on)
+        is_conditional = loop.needs_broker and loop.runs_on is RunsOn.EVERY_WORKER
+        where = f"{loop.runs_on} with a broker" if is_conditional else str(loop.runs_on)
         rows.append((f"`{loop.name}`", f"`{loop.service.__name__}` (`{path}.py`)", loop.purpose, where, loop.interval))
     return table(("loop", "class", "what it does", "runs on", "interval"), rows)
 

@@ -227,7 +227,7 @@ TABLES: dict[str, Table] = {
             "pid": "Its process.",
             "queues": "The queues that the worker serves, as JSON.",
             "tasks": "The tasks that the worker knows, as JSON.",
-            "loops": "The names of its loops, as JSON.",
+            "loops": "The names of the worker's loops, as JSON.",
             "slots": "How many jobs the worker can run at once.",
             "running": "How many jobs it is running.",
             "started_at": "When it started.",
