@@ -190,6 +190,43 @@ def test_jobs_start_at_their_rate_and_a_worker_stays_until_the_next_token(app: A
     assert {job.attempt for job in app.client.jobs()} == {1}
 
 
+async def test_a_job_that_is_claimed_before_its_token_is_valid_starts_then_or_is_given_back(app: App) -> None:
+    ran: list[int] = []
+
+    @app.task(rate_limit=RateLimit("provider", rate=10.5))  # so that the second token is valid within 100 ms
+    async def send(number: int) -> None:
+        ran.append(number)
+
+    app.enqueue_many([send.job(number) for number in range(2)])
+    worker = Worker(app)
+
+    assert await worker.claimer.run_once() == 2
+    await worker.executor.drain(LIMIT)
+    assert ran == [0]
+    assert worker.executor.give_back_ready(keep_delivered=True) == 0  # it does not wait for a slot
+    assert worker.executor.give_back_ready() == 1
+    await worker.finisher.run_once()
+
+    assert Counter(job.state for job in app.client.jobs()) == {"completed": 1, "queued": 1}
+    await work_async(app)
+    assert ran == [0, 1]
+
+
+async def test_the_promoter_is_woken_when_the_claimer_schedules_jobs_for_their_tokens(app: App) -> None:
+    @app.task(rate_limit=RateLimit("provider", rate=2))
+    async def send(number: int) -> None: ...
+
+    app.enqueue_many([send.job(number) for number in range(9)])
+    worker, woken = Worker(app), []
+    assert worker.claimer.front.on_scheduled == worker.promoter.wake
+    worker.claimer.front.on_scheduled = lambda: woken.append("by letting through")
+
+    await worker.claimer.run_once()
+    await worker.executor.drain(LIMIT)
+    assert Counter(job.state for job in app.client.jobs())[JobState.SCHEDULED] == 4
+    assert woken == ["by letting through"]
+
+
 def test_jobs_of_a_task_that_nobody_knew_start_when_a_worker_knows_it(app: App) -> None:
     ran: list[str] = []
 

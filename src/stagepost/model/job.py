@@ -94,6 +94,8 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     owner: str
     blocked_on: str | None = None
     """What it was blocked on before it was let through, if it was."""
+    starts_in_us: int = 0
+    """How long after its claim the token of its rate is valid; it must not start before."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

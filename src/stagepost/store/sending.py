@@ -132,6 +132,8 @@ class ClaimedDeliveries(msgspec.Struct, frozen=True):
     """Jobs that run, or wait for something else than this message."""
     held: frozenset[str] = frozenset()
     """Names of what some of the jobs that were put back are blocked on now."""
+    is_any_scheduled: bool = False
+    """Whether some of them wait for their next tokens now."""
 
 
 @operation
@@ -162,6 +164,7 @@ def take_delivered(
 
     held: set[str] = set()
     names: set[str] = set()
+    is_any_scheduled = False
 
     @operation
     def lease_some(room: int) -> Statements[list[LeasedJob]]:
@@ -172,6 +175,8 @@ def take_delivered(
         started = {job.id for job in checked.jobs}
         held.update(job.id for job in found if job.id not in started)
         names.update(checked.held)
+        nonlocal is_any_scheduled
+        is_any_scheduled |= checked.is_any_scheduled
         return checked.jobs
 
     slots = len(deliveries)
@@ -183,7 +188,7 @@ def take_delivered(
     rest = {(job_id, attempt) for job_id, attempt in deliveries if job_id not in started}
     rest = {(job_id, attempt) for job_id, attempt in rest if job_id not in held}
     if not rest:
-        return ClaimedDeliveries(jobs, put_back=sorted(held), held=frozenset(names))
+        return ClaimedDeliveries(jobs, put_back=sorted(held), held=frozenset(names), is_any_scheduled=is_any_scheduled)
     named = {job_id for job_id, _ in rest}
     rows = yield Statement("find_delivered", {"ids": as_json(sorted(named))})
     waiting = {
@@ -201,6 +206,7 @@ def take_delivered(
         unknown=sorted(named - found),
         stale=sorted(found - waiting.keys()),
         held=frozenset(names),
+        is_any_scheduled=is_any_scheduled,
     )
 
 

@@ -70,7 +70,7 @@ class Claimer(Service):
         self._positions = {queue: ClaimPositions() for queue in queues}
         self._settings_read_at = float("-inf")
         self._rules = rules
-        self._front = FrontClearer(store, rules, clock)
+        self.front = FrontClearer(store, rules, clock)
         self._held: frozenset[str] = frozenset()
         self._was_slow = False
 
@@ -89,7 +89,7 @@ class Claimer(Service):
             wanted += slots
             async with self._attempts.claiming:
                 claimed += await self._claim(self._queues[0], slots)
-            held_some |= await self._front.clear(self._queues[0], self._held, is_slow=self._was_slow)
+            held_some |= await self.front.clear(self._queues[0], self._held, is_slow=self._was_slow)
             self._queues.rotate(-1)
         looked = bool(wanted) or not self._queues
         self.empty_passes = self.empty_passes + 1 if looked and not claimed and looks_everywhere else 0
@@ -129,7 +129,7 @@ class Claimer(Service):
         self.may_have_strays = False
         self.looked_at = self._clock.monotonic()
         self._positions[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
-        self._was_slow = start is None and self._front.is_slow(self.looked_at - asked_at, len(jobs))
+        self._was_slow = start is None and self.front.is_slow(self.looked_at - asked_at, len(jobs))
         self._take(jobs, lease_ends=asked_at + self._lease.total_seconds())
         return len(jobs)
 
@@ -150,6 +150,8 @@ class Claimer(Service):
             is_limited=queue in self._limited,
         )
         claimed = await self._store.run(operation, patience_seconds=0)
+        if claimed.is_any_scheduled:
+            self.front.on_scheduled()
         return claimed.jobs, claimed.held
 
     def _leasing(self, queue: str, slots: int, start: Mapping[int, int] | None) -> Operation[list[LeasedJob]]:

@@ -15,6 +15,7 @@ from stagepost.clock import Clock, monotonic
 from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
 from stagepost.task import Registry, Task
+from stagepost.worker.early_attempts import EarlyAttempts
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.leased_attempts import LeasedAttempt
 from stagepost.worker.own_context import in_own_context
@@ -59,6 +60,7 @@ class Executor:
         self.on_waiting: Callable[[], None] = lambda: None
         """Called when attempts were taken on for which no slot is free yet."""
         self._ready: deque[LeasedAttempt] = deque()
+        self._early = EarlyAttempts(self._make_ready)
         self._running: dict[asyncio.Task[None], LeasedAttempt] = {}
         self._released: set[LeasedAttempt] = set()
 
@@ -73,7 +75,15 @@ class Executor:
         return len(self._running)
 
     def start(self, attempts: list[LeasedAttempt]) -> None:
-        """Take on claimed attempts."""
+        """Take on claimed attempts; one whose token is not valid yet is ready when it is."""
+        now = monotonic()
+        if early := [attempt for attempt in attempts if attempt.job.starts_in_us]:
+            attempts = [attempt for attempt in attempts if not attempt.job.starts_in_us]
+            for attempt in early:
+                self._early.add(attempt, starts_at=now + attempt.job.starts_in_us / 1_000_000)
+        self._make_ready(attempts)
+
+    def _make_ready(self, attempts: list[LeasedAttempt]) -> None:
         now = monotonic()
         for attempt in attempts:
             attempt.waits_since = now
@@ -88,7 +98,12 @@ class Executor:
         return self._ready[0].waits_since if self._ready else None
 
     def give_back_ready(self, *, keep_delivered: bool = False) -> int:
-        """Release what has not started, and return how many; with `keep_delivered`, only what was claimed."""
+        """Release what has not started, and return how many; with `keep_delivered`, only what was claimed.
+
+        An attempt whose token is not valid yet waits for no slot, and stays as well.
+        """
+        if not keep_delivered:
+            self._ready.extend(self._early.take_all())
         kept = [attempt for attempt in self._ready if keep_delivered and attempt.is_delivered]
         released = [attempt for attempt in self._ready if not (keep_delivered and attempt.is_delivered)]
         self._ready = deque(kept)

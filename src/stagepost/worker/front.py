@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
 from stagepost.model.limits import LimitRules
@@ -25,6 +27,8 @@ class FrontClearer:
         self._rules = rules
         self._clock = clock
         self._look_again_at: dict[str, float] = {}
+        self.on_scheduled: Callable[[], None] = lambda: None
+        """Called when jobs may have become due sooner than all others: the promoter should look when the next is."""
 
     def is_slow(self, seconds: float, jobs: int) -> bool:
         """Say whether a claim that started at the beginning has walked over much that it could not take."""
@@ -50,5 +54,6 @@ class FrontClearer:
 
     async def open(self, names: set[str] | frozenset[str]) -> None:
         """Let jobs through that were just held, if there is room now."""
-        if names:
-            await self._store.run(let_through(names, self._rules))
+        through = await self._store.run(let_through(names, self._rules)) if names else 0
+        if through:
+            self.on_scheduled()

@@ -91,7 +91,7 @@ class Receiver(MessageIngester):
         self.may_have_strays = False
         """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
         self._rules = rules
-        self._front = FrontClearer(store, rules, clock)
+        self.front = FrontClearer(store, rules, clock)
         attempts.on_removed.append(self._settled)
 
     async def _prepare_pass(self) -> None:
@@ -150,7 +150,9 @@ class Receiver(MessageIngester):
             ]
             self._attempts.add(attempts)
             self.may_have_strays = False
-        await self._front.open(taken.held)
+        await self.front.open(taken.held)
+        if taken.is_any_scheduled:
+            self.front.on_scheduled()
         return attempts, taken
 
     def _settled(self, attempts: list[LeasedAttempt]) -> None:

@@ -137,6 +137,9 @@ class Worker:
             )
         rules = app.registry.limit_rules
         self.promoter = Promoter(self.store, rules=rules, on_promoted=self._wake_claimer)
+        self.claimer.front.on_scheduled = self.promoter.wake
+        if self.broker is not None and self.broker.receiver is not None:
+            self.broker.receiver.front.on_scheduled = self.promoter.wake
         self.limit_opener = LimitOpener(self.store, rules=rules, on_opened=self._wake_claimer)
         self.finisher.on_unlimited = self.limit_opener.note
         self.concluder = Concluder(self.store, clock=clock, on_done=self._wake_claimer)
