@@ -30,7 +30,9 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> State
             accepted.add(change.fence)
             # Its children may all have ended before it: then it ends at once.
             yield from conclude(change.id)
-    yield from log_failures(change for change in ordered if change.fence in accepted)
-    if len(accepted) < len(ordered) and ended_counts:
+    yield from log_failures(change for change in ordered if change.kind is not None and change.fence in accepted)
+    if len(accepted) == len(ordered):  # nearly always
+        return dict.fromkeys(accepted, True)
+    if ended_counts:
         accepted |= yield from ended_by([change for change in ordered if change.fence not in accepted])
     return {change.fence: change.fence in accepted for change in ordered}

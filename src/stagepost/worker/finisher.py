@@ -6,7 +6,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+
+import msgspec
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.trouble import Trouble
@@ -33,7 +34,7 @@ LARGE_PAYLOAD = 10_000
 """From which size on a payload is let go of when its attempt is over."""
 
 
-class PendingSettlement(NamedTuple):
+class PendingSettlement(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An outcome on its way to the store."""
 
     attempt: LeasedAttempt
@@ -90,7 +91,8 @@ class Finisher(Service):
         self.pending_bytes += size
         if len(attempt.job.payload) >= LARGE_PAYLOAD:
             self._attempts.forget_payload(attempt)
-        self.wake()
+        if len(self._endings) == 1:  # otherwise a pass is under way or due, and ends with a look at what is left
+            self.wake()
 
     async def run_once(self) -> int:
         """Write one group; what cannot be written now stays for a later pass."""
@@ -108,10 +110,10 @@ class Finisher(Service):
         self._note([ending for ending in group if ending.attempt.fence in held], held)
         if limit_keys := {ending.change.limit_key for ending in group if ending.change.limit_key}:
             self.on_unlimited(limit_keys)
-        self.on_ended(ending.attempt.job.batch_id for ending in group if ending.change.fence in held)
+        self.on_ended(ending.attempt.job.batch_id for ending in group if ending.attempt.fence in held)
         released = [ending for ending in group if ending.change.state is JobState.QUEUED]
         self._on_settled(len(group) - len(released))
-        if queues := {attempt.job.queue_name for attempt, *_ in released if held.get(attempt.fence)}:
+        if queues := {ending.attempt.job.queue_name for ending in released if held.get(ending.attempt.fence)}:
             await self._offer(queues)
         if self._endings:
             self.wake()
@@ -159,12 +161,14 @@ class Finisher(Service):
 
     async def _settle_together(self, group: Sequence[PendingSettlement]) -> dict[Fence, bool]:
         """Write what handlers have not written themselves; where only the store knows whether they have, ask it."""
-        held = {attempt.fence: True for attempt, *_ in group if attempt.is_settled}
-        asked = [change for attempt, change, _ in group if attempt.may_be_settled and attempt.fence not in held]
+        held = {ending.attempt.fence: True for ending in group if ending.attempt.is_settled}
+        asked = [
+            ending.change for ending in group if ending.attempt.may_be_settled and ending.attempt.fence not in held
+        ]
         if asked:
             ended = await self._store.run(ended_by(asked), patience_seconds=self._patience)
             held |= dict.fromkeys(ended, True)
-        if rest := [change for _, change, _ in group if change.fence not in held]:
+        if rest := [ending.change for ending in group if ending.attempt.fence not in held]:
             held |= await self._store.run(settle(rest), patience_seconds=self._patience)
         return held
 
@@ -213,7 +217,8 @@ class Finisher(Service):
     def _note(self, endings: list[PendingSettlement], held: dict[Fence, bool]) -> None:
         """Let go of attempts, and say what became of those that did not just complete."""
         self._attempts.remove(ending.attempt for ending in endings)
-        for attempt, change, _ in endings:
+        for ending in endings:
+            attempt, change = ending.attempt, ending.change
             if held.get(attempt.fence):
                 self.settled += 1
                 if change.kind is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,8 +18,7 @@ Fence = tuple[str, int]
 SMOOTHING = 0.3
 
 
-@dataclass(eq=False, slots=True)
-class LeasedAttempt:
+class LeasedAttempt(msgspec.Struct, eq=False, weakref=True):
     """One leased attempt, from its claim until its settlement is written or its lease is lost."""
 
     job: LeasedJob
@@ -39,8 +37,8 @@ class LeasedAttempt:
     """When it got in line for a slot, on the local monotonic clock."""
     written: str | None = None
     """The progress of it that the store has."""
-    fence: Fence = field(init=False)
-    """What guards every write of this attempt."""
+    fence: Fence = ("", 0)
+    """What guards every write of this attempt; follows from its job."""
 
     def __post_init__(self) -> None:
         self.fence = self.job.id, self.job.attempt
