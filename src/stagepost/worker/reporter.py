@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
-from stagepost.store.workers import heartbeat, say_hello
+from stagepost.store.workers import HEARTBEAT, heartbeat, say_hello
 
 if TYPE_CHECKING:
     from stagepost.worker.worker import Worker
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class Reporter(Service):
     """Writes what this worker is doing every few seconds; no decision rests on it."""
 
-    def __init__(self, store: AsyncStore, worker: Worker, *, interval: float = 5.0) -> None:
+    def __init__(self, store: AsyncStore, worker: Worker, *, interval: float = HEARTBEAT.total_seconds()) -> None:
         super().__init__(interval=interval)
         self._store = store
         self._worker = worker
