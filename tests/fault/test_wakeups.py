@@ -19,7 +19,9 @@ import pytest
 
 from stagepost import Worker
 from stagepost.database import Store
-from stagepost.transport.postgres import PostgresWakeups
+from stagepost.database.connection import Connection
+from stagepost.database.wakeups import postgres
+from stagepost.database.wakeups.postgres import PostgresWakeups
 from stagepost.worker.claimer import EMPTY_SECONDS
 from tests.fault.pgbouncer import PgBouncer
 from tests.fault.proxy import FaultProxy
@@ -104,7 +106,7 @@ async def test_a_job_enqueued_in_a_lent_transaction_wakes_the_worker_once_it_is_
             await ran.come()
 
 
-def test_a_doorbell_says_nothing_of_a_lent_transaction_before_its_commit_nor_after_its_rollback() -> None:
+def test_workers_are_not_notified_of_a_lent_transaction_before_its_commit_or_after_its_rollback() -> None:
     rung: list[set[str]] = []
     app = app_at("sqlite://")
     with opened(app):
@@ -123,7 +125,7 @@ def test_a_doorbell_says_nothing_of_a_lent_transaction_before_its_commit_nor_aft
     assert rung == [{"mail"}]
 
 
-async def test_two_idle_workers_share_what_comes(shared_url: str) -> None:
+async def test_two_idle_workers_share_new_jobs(shared_url: str) -> None:
     both = threading.Barrier(2)
     apps = [app_at(shared_url, concurrency=1, prefetch=0) for _ in range(2)]
     for app in apps:
@@ -190,6 +192,28 @@ def test_a_listener_that_hangs_is_noticed_by_its_probe(
             wait_until(lambda: wakeups.is_hearing, "another connection", seconds=SOON)
 
 
+def test_a_listener_whose_statement_is_never_answered_connects_again(
+    postgres_database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "STATEMENT_SECONDS", 0.5)
+    with FaultProxy.to(postgres_database) as proxy:
+        connect = Store.at(proxy.url_for(postgres_database)).database.connect
+        opened_connections: list[Connection] = []
+
+        def connect_and_hang_once() -> Connection:
+            opened_connections.append(connect())
+            if len(opened_connections) == 1:
+                proxy.swallow()
+            return opened_connections[-1]
+
+        wakeups = PostgresWakeups(connect_and_hang_once, ["mail"])
+        wakeups.start(lambda: None)
+        wait_until(lambda: "the connection was lost" in caplog.text, "the statement to be aborted", seconds=SOON)
+        proxy.pass_through()
+        wait_until(lambda: wakeups.is_hearing, "another connection", seconds=SOON)
+        wakeups.stop()
+
+
 def test_a_listener_hears_of_its_own_queues_only(postgres_database: str) -> None:
     app = app_at(postgres_database)
     digest = app.task(name="digest", queue="reports")(lambda: None)
@@ -204,7 +228,7 @@ def test_a_listener_hears_of_its_own_queues_only(postgres_database: str) -> None
         assert reports.is_quiet
 
 
-def test_a_database_that_does_not_answer_holds_nobody_up() -> None:
+def test_a_database_that_does_not_answer_blocks_nobody() -> None:
     never = threading.Event()
     wakeups = PostgresWakeups(lambda: never.wait(HOUR), ["mail"])  # type: ignore[arg-type,return-value]
     started_at = time.monotonic()

@@ -93,9 +93,9 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     batch_id: str | None
     owner: str
     blocked_on: str | None = None
-    """What it was blocked on before it was let through, if it was."""
+    """The name that the job was blocked on before it was queued; None if it was not blocked."""
     starts_in_us: int = 0
-    """How long after its claim the token of its rate is valid; it must not start before."""
+    """How long after the claim its rate's token becomes valid; the job must not start earlier."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

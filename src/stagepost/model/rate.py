@@ -1,4 +1,4 @@
-"""How many starts per second are allowed, kept in one stored instant (GCRA) so that many can share it."""
+"""Rate limits: a token bucket kept as one stored instant (GCRA), so that many processes can share it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class RateLimit:
     """
 
     name: str
-    """Limits of the same name share their tokens."""
+    """Limits with the same name share their tokens."""
     rate: float
     """Tokens per second in the long run; 30 per minute is `30 / 60`."""
     burst: int = 1
-    """How many may be taken at once after a quiet time."""
+    """How many tokens may be taken at once after a quiet time."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -59,7 +59,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """What a take gave: whole tokens, the instant to store, and how long until there is one more."""
+    """The result of `take`: granted tokens, the instant to store, and the time until the next token."""
 
     granted: int
     full_at: int
@@ -67,7 +67,7 @@ class TokenGrant:
 
 
 def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit, *, early_us: int = 0) -> TokenGrant:
-    """Take up to `wanted` tokens; `full_at_us` is the stored instant when the bucket is full, at first 0.
+    """Take up to `wanted` tokens; `full_at_us` is the stored instant when the bucket is full, initially 0.
 
     With `early_us`, tokens that are valid up to so much later are granted as well; `token_times` says when.
     """
@@ -103,5 +103,5 @@ def due_times(
 
 
 def _full_at(full_at_us: int, now_us: int, limit: RateLimit) -> int:
-    # Later than that only if the clock was set back or the limit made smaller: the bucket is empty, not in debt.
+    # A later instant means that the clock was set back or the limit reduced: the bucket is empty, not in debt.
     return min(max(full_at_us, now_us), now_us + limit.capacity_us + MOST_EARLY_US)
