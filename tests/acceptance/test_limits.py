@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 
 from stagepost import App, RateLimit, RetryPolicy, Worker
+from stagepost.loops.signals import Signals
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import JobState
@@ -194,6 +195,44 @@ def test_jobs_start_at_their_rate_and_a_worker_stays_until_the_next_token(app: A
     assert {job.attempt for job in app.client.jobs()} == {1}
 
 
+async def test_a_job_that_is_claimed_before_its_token_is_valid_starts_then_or_is_given_back(app: App) -> None:
+    ran: list[int] = []
+
+    @app.task(rate_limit=RateLimit("provider", rate=10.5))  # so that the second token is valid within 100 ms
+    async def send(number: int) -> None:
+        ran.append(number)
+
+    app.enqueue_many([send.job(number) for number in range(2)])
+    worker = Worker(app)
+
+    assert await worker.parts.claimer.run_once() == 2
+    await worker.parts.executor.drain(LIMIT)
+    assert ran == [0]
+    assert worker.parts.executor.give_back_ready(keep_delivered=True) == 0  # it does not wait for a slot
+    assert worker.parts.executor.give_back_ready() == 1
+    await worker.parts.finisher.run_once()
+
+    assert Counter(job.state for job in app.client.jobs()) == {"completed": 1, "queued": 1}
+    await work_async(app)
+    assert ran == [0, 1]
+
+
+async def test_the_claimer_reports_jobs_that_it_scheduled_for_their_tokens(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(rate_limit=RateLimit("provider", rate=2))
+    async def send(number: int) -> None: ...
+
+    app.enqueue_many([send.job(number) for number in range(9)])
+    worker, woken = Worker(app), []
+    monkeypatch.setattr(worker.parts.signals.jobs_scheduled, "send", lambda: woken.append("by letting through"))
+
+    await worker.parts.claimer.run_once()
+    await worker.parts.executor.drain(LIMIT)
+    assert Counter(job.state for job in app.client.jobs())[JobState.SCHEDULED] == 4
+    assert woken == ["by letting through"]
+
+
 def test_jobs_of_an_unknown_task_start_when_a_worker_knows_it(app: App) -> None:
     ran: list[str] = []
 
@@ -222,7 +261,7 @@ async def test_a_slow_claim_clears_the_front_and_a_quick_one_does_not(app: App) 
     async def known() -> None: ...
 
     app.store.run(jobs.enqueue_many([NewJob(id=new_id(), task_name="unknown", payload="{}") for _ in range(1500)]))
-    clearer = FrontClearer(app.async_store, app.registry.limit_rules, app.clock)
+    clearer = FrontClearer(app.async_store, app.registry.limit_rules, app.clock, Signals())
 
     assert not await clearer.clear("default", frozenset(), is_slow=False)
     assert app.store.run(count_by_state())[JobState.BLOCKED] == 0

@@ -168,3 +168,15 @@ def test_other_workers_are_those_that_live_and_share_a_queue(store: Bench) -> No
 
     assert store.run(other_workers("me", ["mail", "reports"])) == ["beside"]
     assert store.run(other_workers("beside", ["reports"])) == []
+
+
+@pytest.mark.parametrize(("silent", "found"), [(11.5, ["beside"]), (12.5, [])])
+def test_a_worker_that_missed_two_reports_would_not_take_what_another_gives_back(
+    store: Bench, silent: float, found: list[str]
+) -> None:
+    hello(store, "me")
+    hello(store, "beside")
+    store.clock.advance(silent)
+    store.run(heartbeat("me", running=0, looked_ago=timedelta(0)))
+
+    assert store.run(other_workers("me", [QUEUE])) == found

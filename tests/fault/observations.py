@@ -17,7 +17,7 @@ from tests.fault.samples import Counter, JobRow, Sample, counted_sample_of, live
 
 HOLDING_SLOTS = {"queued", "running"}
 """States in which a job counts against the limit of its key, if that is stored with it."""
-LIMITS = {"transfer_two_at_once": 2, "transfer_three_at_once": 3}
+LIMITS = {"transfer_two_at_once": 2, "transfer_three_at_once": 3, "note_two_at_once": 2}
 """How many jobs of a key may run at once, where the code says so."""
 REST = 4
 """Seconds in which samples show only live jobs, per second that a sample of all jobs took beyond its interval."""

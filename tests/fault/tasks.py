@@ -148,6 +148,14 @@ def plain(ctx: JobContext) -> str:
     return ctx.id
 
 
+@app.task(name="note_two_at_once", retry=soon, max_running=LIMITS["note_two_at_once"])
+def note_two_at_once(ctx: JobContext) -> str:
+    """The same under a limit."""
+    note(ctx, "start")
+    note(ctx, "effect")
+    return ctx.id
+
+
 @app.task(name="node", retry=soon)
 def node(ctx: JobContext, node: str, bad: int, given: list[int | list[int] | None], element: int | None = None) -> int:
     """A step of a random pipeline; what it gives depends on all that it is given."""

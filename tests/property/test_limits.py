@@ -39,7 +39,7 @@ STEPS = st.lists(
         st.tuples(st.just("claim"), st.sampled_from(["worker-a", "worker-b"]), st.integers(1, 4)),
         st.tuples(st.just("finish"), st.integers(0, 9), st.sampled_from(["told", "lost", "released"])),
         st.tuples(st.just("limit"), st.integers(1, 3), st.none()),
-        st.tuples(st.just("advance"), st.sampled_from([1, 100_000, 250_000, 3_000_000]), st.none()),
+        st.tuples(st.just("advance"), st.sampled_from([1, 60_000, 100_000, 250_000, 3_000_000]), st.none()),
         st.tuples(st.just("clear"), st.none(), st.none()),
     ),
     min_size=5,
@@ -64,7 +64,7 @@ class World:
     limit: int = 2
     running: list[LeasedJob] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
-    """When jobs with a rate started."""
+    """When jobs with a rate started, or will: at the instants of their tokens."""
 
     @property
     def rules(self) -> LimitRules:
@@ -93,7 +93,7 @@ class World:
         before = Counter(job.limit_key for job in self.running)
         claimed = self.store.run(claiming(self.rules, owner=owner, slots=slots)).jobs
         self.running += claimed
-        self.starts += [self.now for job in claimed if job.task_name in {METERED, BOTH}]
+        self.starts += [self.now + job.starts_in_us for job in claimed if job.task_name in {METERED, BOTH}]
         for key in {job.limit_key for job in claimed if job.limit_key is not None}:
             running = sum(job.limit_key == key for job in self.running)
             assert running <= max(self.limit, before[key]), f"{running} of {key} run, {self.limit} may"
@@ -175,6 +175,7 @@ def _waiting(world: World) -> list[tuple[object, ...]]:
 
 
 def _check_rate(starts: list[int]) -> None:
+    starts = sorted(starts)
     for first, since in enumerate(starts):
         for number, until in enumerate(starts[first:], start=1):
             assert number <= Fraction(RATE.rate) * (until - since) / 1_000_000 + RATE.burst

@@ -8,7 +8,7 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stagepost.model.rate import RateLimit, take
+from stagepost.model.rate import MOST_EARLY_US, RateLimit, take, token_times
 
 LIMITS = st.builds(
     RateLimit, st.just("any"), rate=st.floats(1e-4, 100_000), burst=st.integers(1, 50) | st.integers(1, 100_000)
@@ -34,6 +34,30 @@ def test_no_window_sees_more_than_the_rate_and_the_burst(limit: RateLimit, asks:
         for until, granted in grants[first:]:
             total += granted
             assert total <= rate * (until - since) + limit.burst
+
+
+@settings(max_examples=500, deadline=None)
+@given(limit=LIMITS, asks=st.lists(st.tuples(PAUSES, st.integers(0, 5), st.sampled_from([0, 7, MOST_EARLY_US]))))
+def test_tokens_that_are_taken_early_are_valid_no_closer_than_others(
+    limit: RateLimit, asks: list[tuple[int, int, int]]
+) -> None:
+    full_at, now, valid = 0, START, []
+    for pause, wanted, early_us in asks:
+        now += pause
+        taken = take(full_at, now, wanted, limit, early_us=early_us)
+        times = token_times(full_at, now, limit, tokens=taken.granted)
+        assert all(now <= time <= now + early_us for time in times)
+        if taken.granted < wanted:
+            [following] = token_times(taken.full_at, now, limit, tokens=1)
+            assert following == now + taken.wait_us > now + early_us
+        full_at = taken.full_at
+        valid += times
+
+    assert valid == sorted(valid)
+    rate = Fraction(limit.rate) / 1_000_000
+    for first, since in enumerate(valid):
+        for number, until in enumerate(valid[first:], start=1):
+            assert number <= rate * (until - since) + limit.burst
 
 
 @settings(max_examples=500, deadline=None)

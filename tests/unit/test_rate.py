@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stagepost.errors import ConfigurationError
-from stagepost.model.rate import RateLimit, TokenGrant, take
+from stagepost.model.rate import MOST_EARLY_US, RateLimit, TokenGrant, due_times, take, token_times
 
 TEN_A_SECOND = RateLimit("mail", rate=10, burst=5)
 NOW = 1_800_000_000_000_000
@@ -57,7 +57,28 @@ def test_a_clock_set_back_makes_the_bucket_empty_but_not_indebted() -> None:
 
     taken = take(an_hour_ahead, NOW, 1, TEN_A_SECOND)
 
-    assert taken == TokenGrant(granted=0, full_at=NOW + 5 * TENTH, wait_us=TENTH)
+    assert taken == TokenGrant(granted=0, full_at=NOW + 5 * TENTH + MOST_EARLY_US, wait_us=TENTH + MOST_EARLY_US)
+
+
+def test_a_token_may_be_taken_a_little_early_and_delays_the_next_no_more_than_in_time() -> None:
+    two_a_second = RateLimit("mail", rate=2)
+    empty = take(0, NOW, 1, two_a_second).full_at
+
+    assert take(empty, NOW + 399_999, 1, two_a_second, early_us=TENTH).granted == 0
+    early = take(empty, NOW + 400_000, 9, two_a_second, early_us=TENTH)
+
+    assert early == TokenGrant(granted=1, full_at=NOW + 1_000_000, wait_us=600_000)
+    assert token_times(empty, NOW + 400_000, two_a_second, tokens=2) == [NOW + 500_000, NOW + 1_000_000]
+
+
+def test_jobs_are_due_a_little_before_their_tokens() -> None:
+    two_a_second = RateLimit("mail", rate=2, burst=2)
+    until = NOW + 1_000_000
+
+    assert due_times(0, NOW, two_a_second, after=0, until=until, most=9) == [NOW, NOW, NOW + 500_000, until]
+    assert due_times(0, NOW, two_a_second, after=3, until=until, most=9) == [until]
+    assert due_times(0, NOW, two_a_second, after=9, until=until, most=9) == []
+    assert due_times(0, NOW, two_a_second, after=1, until=until, most=2, early_us=TENTH) == [NOW, NOW + 400_000]
 
 
 def test_a_rate_may_be_slow() -> None:

@@ -200,7 +200,7 @@ class JobContext:
 
     def completed(self, result: Any) -> Completed:
         """Encode a result as the task's return type."""
-        if inspect.isawaitable(result):
+        if result is not None and inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()  # otherwise Python warns that it was never awaited
             raise PayloadError(

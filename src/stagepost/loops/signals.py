@@ -37,6 +37,8 @@ class Signals:
 
     jobs_ready: Signal[[]] = field(default_factory=Signal)
     """Jobs may have become ready: promoted, rescued, enqueued by a schedule, a batch or an alert."""
+    jobs_scheduled: Signal[[]] = field(default_factory=Signal)
+    """Jobs were scheduled for tokens of their rates, perhaps sooner than the next look at what is due."""
     messages_ready: Signal[[]] = field(default_factory=Signal)
     """Jobs or messages may have become ready to be published to the broker."""
     attempts_waiting: Signal[[]] = field(default_factory=Signal)

@@ -94,6 +94,8 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     owner: str
     blocked_on: str | None = None
     """The name that the job was blocked on before it was queued; None if it was not blocked."""
+    starts_in_us: int = 0
+    """How long after the claim its rate's token becomes valid; the job must not start earlier."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

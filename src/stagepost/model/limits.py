@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from stagepost.model.rate import RateLimit
+from stagepost.model.rate import MOST_EARLY_US, RateLimit
 
 __all__ = [
     "LIMIT",
@@ -71,26 +72,28 @@ class TaskRule:
 
 @dataclass(frozen=True)
 class LimitRules:
-    """The rules of all tasks that a process knows, by task name."""
+    """The rules of all tasks that a process knows, by task name. They do not change."""
 
     tasks: Mapping[str, TaskRule] = field(default_factory=dict)
+    early_us: int = MOST_EARLY_US
+    """How long before its token is valid a job may be claimed; longer than a due job usually waits for its claim."""
 
-    @property
+    @cached_property
     def is_limited(self) -> bool:
         """Whether a claim must check the jobs of any task."""
         return any(rule.is_limited for rule in self.tasks.values())
 
-    @property
+    @cached_property
     def runs(self) -> frozenset[str]:
         """The tasks that workers run, which excludes remote ones."""
         return frozenset(name for name, rule in self.tasks.items() if not rule.is_remote)
 
-    @property
+    @cached_property
     def keyed(self) -> list[str]:
         """The tasks whose limit key is computed from the arguments."""
         return sorted(name for name, rule in self.tasks.items() if rule.needs_payload)
 
-    @property
+    @cached_property
     def rates(self) -> dict[str, RateLimit]:
         """The tasks' rates, by the name that blocks their jobs."""
         return {rate_name(rule.rate): rule.rate for rule in self.tasks.values() if rule.rate is not None}

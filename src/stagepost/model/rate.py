@@ -7,19 +7,22 @@ from dataclasses import dataclass
 
 from stagepost.errors import ConfigurationError
 
-__all__ = ["RateLimit", "TokenGrant", "due_times", "take"]
+__all__ = ["MOST_EARLY_US", "RateLimit", "TokenGrant", "due_times", "take", "token_times"]
 
 FASTEST_RATE = 100_000.0
 SLOWEST_RATE = 1 / (365 * 86_400)
 LARGEST_BURST = 1_000_000
+MOST_EARLY_US = 100_000
+"""How long before it is valid a token may be taken, by a caller that waits until then to use it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
     """At most `rate` tokens per second in the long run, and at most `burst` of them at once.
 
-    Over any time t no more than rate·t + burst tokens are granted. One token takes a whole number of
-    microseconds to grow back, rounded up: never faster than asked, and at 10,000 per second up to 1 % slower.
+    Over any time t no more than rate·t + burst tokens become valid, by the database's clock, and a job never starts
+    before its token is valid. One token takes a whole number of microseconds to grow back, rounded up: never faster
+    than asked, and at 10,000 per second up to 1 % slower.
     """
 
     name: str
@@ -63,35 +66,42 @@ class TokenGrant:
     wait_us: int
 
 
-def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit) -> TokenGrant:
-    """Take up to `wanted` tokens; `full_at_us` is the stored instant when the bucket is full, initially 0."""
+def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit, *, early_us: int = 0) -> TokenGrant:
+    """Take up to `wanted` tokens; `full_at_us` is the stored instant when the bucket is full, initially 0.
+
+    With `early_us`, tokens that are valid up to so much later are granted as well; `token_times` says when.
+    """
     if wanted < 0:
         raise ValueError(f"rate limit {limit.name!r}: {wanted} tokens cannot be taken")
-    empty_until = now_us + limit.capacity_us
-    # A later instant means that the clock was set back or the limit reduced: the bucket is empty, not in debt.
-    full_at = min(max(full_at_us, now_us), empty_until)
-    granted = min(wanted, (empty_until - full_at) // limit.interval_us)
+    full_at, empty_until = _full_at(full_at_us, now_us, limit), now_us + limit.capacity_us
+    granted = min(wanted, max(0, empty_until + early_us - full_at) // limit.interval_us)
     full_at += granted * limit.interval_us
     return TokenGrant(granted, full_at, max(0, full_at + limit.interval_us - empty_until))
 
 
-TICK_US = 10_000
-"""The shortest interval at which due times are checked."""
+def token_times(full_at_us: int, now_us: int, limit: RateLimit, *, tokens: int, after: int = 0) -> list[int]:
+    """Say when the next tokens are valid, if `after` of them are promised already.
 
-
-def due_times(full_at_us: int, now_us: int, limit: RateLimit, *, after: int, until: int, most: int) -> list[int]:
-    """Compute when the next tokens may be taken, up to `until`, if `after` of them are already promised.
-
-    All due times between two checks become due at once, so they are spaced to stay within the burst.
+    This is the theoretical arrival time of GCRA. It does not depend on when a token is taken, so one that is taken
+    late, but before it is valid, does not delay the next.
     """
-    full_at = min(max(full_at_us, now_us), now_us + limit.capacity_us)
-    available = (now_us + limit.capacity_us - full_at) // limit.interval_us
-    first_later = full_at + (available + 1) * limit.interval_us - limit.capacity_us
-    step = max(limit.interval_us, TICK_US // limit.burst)
-    dues: list[int] = []
-    for place in range(after, after + most):
-        due = now_us if place < available else first_later + (place - available) * step
-        if due > until:
-            break
-        dues.append(due)
-    return dues
+    first = _full_at(full_at_us, now_us, limit) - limit.capacity_us
+    return [max(now_us, first + place * limit.interval_us) for place in range(after + 1, after + tokens + 1)]
+
+
+def due_times(
+    full_at_us: int, now_us: int, limit: RateLimit, *, after: int, until: int, most: int, early_us: int = 0
+) -> list[int]:
+    """Say when jobs should be claimed for the next tokens, each `early_us` before its token is valid.
+
+    `after` tokens are promised already; none is named for which that would be later than `until`.
+    """
+    reach = until + early_us + limit.capacity_us - _full_at(full_at_us, now_us, limit)
+    tokens = max(0, min(most, reach // limit.interval_us - after))
+    times = token_times(full_at_us, now_us, limit, tokens=tokens, after=after)
+    return [max(now_us, time - early_us) for time in times]
+
+
+def _full_at(full_at_us: int, now_us: int, limit: RateLimit) -> int:
+    # A later instant means that the clock was set back or the limit reduced: the bucket is empty, not in debt.
+    return min(max(full_at_us, now_us), now_us + limit.capacity_us + MOST_EARLY_US)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stagepost.database.statement import Rows, Statement, Statements, as_json, query
-from stagepost.model.lifecycle import JobState
+from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.store.counting import record_moves
 from stagepost.store.settlement import Fence, Settlement
 
@@ -71,7 +71,10 @@ def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settl
     ends: list[Settlement] = []
     continued: list[Settlement] = []
     for change in changes:
-        (delays if not change.is_final else continued if change.goes_on else ends).append(change)
+        if change.state not in FINAL:
+            delays.append(change)
+        else:
+            (ends if change.ending is None or not change.goes_on else continued).append(change)
     return delays, ends, continued
 
 

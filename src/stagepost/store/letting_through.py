@@ -7,12 +7,11 @@ from datetime import timedelta
 
 import msgspec
 
-from stagepost.database.statement import Rows, Statement, Statements, as_json, operation, query
+from stagepost.database.statement import Rows, Statement, Statements, operation, query
 from stagepost.model.job import microseconds
-from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import LIMIT, RATE, TASK, LimitRules, task_name
 from stagepost.model.rate import due_times
-from stagepost.store.counting import record_moves
+from stagepost.store.blocking import release
 from stagepost.store.limits import Usage, lock_stripes, usage_of
 from stagepost.store.rates import lock_bucket
 
@@ -38,7 +37,7 @@ def let_through(names: Iterable[str], rules: LimitRules, *, ahead: timedelta = A
         if name.startswith(RATE):
             through += yield from _through_rate(name, rules, microseconds(ahead))
         elif name.startswith(TASK) and name.removeprefix(TASK) in rules.runs:
-            through += yield from _release((yield from _blocked(name, MOST_AT_ONCE)), forgets=True)
+            through += yield from release((yield from _blocked(name, MOST_AT_ONCE)), forgets=True)
     return through
 
 
@@ -61,8 +60,8 @@ def _through_limits(names: Sequence[str], rules: LimitRules) -> Statements[int]:
             most = min(room, MOST_AT_ONCE) if has_rule else MOST_AT_ONCE
             rows = yield Statement("blocked_jobs", {"name": name, "most": most})
             (lifted if _is_lifted(usage, rules) else next_).extend(_in_order(rows, usage, rules))
-    through = yield from _release(next_)
-    through += yield from _release(lifted, forgets=True)
+    through = yield from release(next_)
+    through += yield from release(lifted, forgets=True)
     return through
 
 
@@ -100,15 +99,23 @@ def _through_rate(name: str, rules: LimitRules, ahead_us: int) -> Statements[int
     usage = (yield from usage_of({name: ""}))[name]
     if not usage.has_line:
         return 0
-    dues = due_times(full_at, now, rate, after=usage.through, until=now + ahead_us, most=MOST_AT_ONCE)
+    dues = due_times(
+        full_at,
+        now,
+        rate,
+        after=usage.through,
+        until=now + ahead_us,
+        most=MOST_AT_ONCE,
+        early_us=rules.early_us,
+    )
     ids = yield from _blocked(name, len(dues))
-    return (yield from _release(ids, dues=dues))
+    return (yield from release(ids, dues=dues))
 
 
 def _through_lifted_rate(name: str, rules: LimitRules) -> Statements[int]:
     """Let jobs through whose task has this rate no longer, as far as the rules know."""
     rows = yield Statement("blocked_jobs", {"name": name, "most": MOST_AT_ONCE})
-    return (yield from _release([str(job_id) for job_id, task, _ in rows if task in rules.runs], forgets=True))
+    return (yield from release([str(job_id) for job_id, task, _ in rows if task in rules.runs], forgets=True))
 
 
 def _blocked(name: str, most: int) -> Statements[list[str]]:
@@ -116,18 +123,6 @@ def _blocked(name: str, most: int) -> Statements[list[str]]:
         return []
     rows = yield Statement("blocked_jobs", {"name": name, "most": most})
     return [str(row[0]) for row in rows]
-
-
-def _release(ids: Sequence[str], *, dues: Sequence[int] = (), forgets: bool = False) -> Statements[int]:
-    """Queue blocked jobs, or schedule them for the instants in `dues`; `forgets` what they were blocked on."""
-    if not ids:
-        return 0
-    moments: Sequence[int | None] = dues or [None] * len(ids)
-    due_at = dict(zip(ids, moments, strict=False))
-    jobs = as_json([{"id": job_id, "due_at": due_at[job_id]} for job_id in sorted(due_at)])
-    found = yield Statement("let_through_jobs", {"jobs": jobs, "forgets": int(forgets)})
-    yield from record_moves((queue_name, batch_id, JobState.BLOCKED, state) for _, queue_name, batch_id, state in found)
-    return len(found)
 
 
 class Waits(msgspec.Struct, frozen=True):

@@ -17,8 +17,8 @@ from stagepost.database.statement import Statement, Statements, as_json, operati
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import LimitRules, limit_name, rate_name, stripe_of, task_name
-from stagepost.model.rate import RateLimit, take
-from stagepost.store.counting import record_moves
+from stagepost.model.rate import take, token_times
+from stagepost.store.blocking import Held, hold, release
 from stagepost.store.leases import claim
 from stagepost.store.queues import within_limits
 from stagepost.store.rates import lock_bucket
@@ -74,6 +74,8 @@ class Claimed(msgspec.Struct, frozen=True):
     jobs: list[LeasedJob]
     held: frozenset[str] = frozenset()
     """Names of what other jobs, that it found first, are blocked on now."""
+    is_any_scheduled: bool = False
+    """Whether jobs that it found wait for their next tokens now."""
 
 
 @operation
@@ -93,41 +95,52 @@ def claim_checked(
     `is_limited` says that the queue may have limits of its own.
     """
     held: set[str] = set()
+    is_any_scheduled = False
 
     def lease_some(room: int) -> Statements[list[LeasedJob]]:
         found = yield from claim(queue_name, owner=owner, task_names=task_names, slots=room, lease=lease, marks=marks)
         checked = yield from hold_excess(found, rules)
         held.update(checked.held)
+        nonlocal is_any_scheduled
+        is_any_scheduled |= checked.is_any_scheduled
         return checked.jobs
 
     jobs = yield from within_limits(queue_name, slots, lease_some) if is_limited else lease_some(slots)
-    return Claimed(jobs, frozenset(held))
+    return Claimed(jobs, frozenset(held), is_any_scheduled=is_any_scheduled)
 
 
 def hold_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed]:
-    """Keep those of the jobs just claimed that may start, in their order; the others never were claimed.
+    """Keep those of the jobs just claimed that may start, in their order, and undo the claim of the others.
 
-    The limits in force are those of the code that claims, and the limit keys those that it gives.
+    The limits and limit keys in force are those of the code that claims.
     """
     checked = [job for job in jobs if rules.rule(job.task_name) is not None]
     if not checked:
         return Claimed(jobs)
     keys = {job.id: key for job in checked if (key := _key_in_force(job, rules)) is not None}
     held = yield from _over_limits([job for job in checked if job.id in keys], keys, jobs, rules)
-    held |= yield from _over_rates([job for job in checked if job.id not in held], rules)
-    current = [msgspec.structs.replace(job, limit_key=keys.get(job.id, job.limit_key)) for job in jobs]
-    yield from _hold(
-        [Held(job.id, job.attempt, held[job.id], job.limit_key) for job in current if job.id in held],
+    tokens = yield from _take_tokens([job for job in checked if job.id not in held], rules)
+    blocked_on = held | tokens.held | tokens.late
+    current = [_as_checked(job, keys, tokens.starts_in_us) for job in jobs]
+    yield from hold(
+        [Held(job.id, job.attempt, blocked_on[job.id], job.limit_key) for job in current if job.id in blocked_on],
         was=JobState.RUNNING,
         owner=jobs[0].owner,
     )
+    yield from release(list(tokens.dues), dues=list(tokens.dues.values()))
     stored = {job.id: job.limit_key for job in jobs}
-    kept = [job for job in current if job.id not in held]
+    kept = [job for job in current if job.id not in blocked_on]
     changed = [job for job in kept if job.limit_key != stored[job.id]]
     if changed:
         rows = [{"id": job.id, "attempt": job.attempt, "limit_key": job.limit_key} for job in changed]
         yield Statement("write_limit_keys", {"jobs": as_json(rows), "owner": jobs[0].owner})
-    return Claimed(kept, frozenset(held.values()))
+    return Claimed(kept, frozenset({**held, **tokens.held}.values()), is_any_scheduled=bool(tokens.dues))
+
+
+def _as_checked(job: LeasedJob, keys: Mapping[str, str], starts_in_us: Mapping[str, int]) -> LeasedJob:
+    """Give a job the limit key in force and the instant of its token."""
+    key, wait = keys.get(job.id, job.limit_key), starts_in_us.get(job.id, 0)
+    return msgspec.structs.replace(job, limit_key=key, starts_in_us=wait) if wait or key != job.limit_key else job
 
 
 def _key_in_force(job: LeasedJob, rules: LimitRules) -> str | None:
@@ -157,8 +170,25 @@ def _over_limits(
     return held
 
 
-def _over_rates(checked: Sequence[LeasedJob], rules: LimitRules) -> Statements[dict[str, str]]:
-    """Take a token for each job that has a rate; say which got none, and what they have to wait for."""
+class Tokens(NamedTuple):
+    """What became of jobs that need a token, by their ids."""
+
+    starts_in_us: dict[str, int]
+    """Those that got one, and when it is valid."""
+    held: dict[str, str]
+    """Newcomers that got none, and the name of what they wait for."""
+    late: dict[str, str]
+    """Jobs that were let through and got none: another took theirs, or a late claim has delayed all tokens."""
+    dues: dict[str, int]
+    """When these should be claimed again."""
+
+
+def _take_tokens(checked: Sequence[LeasedJob], rules: LimitRules) -> Statements[Tokens]:
+    """Take a token for each job that has a rate, also those that are valid a little later.
+
+    A job that was let through and finds no token gets the next that is not promised. It is not sent back to the line:
+    there it would wait behind all others.
+    """
     metered: dict[str, list[LeasedJob]] = {}
     for job in checked:
         if (rate := rules.tasks[job.task_name].rate) is not None:
@@ -167,41 +197,25 @@ def _over_rates(checked: Sequence[LeasedJob], rules: LimitRules) -> Statements[d
     for name in sorted(metered):
         buckets[name] = yield from lock_bucket(rates[name].name)
     usage = yield from usage_of(dict.fromkeys(metered, ""))
-    held: dict[str, str] = {}
+    tokens = Tokens({}, {}, {}, {})
     for name, jobs in metered.items():
+        rate, (full_at, now) = rates[name], buckets[name]
+        first = [job.id for job in jobs if job.blocked_on is not None]
+        newcomers = [job.id for job in jobs if job.blocked_on is None]
         has_line = usage[name].has_line or usage[name].through > 0
-        first = [job for job in jobs if job.blocked_on is not None]
-        newcomers = [job for job in jobs if job.blocked_on is None]
         allowed = first if has_line else first + newcomers
-        granted = yield from _take(rates[name], buckets[name], len(allowed))
-        started = {job.id for job in allowed[:granted]}
-        held |= {job.id: name for job in jobs if job.id not in started}
-    return held
-
-
-def _take(rate: RateLimit, bucket: tuple[int, int], wanted: int) -> Statements[int]:
-    taken = take(*bucket, wanted, rate)
-    if taken.granted:
-        yield Statement("fill_rate", {"name": rate.name, "full_at": taken.full_at})
-    return taken.granted
-
-
-class Held(NamedTuple):
-    """A job to be held, if it is still at that attempt."""
-
-    id: str
-    attempt: int
-    blocked_on: str
-    limit_key: str | None
-
-
-def _hold(jobs: Sequence[Held], *, was: JobState, owner: str) -> Statements[int]:
-    if not jobs:
-        return 0
-    rows = [job._asdict() for job in sorted(jobs)]
-    found = yield Statement("hold_jobs", {"jobs": as_json(rows), "owner": owner})
-    yield from record_moves((queue_name, batch_id, was, JobState.BLOCKED) for _, queue_name, batch_id in found)
-    return len(found)
+        taken = take(full_at, now, len(allowed), rate, early_us=rules.early_us)
+        if taken.granted:
+            yield Statement("fill_rate", {"name": rate.name, "full_at": taken.full_at})
+        times = token_times(full_at, now, rate, tokens=taken.granted)
+        tokens.starts_in_us.update((job_id, time - now) for job_id, time in zip(allowed, times, strict=False))
+        late = first[taken.granted :]
+        tokens.late.update(dict.fromkeys(late, name))
+        tokens.held.update((job_id, name) for job_id in newcomers if job_id not in tokens.starts_in_us)
+        promised = usage[name].through
+        times = token_times(taken.full_at, now, rate, tokens=len(late), after=promised)
+        tokens.dues.update((job_id, time - rules.early_us) for job_id, time in zip(late, times, strict=True))
+    return tokens
 
 
 class Front(msgspec.Struct, frozen=True):
@@ -237,8 +251,8 @@ def hold_front(queue_name: str, rules: LimitRules, *, most: int = MOST_IN_FRONT)
     newcomers = [job for job in front if job.blocked_on is None]
     holds = yield from _of_unknown_tasks(newcomers, rules)
     holds += yield from _behind_others([job for job in newcomers if rules.rule(job.task_name) is not None], rules)
-    held = yield from _hold(holds, was=JobState.QUEUED, owner="")
-    return Front(len(front), held, frozenset(hold.blocked_on for hold in holds))
+    held = yield from hold(holds, was=JobState.QUEUED, owner="")
+    return Front(len(front), held, frozenset(held_job.blocked_on for held_job in holds))
 
 
 def _of_unknown_tasks(jobs: Sequence[Waiting], rules: LimitRules) -> Statements[list[Held]]:

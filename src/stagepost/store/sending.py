@@ -143,6 +143,8 @@ class ClaimedDeliveries(msgspec.Struct, frozen=True):
     """Jobs that are running, or that wait for something other than this message."""
     held: frozenset[str] = frozenset()
     """Names of the limits and rates that now block some of the jobs put back."""
+    is_any_scheduled: bool = False
+    """Whether some of them are now scheduled for their next tokens."""
 
 
 @single_statement
@@ -190,6 +192,7 @@ def _take_within_limits(
 ) -> Statements[ClaimedDeliveries]:
     held: set[str] = set()
     names: set[str] = set()
+    is_any_scheduled = False
 
     def lease_some(room: int) -> Statements[list[LeasedJob]]:
         rows = yield Statement("claim_delivered", {**facts, "slots": room})
@@ -198,11 +201,13 @@ def _take_within_limits(
         started = {job.id for job in checked.jobs}
         held.update(job.id for job in found if job.id not in started)
         names.update(checked.held)
+        nonlocal is_any_scheduled
+        is_any_scheduled |= checked.is_any_scheduled
         return checked.jobs
 
     slots = len(deliveries)
     jobs = yield from within_limits(queue_name, slots, lease_some) if is_limited else lease_some(slots)
-    claimed = ClaimedDeliveries(jobs, put_back=sorted(held), held=frozenset(names))
+    claimed = ClaimedDeliveries(jobs, put_back=sorted(held), held=frozenset(names), is_any_scheduled=is_any_scheduled)
     rest = _rest(deliveries, claimed)
     return (yield from _put_back_rest(claimed, rest, task_names)) if rest else claimed
 
@@ -235,6 +240,7 @@ def _put_back_rest(
         unknown=sorted(named - found),
         stale=sorted(found - waiting.keys()),
         held=claimed.held,
+        is_any_scheduled=claimed.is_any_scheduled,
     )
 
 

@@ -47,7 +47,9 @@ def _follow_up(ordered: Sequence[Settlement], written: Written, *, ended_counts:
             accepted.add(change.fence)
             # If its children have all ended before it, it ends now.
             yield from conclude(change.id)
-    yield from log_failures(change for change in ordered if change.fence in accepted)
-    if len(accepted) < len(ordered) and ended_counts:
+    yield from log_failures(change for change in ordered if change.kind is not None and change.fence in accepted)
+    if len(accepted) == len(ordered):  # nearly always
+        return dict.fromkeys(accepted, True)
+    if ended_counts:
         accepted |= yield from ended_by([change for change in ordered if change.fence not in accepted])
     return {change.fence: change.fence in accepted for change in ordered}

@@ -22,6 +22,7 @@ from stagepost.store.counting import count_by_queue
 
 __all__ = [
     "ALIVE_WITHIN",
+    "HEARTBEAT",
     "UnservedTask",
     "WorkerRecord",
     "forget_silent",
@@ -38,6 +39,10 @@ LONGEST_NOTIFICATION = 8000
 """PostgreSQL accepts notifications shorter than this, in bytes."""
 ALIVE_WITHIN = timedelta(seconds=60)
 """A worker without a heartbeat for longer than this counts as dead."""
+HEARTBEAT = timedelta(seconds=5)
+"""How often a worker reports."""
+TAKES_JOBS_WITHIN = timedelta(seconds=12)
+"""A worker that has missed two reports was probably killed: nobody should give jobs back for it to take."""
 MOST_LOOKED_AT = 1000
 """How many jobs of a queue are searched for unknown tasks."""
 
@@ -104,13 +109,12 @@ def list_workers() -> Statements[list[WorkerRecord]]:
 
 @query
 def other_workers(worker_id: str, queue_names: Collection[str]) -> Statements[list[str]]:
-    """List the other live workers that serve any of these queues."""
+    """List the other workers that serve any of these queues and have reported lately."""
     workers = yield from list_workers()
-    return [worker.id for worker in workers if _is_alive(worker) and _is_other(worker, worker_id, queue_names)]
-
-
-def _is_alive(worker: WorkerRecord) -> bool:
-    return worker.silent_us <= microseconds(ALIVE_WITHIN)
+    longest_us = microseconds(TAKES_JOBS_WITHIN)
+    return [
+        worker.id for worker in workers if worker.silent_us <= longest_us and _is_other(worker, worker_id, queue_names)
+    ]
 
 
 def _is_other(worker: WorkerRecord, worker_id: str, queue_names: Collection[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from stagepost.client import App, JobContext
@@ -105,8 +105,10 @@ class Drainer:
             clock=clock,
             children=SameProcess(),
         )
+        # No token is taken early: the wait for it would take real time.
+        self._rules = replace(app.registry.limit_rules, early_us=0)
         # Far ahead: the clock is moved from one due time to the next.
-        self._promoter = Promoter(self._store, rules=app.registry.limit_rules, ahead=timedelta(days=366))
+        self._promoter = Promoter(self._store, rules=self._rules, ahead=timedelta(days=366))
         self._batch_rescuer = BatchRescuer(self._store, Alone(self._store, owner=self._owner, clock=clock))
 
     async def run(self, until: timedelta | datetime | None) -> Drained:
@@ -162,7 +164,7 @@ class Drainer:
             clock=self._clock,
             poll_shortest=1,
             poll_longest=1,
-            rules=self._app.registry.limit_rules,
+            rules=self._rules,
         )
 
     async def _find_more(self) -> bool:

@@ -168,6 +168,7 @@ class BrokerParts:
         return Receiver(
             self._store,
             self._attempts,
+            self._signals,
             url=self._url,
             settings=self._settings,
             queues=self._received,

@@ -12,6 +12,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.errors import StoreError
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.job import LeasedJob
 from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.leases import claim, release_strays
@@ -36,6 +37,7 @@ class Claimer(Service):
         self,
         store: AsyncStore,
         attempts: LeasedAttempts,
+        signals: Signals | None = None,
         *,
         queues: Sequence[str],
         task_names: Sequence[str],
@@ -70,7 +72,8 @@ class Claimer(Service):
         self._positions = {queue: ClaimPositions() for queue in queues}
         self._settings_read_at = float("-inf")
         self._rules = rules
-        self._front = FrontClearer(store, rules, clock)
+        self._signals = signals or Signals()
+        self._front = FrontClearer(store, rules, clock, self._signals)
         self._held: frozenset[str] = frozenset()
         self._was_slow = False
 
@@ -150,6 +153,8 @@ class Claimer(Service):
             is_limited=queue in self._limited,
         )
         claimed = await self._store.run(operation, patience_seconds=0)
+        if claimed.is_any_scheduled:
+            self._signals.jobs_scheduled.send()
         return claimed.jobs, claimed.held
 
     def _leasing(self, queue: str, slots: int, start: Mapping[int, int] | None) -> Operation[list[LeasedJob]]:

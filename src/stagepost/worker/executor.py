@@ -15,6 +15,7 @@ from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, Tas
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
 from stagepost.task import Registry, Task
+from stagepost.worker.early_attempts import EarlyAttempts
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.isolated_context import run_in_own_context
 from stagepost.worker.leased_attempts import LeasedAttempt
@@ -56,6 +57,7 @@ class Executor:
         self.ended_at = monotonic()
         """When an attempt last ended, on the local monotonic clock."""
         self._ready: deque[LeasedAttempt] = deque()
+        self._early = EarlyAttempts(self._make_ready)
         self._running: dict[asyncio.Task[None], LeasedAttempt] = {}
         self._released: set[LeasedAttempt] = set()
 
@@ -70,7 +72,15 @@ class Executor:
         return len(self._running)
 
     def start(self, attempts: list[LeasedAttempt]) -> None:
-        """Start leased attempts, or let them wait for a slot."""
+        """Take on claimed attempts; one whose token is not valid yet is ready when it is."""
+        now = monotonic()
+        if early := [attempt for attempt in attempts if attempt.job.starts_in_us]:
+            attempts = [attempt for attempt in attempts if not attempt.job.starts_in_us]
+            for attempt in early:
+                self._early.add(attempt, starts_at=now + attempt.job.starts_in_us / 1_000_000)
+        self._make_ready(attempts)
+
+    def _make_ready(self, attempts: list[LeasedAttempt]) -> None:
         now = monotonic()
         for attempt in attempts:
             attempt.waits_since = now
@@ -87,8 +97,11 @@ class Executor:
     def give_back_ready(self, *, keep_delivered: bool = False) -> int:
         """Return attempts that have not started to their queues; returns how many.
 
-        With `keep_delivered`, attempts that a broker delivered stay.
+        With `keep_delivered`, attempts stay that a broker delivered, and those whose token is not valid yet, because
+        they do not wait for a slot.
         """
+        if not keep_delivered:
+            self._ready.extend(self._early.take_all())
         kept = [attempt for attempt in self._ready if keep_delivered and attempt.is_delivered]
         released = [attempt for attempt in self._ready if not (keep_delivered and attempt.is_delivered)]
         self._ready = deque(kept)

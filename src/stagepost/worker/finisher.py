@@ -6,7 +6,8 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import NamedTuple
+
+import msgspec
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.trouble import Trouble
@@ -35,7 +36,7 @@ LARGE_PAYLOAD = 10_000
 """Payloads of at least this size are released when their attempt ends."""
 
 
-class PendingSettlement(NamedTuple):
+class PendingSettlement(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An outcome that is not written yet."""
 
     attempt: LeasedAttempt
@@ -87,7 +88,8 @@ class Finisher(Service):
         self.pending_bytes += size
         if len(attempt.job.payload) >= LARGE_PAYLOAD:
             self._attempts.forget_payload(attempt)
-        self.wake()
+        if len(self._endings) == 1:  # otherwise a pass is under way or due, and ends with a look at what is left
+            self.wake()
 
     async def run_once(self) -> int:
         """Write one group; outcomes that cannot be written now stay for a later pass."""
@@ -106,13 +108,13 @@ class Finisher(Service):
         if limit_keys := {ending.change.limit_key for ending in group if ending.change.limit_key}:
             self._signals.limits_freed.send(limit_keys)
         self._signals.batches_touched.send(
-            {ending.attempt.job.batch_id for ending in group if ending.change.fence in held}
+            {ending.attempt.job.batch_id for ending in group if ending.attempt.fence in held}
         )
         released = [ending for ending in group if ending.change.state is JobState.QUEUED]
         if ended := len(group) - len(released):
             self._signals.attempts_ended.send(ended)
         self._signals.outcomes_written.send()
-        if queues := {attempt.job.queue_name for attempt, *_ in released if held.get(attempt.fence)}:
+        if queues := {ending.attempt.job.queue_name for ending in released if held.get(ending.attempt.fence)}:
             await self._notify_workers(queues)
         if self._endings:
             self.wake()
@@ -160,12 +162,14 @@ class Finisher(Service):
 
     async def _settle_together(self, group: Sequence[PendingSettlement]) -> dict[Fence, bool]:
         """Write the outcomes that handlers have not written in transactions of their own."""
-        held = {attempt.fence: True for attempt, *_ in group if attempt.is_settled}
-        asked = [change for attempt, change, _ in group if attempt.may_be_settled and attempt.fence not in held]
+        held = {ending.attempt.fence: True for ending in group if ending.attempt.is_settled}
+        asked = [
+            ending.change for ending in group if ending.attempt.may_be_settled and ending.attempt.fence not in held
+        ]
         if asked:
             ended = await self._store.run(ended_by(asked), patience_seconds=self._patience)
             held |= dict.fromkeys(ended, True)
-        if rest := [change for _, change, _ in group if change.fence not in held]:
+        if rest := [ending.change for ending in group if ending.attempt.fence not in held]:
             held |= await self._store.run(settle(rest), patience_seconds=self._patience)
         return held
 
@@ -214,7 +218,8 @@ class Finisher(Service):
     def _note(self, endings: list[PendingSettlement], held: dict[Fence, bool]) -> None:
         """Remove attempts, and log those that failed or lost their lease."""
         self._attempts.remove(ending.attempt for ending in endings)
-        for attempt, change, _ in endings:
+        for ending in endings:
+            attempt, change = ending.attempt, ending.change
             if held.get(attempt.fence):
                 self.settled += 1
                 if change.kind is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.signals import Signals
 from stagepost.model.limits import LimitRules
 from stagepost.store.letting_through import let_through
 from stagepost.store.limits import hold_front
@@ -20,11 +21,12 @@ LOOK_AGAIN_SECONDS = 1.0
 class FrontClearer:
     """Looks at the first jobs of a queue after a claim that held some of them, or that was slow."""
 
-    def __init__(self, store: AsyncStore, rules: LimitRules, clock: Clock) -> None:
+    def __init__(self, store: AsyncStore, rules: LimitRules, clock: Clock, signals: Signals) -> None:
         self._store = store
         self._rules = rules
         self._clock = clock
         self._look_again_at: dict[str, float] = {}
+        self._signals = signals
 
     def is_slow(self, seconds: float, jobs: int) -> bool:
         """Say whether a claim that started at the beginning has walked over much that it could not take."""
@@ -50,5 +52,6 @@ class FrontClearer:
 
     async def open(self, names: set[str] | frozenset[str]) -> None:
         """Let jobs through that were just held, if there is room now."""
-        if names:
-            await self._store.run(let_through(names, self._rules))
+        through = await self._store.run(let_through(names, self._rules)) if names else 0
+        if through:
+            self._signals.jobs_scheduled.send()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -20,8 +19,7 @@ Fence = tuple[str, int]
 SMOOTHING = 0.3
 
 
-@dataclass(eq=False, slots=True)
-class LeasedAttempt:
+class LeasedAttempt(msgspec.Struct, eq=False, weakref=True):
     """One leased attempt, from its claim until its settlement is written or its lease is lost."""
 
     job: LeasedJob
@@ -40,8 +38,8 @@ class LeasedAttempt:
     """When it began to wait for a slot, on the local monotonic clock."""
     written: str | None = None
     """The progress that the store has."""
-    fence: Fence = field(init=False)
-    """The job's id and the attempt's number, which guard every write."""
+    fence: Fence = ("", 0)
+    """The job's id and the attempt's number, which guard every write; follows from its job."""
 
     def __post_init__(self) -> None:
         self.fence = self.job.id, self.job.attempt

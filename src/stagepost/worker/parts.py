@@ -111,6 +111,7 @@ class Parts:
         return Claimer(
             self.store,
             self.attempts,
+            self.signals,
             queues=[queue for queue in self.queues if not carries(queue)],
             task_names=[task.name for task in app.registry if not task.options.remote],
             owner=self.owner,

@@ -11,6 +11,7 @@ from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BadMessage
+from stagepost.loops.signals import Signals
 from stagepost.model.envelope import decode_envelope
 from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.leases import release_strays
@@ -46,6 +47,7 @@ class Receiver(MessageIngester):
         self,
         store: AsyncStore,
         attempts: LeasedAttempts,
+        signals: Signals | None = None,
         *,
         url: str,
         settings: RabbitmqSettings,
@@ -91,7 +93,8 @@ class Receiver(MessageIngester):
         self.may_have_strays = False
         """Whether the reply to a claim was lost, so that jobs may be leased to this worker without its knowledge."""
         self._rules = rules
-        self._front = FrontClearer(store, rules, clock)
+        self._signals = signals or Signals()
+        self._front = FrontClearer(store, rules, clock, self._signals)
 
     async def _prepare_pass(self) -> None:
         if self.may_have_strays:
@@ -150,6 +153,8 @@ class Receiver(MessageIngester):
             self._attempts.add(attempts)
             self.may_have_strays = False
         await self._front.open(taken.held)
+        if taken.is_any_scheduled:
+            self._signals.jobs_scheduled.send()
         return attempts, taken
 
     def note_removed(self, attempts: list[LeasedAttempt]) -> None:

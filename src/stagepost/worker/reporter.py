@@ -11,7 +11,7 @@ from datetime import timedelta
 from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
-from stagepost.store.workers import heartbeat, say_hello
+from stagepost.store.workers import HEARTBEAT, heartbeat, say_hello
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.executor import Executor
 from stagepost.worker.leased_attempts import LeasedAttempts
@@ -39,7 +39,7 @@ class Reporter(Service):
         tasks: Sequence[str],
         loops: Callable[[], Sequence[str]],
         clock: Clock,
-        interval: float = 5.0,
+        interval: float = HEARTBEAT.total_seconds(),
     ) -> None:
         super().__init__(interval=interval)
         self._store = store

@@ -14,6 +14,7 @@ def connect(parts: Parts) -> None:
     signals, broker = parts.signals, parts.broker
 
     signals.jobs_ready.connect(parts.claimer.wake)
+    signals.jobs_scheduled.connect(parts.promoter.wake)
     signals.outcomes_written.connect(parts.claimer.wake)
     signals.slot_idle.connect(parts.claimer.wake_if_full)
     signals.attempts_ended.connect(parts.pace.note)
