@@ -68,8 +68,8 @@ MUTANTS = [
     Mutant(
         "a completion whose reply was lost counts as a lost lease",
         "store/settling.py",
-        "    if len(accepted) < len(ordered) and ended_counts:\n",
-        "    if accepted is None:\n",
+        "    if ended_counts:\n",
+        "    if ended_counts is None:\n",
         f"{LOST}[lose_completion-postgres]",
     ),
     Mutant(
