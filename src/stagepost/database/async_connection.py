@@ -19,7 +19,7 @@ from stagepost.database.connection import (
     prepare_for_use,
     require_unbroken,
 )
-from stagepost.database.opening import limited, shut_down
+from stagepost.database.opening import shut_down
 from stagepost.database.pool import Pool
 from stagepost.database.session import (
     CALL_SECONDS,
@@ -192,7 +192,7 @@ async def _open_postgres(database: PostgresDatabase) -> PsycopgConnection:
     try:
         raw = await psycopg.AsyncConnection.connect(database.url, autocommit=True, **postgres_options(database.url))
         try:
-            with limited(raw.fileno(), seconds=CONNECT_SECONDS):
+            with database.deadlines.limit(CONNECT_SECONDS, partial(shut_down, raw.fileno())):
                 configuration = postgres_configuration(raw.info.backend_pid, for_handlers=database.for_handlers)
                 is_pooled = await configure_async(configuration, lambda sql: _first_row(raw, sql))
                 prepare_for_use(raw, is_pooled=is_pooled)

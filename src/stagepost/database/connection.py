@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -16,9 +16,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from stagepost.clock import monotonic
 from stagepost.config.urls import masked
 from stagepost.database.copying import pieces_of
+from stagepost.database.deadline import Deadlines
 from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
 from stagepost.database.libpq import Session
-from stagepost.database.opening import closed_on_failure, limited, shut_down
+from stagepost.database.opening import closed_on_failure, shut_down
 from stagepost.database.session import (
     CALL_SECONDS,
     CONNECT_SECONDS,
@@ -195,12 +196,15 @@ class PostgresDatabase:
     style: ParameterStyle = ParameterStyle.DOLLAR
     shares_one_connection: bool = False
     is_memory: bool = False
+    deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
+    """Limits the statements that set a new session up."""
 
     def connect(self) -> PostgresConnection:
         psycopg = driver("psycopg", extra="postgres")
         try:
             raw = psycopg.connect(self.url, autocommit=True, **postgres_options(self.url))
-            with closed_on_failure(raw), limited(raw.fileno(), seconds=CONNECT_SECONDS):
+            set_up = self.deadlines.limit(CONNECT_SECONDS, partial(shut_down, raw.fileno()))
+            with closed_on_failure(raw), set_up:
                 configuration = postgres_configuration(raw.info.backend_pid, for_handlers=self.for_handlers)
                 is_pooled = configure(configuration, lambda sql: _first_row(raw.execute(sql)))
                 prepare_for_use(raw, is_pooled=is_pooled)
