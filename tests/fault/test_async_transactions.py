@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import os
 import random
+import shutil
+import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import asyncmy
@@ -21,6 +24,7 @@ from tests.fault.async_transactions import insert_effect
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.leaks import no_open_transaction
 from tests.fault.proxy import FaultProxy
+from tests.fault.servers import PrivateMariaDB
 
 CANCELLATIONS = sized(60, 400)
 NOTICED_SECONDS = 20.0
@@ -159,6 +163,43 @@ def test_a_forked_child_has_sessions_of_its_own(backend: Backend) -> None:
         assert childs != parents
         assert runner.run(session()) == parents
     app.close()
+
+
+@pytest.fixture
+def encrypting_server() -> Iterator[tuple[PrivateMariaDB, Path]]:
+    """A server that can encrypt, and its certificate."""
+    if shutil.which("openssl") is None or PrivateMariaDB.missing_program():
+        pytest.skip("needs openssl and a MariaDB server")
+    server = PrivateMariaDB()
+    key, certificate = server.directory / "key.pem", server.directory / "certificate.pem"
+    options = ["-x509", "-nodes", "-newkey", "rsa:2048", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run(["openssl", "req", *options, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    key.chmod(0o644)
+    server.settings |= {"ssl-key": str(key), "ssl-cert": str(certificate)}
+    with server:
+        yield server, certificate
+
+
+@pytest.mark.prove
+async def test_connections_are_encrypted_as_the_blocking_ones_are(
+    encrypting_server: tuple[PrivateMariaDB, Path],
+) -> None:
+    """asyncmy encrypts always or never by itself; PyMySQL does if the server can."""
+    server, certificate = encrypting_server
+    asking = "show session status like 'Ssl_cipher'"
+    found: list[tuple[bool, bool]] = []
+    for option in ("", "?ssl_disabled=1", f"?ssl_ca={certificate}"):
+        app = app_at(server.url + option)
+        async with app.transaction() as tx, tx.cursor() as cursor:
+            await cursor.execute(asking)
+            [(_, asynchronous)] = await cursor.fetchall()
+        with app.transaction() as tx, tx.cursor() as cursor:
+            cursor.execute(asking)
+            [(_, blocking)] = cursor.fetchall()
+        found.append((bool(asynchronous), bool(blocking)))
+        await app.close_async()
+
+    assert found == [(True, True), (False, False), (True, True)]
 
 
 @pytest.fixture(autouse=True)
