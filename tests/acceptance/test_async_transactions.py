@@ -159,6 +159,24 @@ LONG = {
 }
 
 
+RUNNING = {
+    "postgres": "select count(*) from pg_stat_activity where datname = current_database() and query = '{0}'",
+    "mysql": "select count(*) from information_schema.processlist where db = database() and info = '{0}'",
+}
+
+
+async def until_it_runs(app: App) -> None:
+    """Wait until the server runs the long statement: PostgreSQL ignores a request to cancel that is earlier."""
+    asking = RUNNING.get(kind_of(app))
+    async with asyncio.timeout(LIMIT):
+        while asking is not None:
+            with app.store.transaction() as connection:
+                [(running,)] = connection.execute(asking.format(LONG[kind_of(app)]), {})
+            if running:
+                return
+            await asyncio.sleep(0.01)
+
+
 PROMPT = {
     "sqlite": "pragma busy_timeout = 2000",
     "postgres": "set local lock_timeout = '2s'",
@@ -180,8 +198,7 @@ async def test_a_body_that_is_cancelled_during_a_statement_rolls_back_and_leaves
 
     task = asyncio.create_task(hold())
     await started.wait()
-    for _ in range(5):  # the statement is sent
-        await asyncio.sleep(0)
+    await until_it_runs(app)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, LIMIT)
