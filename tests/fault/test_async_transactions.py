@@ -153,6 +153,7 @@ def test_a_forked_child_has_sessions_of_its_own(backend: Backend) -> None:
             try:
                 asyncio.set_event_loop(None)
                 os.write(writer, str(asyncio.run(session())).encode())
+                app.close()  # leaves the connections of its parent open
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
