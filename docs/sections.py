@@ -33,6 +33,7 @@ from stagepost.model.retry import RetryPolicy
 from stagepost.store.health import WEAKNESSES
 from stagepost.task import JobOptions, TaskOptions
 from stagepost.worker import Worker
+from stagepost.worker.loop_table import LOOPS
 
 __all__ = ["SECTIONS", "commands"]
 
@@ -137,9 +138,9 @@ def _errors() -> str:
 
 
 def _drivers() -> str:
-    rows = [(f"`{package}.{name}`", "plain") for package, name in sorted(SYNC_ADAPTERS)]
+    rows = [(f"`{package}.{name}`", "sync") for package, name in sorted(SYNC_ADAPTERS)]
     rows += [(f"`{package}.{name}`", "async") for package, name in sorted(ASYNC_ADAPTERS)]
-    return table(("class", "colour"), rows)
+    return table(("class", "sync or async"), rows)
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -161,7 +162,7 @@ def _shared() -> list[click.Option]:
 
 def _common() -> str:
     rows = [(f"`{option.opts[0]}`", option.help or "") for option in _shared()]
-    return "Every command takes these:\n\n" + table(("option", "meaning"), rows)
+    return "Every command accepts these options:\n\n" + table(("option", "meaning"), rows)
 
 
 def _command(name: str, command: click.Command) -> str:
@@ -183,7 +184,7 @@ def _exit_codes() -> str:
     if unknown := [code for code in ExitCode if code not in EXIT_CODES]:
         raise LookupError(f"docs/sections.py: say in EXIT_CODES what {unknown} mean.")
     rows = [(str(int(code)), EXIT_CODES[code]) for code in ExitCode]
-    rows.append((str(MUST_RESTART), "`worker`: handlers that would not stop fill all its slots; start it anew."))
+    rows.append((str(MUST_RESTART), "`worker`: handlers that do not stop occupy all its slots; restart the worker."))
     return table(("code", "meaning"), rows)
 
 
@@ -194,6 +195,15 @@ def _tables() -> str:
         rows = [(f"`{column}`", meaning) for column, meaning in described.columns.items()]
         parts.append(f"#### `{name}`\n\n{described.purpose}\n\n" + table(("column", "meaning"), rows))
     return "\n\n".join(parts)
+
+
+def _loops() -> str:
+    rows = []
+    for loop in LOOPS:
+        path = loop.service.__module__.removeprefix("stagepost.").replace(".", "/")
+        where = f"{loop.runs_on}, with a broker" if loop.needs_broker else str(loop.runs_on)
+        rows.append((f"`{loop.name}`", f"`{loop.service.__name__}` (`{path}.py`)", loop.purpose, where, loop.interval))
+    return table(("loop", "class", "what it does", "runs on", "interval"), rows)
 
 
 def _durability() -> str:
@@ -265,6 +275,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "cli": _cli,
     "exit-codes": _exit_codes,
     "tables": _tables,
+    "loops": _loops,
     "durability": _durability,
     "diagram": _diagram,
     "transitions": _transitions,

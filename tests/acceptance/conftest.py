@@ -1,4 +1,4 @@
-"""The fixture `app`: an empty one on each database, with a table of the application's own beside Stagepost's."""
+"""The fixture `app`: an empty app on each database, with an application's table beside Stagepost's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stagepost import App, Settings
-from stagepost.worker import stopping
+from stagepost.worker import stop_requests
 from stagepost.worker.lease_keeper import LeaseKeeper
 from tests.conformance.bench import DatabaseOnBench
 from tests.services.postgres import PostgresServer
@@ -25,7 +25,7 @@ def quick_settings(url: str, *, lease: float = 120.0) -> Settings:
 def _waits_for_slow_databases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers that stop write everything: a database that does not answer in time is slow here, and never hangs."""
     for name in ("HURRIED", "UNHURRIED"):
-        monkeypatch.setattr(stopping, name, replace(getattr(stopping, name), writing=600.0, total=600.0))
+        monkeypatch.setattr(stop_requests, name, replace(getattr(stop_requests, name), writing=600.0, total=600.0))
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres", "mariadb"])

@@ -1,4 +1,4 @@
-"""An app with a remote task, workers for it in the background, and a foreign program that does as it is told."""
+"""An app with a remote task, workers for it in the background, and an external program that tests control."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ def is_sent(app: App, number: int) -> bool:
 
 
 def counted(worker: Worker) -> Counted:
-    assert worker.broker is not None
-    assert worker.broker.answers is not None
-    return worker.broker.answers.counted
+    assert worker.parts.broker is not None
+    assert worker.parts.broker.answers is not None
+    return worker.parts.broker.answers.counted
 
 
 def resent(worker: Worker) -> int:
-    assert worker.broker is not None
-    return worker.broker.reconciler.resent
+    assert worker.parts.broker is not None
+    return worker.parts.broker.reconciler.resent
 
 
 def given_up(worker: Worker) -> int:
-    assert worker.broker is not None
-    return worker.broker.reconciler.given_up
+    assert worker.parts.broker is not None
+    return worker.parts.broker.reconciler.given_up
 
 
 def until(condition: Callable[[], object], what: str) -> None:
@@ -96,7 +96,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 class Stranger:
-    """A foreign program that takes requests and answers just as a test wants it to."""
+    """An external program that takes requests and answers just as a test wants it to."""
 
     def __init__(self, url: str, settings: RabbitmqSettings) -> None:
         self._url = url

@@ -1,4 +1,4 @@
-"""A handler that has ended its job itself: what it does afterwards is not disturbed, and the worker writes no more."""
+"""A handler that has ended its job may continue undisturbed, and the worker writes no second outcome."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def renewals(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 @pytest.mark.usefixtures("quick_renewals")
-def test_a_handler_that_completed_its_job_may_go_on(
+def test_a_handler_may_continue_after_completing_its_job(
     app: App, renewals: list[None], caplog: pytest.LogCaptureFixture
 ) -> None:
     went_on: list[str] = []
@@ -106,7 +106,7 @@ def in_a_transaction_of_its_own(app: App, job: JobContext) -> None:
         (in_a_transaction_of_its_own, ["ended_by"]),
     ],
 )
-def test_the_worker_writes_what_its_handler_did_not(
+def test_the_worker_writes_the_outcome_that_its_handler_did_not(
     app: App, asked: list[str], ends: Callable[[App, JobContext], None], expected: list[str]
 ) -> None:
     @app.task
@@ -119,7 +119,7 @@ def test_the_worker_writes_what_its_handler_did_not(
     app.close()
 
     assert asked == expected
-    assert (stored.state, stored.attempt, worker.finisher.settled) == (JobState.COMPLETED, 1, 1)
+    assert (stored.state, stored.attempt, worker.parts.finisher.settled) == (JobState.COMPLETED, 1, 1)
 
 
 def test_the_worker_writes_nothing_after_an_async_transaction_of_the_app(app: App, asked: list[str]) -> None:
@@ -134,4 +134,4 @@ def test_the_worker_writes_nothing_after_an_async_transaction_of_the_app(app: Ap
     app.close()
 
     assert asked == []
-    assert (stored.state, stored.attempt, worker.finisher.settled) == (JobState.COMPLETED, 1, 1)
+    assert (stored.state, stored.attempt, worker.parts.finisher.settled) == (JobState.COMPLETED, 1, 1)

@@ -398,7 +398,7 @@ async def test_one_that_waits_too_long_for_a_connection_is_told_why(app: App) ->
     single.users_store.pool.wait_seconds = 0.01
 
     async with single.transaction():
-        with pytest.raises(StoreUnavailable, match=r"no database connection came free.*pool_size"):
+        with pytest.raises(StoreUnavailable, match=r"no database connection became free.*pool_size"):
             await single.transaction().__aenter__()
 
     await single.close_async()
@@ -432,14 +432,14 @@ async def test_an_idle_worker_is_woken_by_the_commit(app: App, monkeypatch: pyte
         ran.set()
 
     worker = Worker(seldom)
-    claim = worker.claimer.run_once
+    claim = worker.parts.claimer.run_once
 
     async def noted() -> int:
         claimed = await claim()
         found_nothing.set()
         return claimed
 
-    monkeypatch.setattr(worker.claimer, "run_once", noted)
+    monkeypatch.setattr(worker.parts.claimer, "run_once", noted)
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(LIMIT):
         await found_nothing.wait()

@@ -65,7 +65,7 @@ async def test_a_cancelled_body_gives_the_connection_of_a_database_in_memory_bac
 
 async def test_one_that_waits_in_vain_for_the_connection_of_a_database_in_memory_is_told_why(in_memory: App) -> None:
     in_memory.store.pool.wait_seconds = 0.01
-    with in_memory.transaction(), pytest.raises(StoreUnavailable, match="no database connection came free"):
+    with in_memory.transaction(), pytest.raises(StoreUnavailable, match="no database connection became free"):
         await in_memory.transaction().__aenter__()
 
     async with in_memory.transaction() as tx:

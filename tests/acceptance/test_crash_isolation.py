@@ -1,4 +1,4 @@
-"""Jobs that crashed twice: one at a time, and only the one that has begun is charged with the next crash."""
+"""Jobs that crashed twice run one at a time, and only the one that has started is charged with the next crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from stagepost import App, JobState, Worker
 from stagepost.client.handle import JobHandle
-from stagepost.database import connection
+from stagepost.database import sqlite
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StoreUnavailable
 from stagepost.model.identity import new_id
@@ -70,8 +70,8 @@ async def test_suspects_run_one_after_the_other_beside_other_jobs(app: App, monk
     assert [(job.state, job.crashes, job.attempt) for job in stored(app, jobs)] == [(JobState.COMPLETED, 2, 1)] * 3
 
 
-async def test_suspects_do_not_wait_long_behind_one_of_them(app: App) -> None:
-    """They are put back, for other workers; what is no suspect has their places."""
+async def test_a_long_running_suspect_does_not_hold_up_the_others(app: App) -> None:
+    """They are put back for other workers, and jobs that are not suspects use their slots."""
     started, may_end, others_ran, have_all_ended = (asyncio.Event() for _ in range(4))
     ended: list[int] = []
 
@@ -104,7 +104,9 @@ async def test_suspects_do_not_wait_long_behind_one_of_them(app: App) -> None:
     assert [job.attempt > 1 for job in stored(app, jobs)] == [False, True, True, True]
 
 
-async def test_a_worker_that_stops_gives_back_who_waits_in_line(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_stops_releases_suspects_that_wait_in_line(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(crash_isolation, "TURN_SECONDS", HOUR)
 
     @app.task
@@ -120,7 +122,7 @@ async def test_a_worker_that_stops_gives_back_who_waits_in_line(app: App, monkey
     assert states(app, jobs) == [(JobState.COMPLETED, 2), (JobState.QUEUED, 2), (JobState.QUEUED, 2)]
 
 
-async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim(
+async def test_no_suspect_in_line_starts_while_a_stopping_worker_waits_for_a_claim(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crash_isolation, "TURN_SECONDS", HOUR)
@@ -133,19 +135,19 @@ async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim
 
     @app.task
     async def suspect() -> None:
-        monkeypatch.setattr(worker.claimer, "run_once", claim_slowly)
-        worker.claimer.wake()
+        monkeypatch.setattr(worker.parts.claimer, "run_once", claim_slowly)
+        worker.parts.claimer.wake()
         await is_claiming.wait()
         worker.stop()
 
     jobs = [suspect.enqueue() for _ in range(2)]
     accuse(app)
     worker = Worker(app, concurrency=4)
-    worker.attempts.on_removed.append(lambda _flights: has_ended.set())
+    worker.parts.attempts.removed.connect(lambda _attempts: has_ended.set())
     async with asyncio.timeout(LIMIT):
         task = asyncio.create_task(worker.run())
         await has_ended.wait()
-        begun = await worker.crash_isolation.run_once()
+        begun = await worker.parts.crash_isolation.run_once()
         may_claim.set()
         await task
 
@@ -154,7 +156,7 @@ async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim
 
 
 class Line:
-    """Suspects of which one may run, without a worker around them."""
+    """Suspects that may run one at a time, without a worker."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.path = folder / "stagepost.db"
@@ -168,6 +170,7 @@ class Line:
         self.crash_isolation = CrashIsolation(
             AsyncStore(self.app.store), self.known, self.finisher, start=self.started.extend, clock=self.app.clock
         )
+        self.known.removed.connect(self.crash_isolation.note_removed)
         leased = self.app.store.run(
             claim("default", owner=new_id(), task_names=["task"], slots=number, lease=timedelta(seconds=0))
         )
@@ -198,7 +201,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
 QUEUED, PARKED = (JobState.QUEUED, 2), (JobState.DEAD_LETTER, 3)
 
 
-async def test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker(line: Line) -> None:
+async def test_a_suspect_in_line_is_not_charged_with_the_death_of_its_worker(line: Line) -> None:
     await line.crash_isolation.run_once()
     line.rescue()
 
@@ -206,7 +209,7 @@ async def test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker(line:
     assert line.states() == [PARKED, QUEUED, QUEUED]
 
 
-async def test_who_has_left_the_line_is_charged(line: Line) -> None:
+async def test_a_suspect_that_has_left_the_line_is_charged(line: Line) -> None:
     await line.crash_isolation.run_once()
     await line.end_turn()
     await line.crash_isolation.run_once()
@@ -216,7 +219,7 @@ async def test_who_has_left_the_line_is_charged(line: Line) -> None:
     assert line.states() == [(JobState.COMPLETED, 2), PARKED, QUEUED]
 
 
-async def test_nobody_begins_before_the_outcome_of_the_one_before_is_written(
+async def test_a_suspect_starts_only_after_the_previous_ones_outcome_is_written(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is anybody put back for that: it does not take long."""
@@ -232,7 +235,7 @@ async def test_nobody_begins_before_the_outcome_of_the_one_before_is_written(
     assert line.started == line.attempts[:2]
 
 
-async def test_who_lost_the_lease_in_line_is_let_go(line: Line) -> None:
+async def test_a_suspect_that_loses_its_lease_in_line_is_dropped(line: Line) -> None:
     await line.crash_isolation.run_once()
     line.attempts[1].is_lost = True
     await line.end_turn()
@@ -243,7 +246,7 @@ async def test_who_lost_the_lease_in_line_is_let_go(line: Line) -> None:
 
 
 async def test_a_line_keeps_its_order_while_the_store_is_away(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 0.01)
     other = sqlite3.connect(line.path, isolation_level=None)
     other.execute("begin immediate")
     with pytest.raises(StoreUnavailable):
@@ -256,7 +259,7 @@ async def test_a_line_keeps_its_order_while_the_store_is_away(line: Line, monkey
     assert line.started == line.attempts[:1]
 
 
-async def test_who_is_given_back_while_the_store_hears_of_the_turn_does_not_begin(line: Line) -> None:
+async def test_a_suspect_released_while_its_turn_is_being_recorded_does_not_start(line: Line) -> None:
     await line.crash_isolation.run_once()
     await line.end_turn()
     turn = asyncio.create_task(line.crash_isolation.run_once())

@@ -1,4 +1,4 @@
-"""What handlers may do: fail, put off, take too long, be stopped, end their job in their own transaction."""
+"""Handlers may fail, snooze, time out, be stopped, and end their job in their own transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORT = timedelta(milliseconds=50)
 TOO_LONG = "TimeoutError: the attempt took longer than its timeout of 0.05 s"
 
 
-def test_a_failing_job_is_tried_again_and_then_parked(app: App) -> None:
+def test_a_failing_job_is_retried_and_then_becomes_a_dead_letter(app: App) -> None:
     attempts: list[int] = []
 
     @app.task(retry=AT_ONCE)
@@ -142,7 +142,7 @@ def test_whatever_a_handler_raises_the_worker_goes_on(app: App, error: BaseExcep
     assert other.result(timeout=0) == "fine"
 
 
-def test_a_result_that_is_no_json_fails_the_job_for_good(app: App) -> None:
+def test_a_result_that_is_not_json_fails_the_job_permanently(app: App) -> None:
     @app.task(retry=AT_ONCE)
     def produce() -> Any:
         return object()
@@ -154,7 +154,7 @@ def test_a_result_that_is_no_json_fails_the_job_for_good(app: App) -> None:
         job.result(timeout=0)
 
 
-def test_an_async_handler_that_takes_too_long_is_cancelled_and_has_failed(app: App) -> None:
+def test_an_async_handler_that_takes_too_long_is_cancelled_and_its_job_fails(app: App) -> None:
     was_cancelled: list[bool] = []
 
     @app.task(timeout=SHORT, retry=AT_ONCE)
@@ -172,7 +172,7 @@ def test_an_async_handler_that_takes_too_long_is_cancelled_and_has_failed(app: A
     assert app.client.job(job.id).error == TOO_LONG
 
 
-def test_a_thread_that_takes_too_long_is_told_and_has_failed(app: App) -> None:
+def test_a_thread_that_takes_too_long_is_asked_to_stop_and_its_job_fails(app: App) -> None:
     told = threading.Event()
 
     @app.task(timeout=SHORT, retry=AT_ONCE)
@@ -202,7 +202,7 @@ def test_a_handler_ends_its_job_in_its_own_transaction(app: App) -> None:
 
     assert job.result(timeout=0) == "receipt 7"
     assert notes(app) == ["paid 7"]
-    assert (worker.finisher.settled, worker.finisher.lost) == (1, 0)
+    assert (worker.parts.finisher.settled, worker.parts.finisher.lost) == (1, 0)
 
 
 def test_a_handler_that_rolls_back_is_settled_by_what_it_returns(app: App) -> None:
@@ -269,10 +269,10 @@ def test_effects_in_a_transaction_that_is_repeated_happen_once(app: App) -> None
 
     assert job.result(timeout=0) == "receipt"
     assert notes(app) == ["paid"]
-    assert worker.finisher.lost == 0
+    assert worker.parts.finisher.lost == 0
 
 
-def test_a_handler_fails_or_puts_off_its_job_in_its_own_transaction(app: App) -> None:
+def test_a_handler_fails_or_snoozes_its_job_in_its_own_transaction(app: App) -> None:
     @app.task(retry=AT_ONCE)
     def fail(job: JobContext) -> None:
         with app.transaction() as tx:
@@ -336,7 +336,7 @@ def test_a_handler_that_lost_its_lease_writes_nothing(app: App) -> None:
 
     assert [type(error) for error in errors] == [LeaseLost]
     assert notes(app) == []
-    assert worker.finisher.settled + worker.finisher.lost == 1
+    assert worker.parts.finisher.settled + worker.parts.finisher.lost == 1
 
 
 @pytest.mark.usefixtures("quick_renewals")
@@ -360,7 +360,7 @@ async def test_cancelling_stops_an_async_handler(app: App) -> None:
 
 
 @pytest.mark.usefixtures("quick_renewals")
-async def test_cancelling_tells_a_handler_in_a_thread(app: App) -> None:
+async def test_cancelling_asks_a_handler_in_a_thread_to_stop(app: App) -> None:
     loop, started, waiting = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     @app.task

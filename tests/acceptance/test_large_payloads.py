@@ -1,4 +1,4 @@
-"""Large payloads: what a worker holds and what it publishes at once is bounded in bytes, not only in number."""
+"""Large payloads: a worker bounds the bytes it holds and publishes at once, not only the number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stagepost.model.envelope import Message
 from stagepost.store.outbox import add_messages, next_messages
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
 from stagepost.upkeep import outgoing, relay
-from stagepost.worker import pace, worker
+from stagepost.worker import claim_room, pace, parts
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from tests.acceptance.broker import carried, listening, until, working
 from tests.acceptance.conftest import quick_settings
@@ -44,8 +44,8 @@ async def test_a_worker_holds_no_more_bytes_than_its_bound(
 ) -> None:
     budget = 40 * size
     monkeypatch.setattr(pace, "HELD_BYTES", budget)
-    monkeypatch.setattr(worker, "HELD_BYTES", budget)
-    monkeypatch.setattr(worker, "LeasedAttempts", Weighed)
+    monkeypatch.setattr(claim_room, "HELD_BYTES", budget)
+    monkeypatch.setattr(parts, "LeasedAttempts", Weighed)
     settings = quick_settings(f"sqlite:///{tmp_path}/stagepost.db")
     app = App(settings=msgspec.structs.replace(settings, prefetch=prefetch))
 
@@ -58,11 +58,11 @@ async def test_a_worker_holds_no_more_bytes_than_its_bound(
     busy = Worker(app, concurrency=SLOTS)
     await busy.run(until_idle=True)
 
-    assert busy.finisher.settled == JOBS
-    assert isinstance(busy.attempts, Weighed)
+    assert busy.parts.finisher.settled == JOBS
+    assert isinstance(busy.parts.attempts, Weighed)
     # A free slot may have one more job, however large, and a payload is a few bytes of JSON longer than its text.
-    assert SLOTS * size < busy.attempts.most <= budget + SLOTS * (size + 100)
-    assert (len(busy.attempts), busy.attempts.payload_bytes) == (0, 0)
+    assert SLOTS * size < busy.parts.attempts.most <= budget + SLOTS * (size + 100)
+    assert (len(busy.parts.attempts), busy.parts.attempts.payload_bytes) == (0, 0)
     app.close()
 
 

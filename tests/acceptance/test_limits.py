@@ -1,4 +1,4 @@
-"""How many jobs run at once: per task and per key, over all workers."""
+"""How many jobs run at once, per task and per key, across all workers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import pytest
+
 from stagepost import App, RateLimit, RetryPolicy, Worker
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
@@ -17,6 +19,7 @@ from stagepost.store import jobs
 from stagepost.store.counting import count_by_state
 from stagepost.store.limits import claim_checked, hold_front
 from stagepost.worker.front import FrontClearer
+from stagepost.worker.limit_opener import LimitOpener
 from tests.acceptance.helpers import LIMIT, work, work_async
 
 LEASE = timedelta(seconds=60)
@@ -88,7 +91,7 @@ def test_a_limit_by_key_counts_each_key_apart(app: App) -> None:
     assert crowd.most == {"ada": 1, "bob": 1, "cyd": 1}
 
 
-def test_a_failed_job_leaves_its_place_to_the_next(app: App) -> None:
+def test_a_failed_job_frees_its_slot_for_the_next(app: App) -> None:
     ran: list[int] = []
 
     @app.task(max_running=1, retry=RetryPolicy(first_delay=timedelta(hours=1), longest_delay=timedelta(hours=1)))
@@ -133,7 +136,7 @@ def test_a_limit_that_was_lifted_or_changed_in_the_code_holds_for_jobs_that_wait
     assert crowd.most["ada"] == 2
 
 
-def test_jobs_go_on_though_the_event_that_there_is_room_was_lost(app: App) -> None:
+def test_jobs_start_even_if_the_event_that_a_slot_is_free_was_lost(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
 
     @app.task(max_running=1)
@@ -143,8 +146,9 @@ def test_jobs_go_on_though_the_event_that_there_is_room_was_lost(app: App) -> No
     app.enqueue_many([scarce.job(number) for number in range(5)])
 
     async def main() -> None:
+        # As if the process had died before the finisher told anybody.
+        monkeypatch.setattr(LimitOpener, "note", lambda *_: None)
         worker = Worker(app)
-        worker.finisher.on_unlimited = lambda _keys: None  # as if the process had died before it told anybody
         async with asyncio.timeout(LIMIT):
             await worker.run(until_idle=True)
 
@@ -190,7 +194,7 @@ def test_jobs_start_at_their_rate_and_a_worker_stays_until_the_next_token(app: A
     assert {job.attempt for job in app.client.jobs()} == {1}
 
 
-def test_jobs_of_a_task_that_nobody_knew_start_when_a_worker_knows_it(app: App) -> None:
+def test_jobs_of_an_unknown_task_start_when_a_worker_knows_it(app: App) -> None:
     ran: list[str] = []
 
     @app.task

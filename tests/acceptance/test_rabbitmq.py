@@ -25,7 +25,7 @@ SOON = RetryPolicy(
 
 @pytest.fixture
 def app(database: DatabaseOnBench, broker_url: str) -> Iterator[App]:
-    """An app on each database whose queues RabbitMQ carries, with a table of its own."""
+    """An app on each database whose queues RabbitMQ carries, with its own table."""
     database.empty()
     with database.store.transaction() as connection:
         connection.execute("delete from effect", {})
@@ -50,7 +50,7 @@ async def test_happy_path_from_submission_to_acknowledgement(app: App) -> None:
         async with working(app) as worker:
             assert await job.result_async(timeout=60) == "hello Ada"
             [request] = await until(partial(heard_at_least, 1, broker, app))
-            await until(lambda: worker.broker.relay.sent)  # type: ignore[union-attr]
+            await until(lambda: worker.parts.broker.relay.sent)  # type: ignore[union-attr]
         assert broker.is_empty()
 
     body, properties = request.json, request.properties
@@ -60,8 +60,8 @@ async def test_happy_path_from_submission_to_acknowledgement(app: App) -> None:
     assert body["trace_id"] == properties.correlation_id
     assert (properties.message_id, properties.delivery_mode) == (f"{job.id}.1", 2)
     assert {"taskId": job.id, "taskType": "greet", "attempt": 1}.items() <= properties.headers.items()
-    assert worker.broker is not None
-    assert worker.broker.relay.sent == 1
+    assert worker.parts.broker is not None
+    assert worker.parts.broker.relay.sent == 1
 
 
 @quickly_on("postgres", fixture="database")
@@ -93,7 +93,7 @@ async def test_a_job_whose_attempts_are_used_up_is_announced_to_the_dead_letter_
         job = doomed.enqueue(7)
         async with working(app) as worker:
             [letter] = await until(lambda: broker.heard(app.settings.rabbitmq.dead_letters))
-            await until(lambda: worker.broker.collector.collected["notices"])  # type: ignore[union-attr]
+            await until(lambda: worker.parts.broker.collector.collected["notices"])  # type: ignore[union-attr]
         assert broker.is_empty()
 
     assert app.client.job(job.id).state is JobState.DEAD_LETTER
@@ -144,7 +144,7 @@ async def test_a_message_that_comes_five_times_has_one_effect(app: App) -> None:
             [request] = await until(lambda: broker.heard(key))
             for _ in range(5):
                 broker.publish(key, request.body, message_id=request.properties.message_id)
-            receiver = worker.broker.receiver  # type: ignore[union-attr]
+            receiver = worker.parts.broker.receiver  # type: ignore[union-attr]
             assert receiver is not None
             await until(lambda: receiver.needless == 5)
         assert broker.is_empty()
@@ -173,8 +173,8 @@ async def test_many_jobs_are_shared_by_workers_and_each_runs_once(app: App) -> N
         assert broker.is_empty()
 
     assert notes(app) == [f"{number:03}" for number in range(100)]
-    assert first.finisher.settled + second.finisher.settled == 100
-    assert min(first.finisher.settled, second.finisher.settled) > 0
+    assert first.parts.finisher.settled + second.parts.finisher.settled == 100
+    assert min(first.parts.finisher.settled, second.parts.finisher.settled) > 0
 
 
 @quickly_on("postgres", fixture="database")
@@ -204,7 +204,7 @@ async def test_a_parent_ends_when_its_children_have_come_through_the_broker(app:
 async def test_jobs_start_though_the_broker_gives_their_messages_to_nobody(
     database: DatabaseOnBench, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quorum queue that is deleted and made anew at once mostly counts its old consumers, which get nothing."""
+    """A quorum queue that is deleted and recreated at once usually counts its old consumers, which get nothing."""
     monkeypatch.setattr(stalled_consumers, "LOOK_SECONDS", 0.5)
     database.empty()
     app = carried(database.url, broker_url, lost_after=2.0)

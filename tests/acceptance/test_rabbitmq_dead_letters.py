@@ -1,4 +1,4 @@
-"""Dead letters of queues that RabbitMQ carries: what the broker gives up, what cannot be read, and dying in between."""
+"""Dead letters of queues that RabbitMQ carries: dropped requests, unreadable messages, and crashes in between."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from stagepost.store.outbox import add_messages, next_messages, unannounced
 from stagepost.transport.rabbitmq.consumer import Consumer
 from stagepost.upkeep import dead_letters as collecting
 from stagepost.upkeep import outgoing
+from stagepost.worker.concluder import Concluder
 from tests.acceptance.broker import carried, listening, until, working
 from tests.conformance.bench import DatabaseOnBench
 
@@ -30,9 +31,12 @@ def app(on_postgres: DatabaseOnBench, broker_url: str) -> Iterator[App]:
 
 
 async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batch_goes_on(
-    on_postgres: DatabaseOnBench, broker_url: str
+    on_postgres: DatabaseOnBench, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = carried(on_postgres.url, broker_url, message_ttl=1.0)
+    noted: list[str | None] = []
+    # Upkeep concludes the batch instead.
+    monkeypatch.setattr(Concluder, "note", lambda _self, batch_ids: noted.extend(batch_ids))
 
     @app.task(queue="slow")
     def slow() -> None: ...
@@ -44,11 +48,7 @@ async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batc
         batch = app.batch("upload")
         batch.add([slow.item("one")])
         batch.seal()
-        async with working(app, queues=["other"]) as worker:
-            assert worker.broker is not None
-            assert worker.broker.collector is not None
-            noted: list[str | None] = []
-            worker.broker.collector.on_ended = noted.extend  # upkeep concludes the batch instead
+        async with working(app, queues=["other"]):
             await until(lambda: batch.state() is BatchState.DONE)
             await until(lambda: noted == [batch.stored().id])
             await until(lambda: len(broker.heard(app.settings.rabbitmq.dead_letters)) == 2)
@@ -60,7 +60,7 @@ async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batc
     app.close()
 
 
-async def test_a_request_that_a_foreign_program_rejects_ends_its_job(app: App) -> None:
+async def test_a_request_that_an_external_program_rejects_ends_its_job(app: App) -> None:
     @app.task(queue="foreign")
     def recognise(file: str) -> None: ...
 
@@ -78,7 +78,7 @@ async def test_a_request_that_a_foreign_program_rejects_ends_its_job(app: App) -
     assert "rejected by its consumer" in (app.client.job(job.id).error or "")
 
 
-async def test_messages_that_cannot_be_read_are_kept_once_and_sent_again_in_order(app: App) -> None:
+async def test_unreadable_messages_are_stored_once_and_sent_again_in_order(app: App) -> None:
     @app.task
     def greet() -> None: ...
 
@@ -90,8 +90,8 @@ async def test_messages_that_cannot_be_read_are_kept_once_and_sent_again_in_orde
                 broker.publish(key, body, message_id=f"m{number}", headers={"n": number})
                 await until(partial(kept_are, app, number + 1))
             broker.publish(key, bodies[0], message_id="m0")  # once more
-            assert worker.broker is not None
-            collector = worker.broker.collector
+            assert worker.parts.broker is not None
+            collector = worker.parts.broker.collector
             assert collector is not None
             await until(lambda: collector.collected["strays"] == 4)
         assert broker.is_empty()
@@ -113,7 +113,7 @@ def kept_are(app: App, number: int) -> bool:
     return len(app.store.run(dead_messages())) == number
 
 
-async def test_a_stranger_in_the_dead_letter_queue_is_kept_for_people_to_see(
+async def test_an_unknown_message_in_the_dead_letter_queue_is_stored_for_operators(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task
@@ -175,7 +175,7 @@ def dies(*_: Any) -> Any:
     raise ConnectionError("killed here")
 
 
-async def test_a_relay_that_dies_before_it_forgets_a_message_sends_it_twice_and_it_is_kept_once(
+async def test_a_relay_that_dies_before_it_deletes_a_message_sends_it_twice_and_it_is_stored_once(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task
@@ -196,7 +196,7 @@ async def test_a_relay_that_dies_before_it_forgets_a_message_sends_it_twice_and_
         assert len(broker.heard(dead_letters)) == before + 1
 
 
-async def test_a_relay_that_dies_before_it_notes_a_notice_tells_twice_and_the_row_stays_the_record(
+async def test_a_relay_that_dies_before_it_marks_a_notice_publishes_it_twice_and_the_row_stays_the_record(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task
@@ -224,7 +224,7 @@ def untold(app: App) -> list[Any]:
     return app.store.run(asked).notices
 
 
-async def test_a_message_for_nobody_becomes_a_dead_one_and_holds_nothing_up(app: App) -> None:
+async def test_an_unroutable_message_becomes_a_dead_message_and_delays_no_other(app: App) -> None:
     @app.task
     def greet() -> None: ...
 
@@ -243,7 +243,7 @@ async def test_a_message_for_nobody_becomes_a_dead_one_and_holds_nothing_up(app:
     assert "no queue is bound to exchange" in kept.error
 
 
-async def test_an_answer_that_is_none_is_kept_for_people_to_see(app: App) -> None:
+async def test_an_invalid_answer_is_stored_for_operators(app: App) -> None:
     @app.task(queue="foreign", remote=True)
     def recognise(file: str) -> str:
         raise NotImplementedError
@@ -257,7 +257,7 @@ async def test_an_answer_that_is_none_is_kept_for_people_to_see(app: App) -> Non
     assert (kept.queue, kept.body) == (app.settings.rabbitmq.answers, b"done!")
 
 
-async def test_hundreds_that_failed_are_each_announced_once(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hundreds_of_failed_jobs_are_each_announced_once(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     @app.task
     def refuse(number: int) -> None:
         raise Permanent("no")
@@ -273,7 +273,7 @@ async def test_hundreds_that_failed_are_each_announced_once(app: App, monkeypatc
     assert sorted(told) == sorted(handle.id for handle in handles)
 
 
-async def test_what_failed_before_the_broker_was_used_is_not_announced(app: App) -> None:
+async def test_jobs_that_failed_before_the_broker_was_used_are_not_announced(app: App) -> None:
     """Turning a broker on is no reason to raise the alarm for all of history."""
     plain = App(settings=msgspec.structs.replace(app.settings, transport=None))
 
@@ -310,6 +310,6 @@ async def test_a_dead_letter_that_cannot_be_stored_holds_up_no_other(app: App, m
         for body in (b"poison", b"one", b"poison", b"two"):
             broker.publish(app.settings.rabbitmq.dead_letters, body)
         async with working(app) as worker:
-            await until(lambda: worker.broker.collector.collected["strays"] == 2)  # type: ignore[union-attr]
+            await until(lambda: worker.parts.broker.collector.collected["strays"] == 2)  # type: ignore[union-attr]
             assert kept_are(app, 2)
         await until(lambda: broker.waiting()[app.settings.rabbitmq.dead_letters] == 2)

@@ -1,4 +1,4 @@
-"""The supervisor with real processes, small ones that do as they are told."""
+"""The supervisor with small real processes that tests control."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_killed_process_is_replaced(notes: Path) -> None:
     assert await ended(running) == 0
 
 
-async def test_all_processes_are_told_to_stop_once_and_waited_for(notes: Path) -> None:
+async def test_all_processes_are_asked_to_stop_once_and_awaited(notes: Path) -> None:
     keeper = supervisor(notes, STAYS)
     running = asyncio.create_task(keeper.run())
     await until(lambda: len(pids(notes, "ready")) == 2)
@@ -99,7 +99,7 @@ async def test_all_processes_are_told_to_stop_once_and_waited_for(notes: Path) -
 
 @pytest.fixture
 def _reaped_by_loop() -> Iterator[None]:
-    """Let asyncio reap processes on the loop, as it does from Python 3.12 on; before, a thread of its own does."""
+    """Let asyncio reap processes on the loop, as it does from Python 3.12 on; earlier versions use a thread."""
     if sys.version_info >= (3, 12):
         yield
         return
@@ -165,7 +165,7 @@ async def test_a_process_that_does_not_hurry_is_killed_after_a_while(
     assert await ended(running) == 1
 
 
-async def test_processes_that_keep_dying_before_they_are_ready_end_it(notes: Path) -> None:
+async def test_processes_that_keep_dying_before_they_are_ready_end_the_supervisor(notes: Path) -> None:
     keeper = supervisor(notes, "note('started'); sys.exit(3)", processes=1)
 
     code = await ended(asyncio.create_task(keeper.run()))
@@ -175,7 +175,7 @@ async def test_processes_that_keep_dying_before_they_are_ready_end_it(notes: Pat
 
 
 @pytest.mark.parametrize("code", [2, 4])
-async def test_wrong_usage_or_old_tables_end_it_at_once(notes: Path, code: int) -> None:
+async def test_wrong_usage_or_old_tables_end_the_supervisor_at_once(notes: Path, code: int) -> None:
     keeper = supervisor(notes, f"note('started'); sys.exit({code})", processes=1)
 
     assert await ended(asyncio.create_task(keeper.run())) == code

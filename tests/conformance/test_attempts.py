@@ -1,4 +1,4 @@
-"""What became of attempts, as the only writer of their outcomes tells it; what follows is for others to do."""
+"""The only writer of attempts' outcomes reports what it wrote; other modules act on that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGAIN = Failed("no ink", timedelta(hours=1))
 write_outcomes = operation(attempts.write_outcomes)
 
 
-def test_every_attempt_is_told_as_rescheduled_ended_or_unwritten(store: Bench) -> None:
+def test_every_attempt_is_reported_as_rescheduled_ended_or_unwritten(store: Bench) -> None:
     whole, failing, snoozing, stopped, parent, lost = [running(store) for _ in range(6)]
     store.run(cancelling.cancel_job(stopped.id, actor="ada"))
     submit(store, parent, 2)

@@ -43,7 +43,7 @@ Call = Callable[[Store], Any]
 
 
 def race(store: Bench, *calls: Call) -> list[Any]:
-    """Make calls at one instant, each with a connection of its own."""
+    """Make calls at the same instant, each with a separate connection."""
     stores = store.database.racers(len(calls))
     return at_once([partial(call, own) for call, own in zip(calls, stores, strict=True)])
 
@@ -112,7 +112,7 @@ def test_a_child_that_ends_while_its_parent_returns_is_not_missed(blocking_store
         assert store.run(batches.get(parent.id)).state is BatchState.DONE
 
 
-def test_who_ends_the_last_child_waits_for_a_parent_that_is_returning(blocking_store: Bench) -> None:
+def test_ending_the_last_child_waits_for_a_parent_that_is_returning(blocking_store: Bench) -> None:
     """The parent has counted its children and is about to commit: a child that ends now must not be overlooked."""
     store = blocking_store
     if not store.dialect.has_row_locks:
@@ -242,8 +242,8 @@ def test_a_parent_that_submits_while_it_is_cancelled_leaves_no_child_behind(bloc
         assert counts(store, parent).live == 0
 
 
-def test_an_attempt_that_submits_while_it_is_given_up_leaves_no_child_behind(blocking_store: Bench) -> None:
-    """Such as a thread that ignores its timeout: its job ends by another hand while it submits."""
+def test_an_attempt_that_submits_while_it_is_settled_leaves_no_child_behind(blocking_store: Bench) -> None:
+    """For example a thread that ignores its timeout: another attempt settles its job while it submits."""
     store = blocking_store
     for _ in range(ROUNDS):
         parent = running(store)
@@ -272,7 +272,7 @@ def test_everybody_may_conclude_at_once(blocking_store: Bench) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Completed(), FAILED, Released()], ids=str)
-def test_one_attempt_settled_by_two_hands_counts_once(blocking_store: Bench, outcome: Outcome) -> None:
+def test_an_attempt_settled_twice_concurrently_counts_once(blocking_store: Bench, outcome: Outcome) -> None:
     store = blocking_store
     parent = running(store)
     submit(store, parent)

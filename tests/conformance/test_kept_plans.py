@@ -1,4 +1,4 @@
-"""Plans that PostgreSQL keeps are good for tables of any size, though it may have made them while all was empty."""
+"""Plans that PostgreSQL keeps are good for tables of any size, even if it made them while tables were empty."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.conformance.ran import all_statements
 from tests.conformance.samples import claim, new_job
 
 WALKS = {"find_batch_drift", "find_live_drift", "group_dead_letters", "list_few_live_jobs", "lock_owned_jobs"}
-"""Rare ones, which count or look at many jobs by their nature, or are not used without one of their clauses."""
+"""Rare statements, which need to read many jobs, or are never used without one of their clauses."""
 FEW = "stagepost_job_(due|lease|limit|sent)"
-"""Indexes of few jobs, such as those that run: it does no harm to go through all of one."""
+"""Indexes of few jobs, such as running ones, which may be scanned completely."""
 
 
 def kept_texts() -> list[tuple[str, CompiledText]]:
@@ -73,7 +73,7 @@ def walks(plan: list[str]) -> list[str]:
     ]
 
 
-def test_reading_a_table_whole_for_want_of_an_index_is_not_worth_compiling(empty_store: Bench) -> None:
+def test_jit_compilation_is_off(empty_store: Bench) -> None:
     assert empty_store.rows("select current_setting('jit')") == [("off",)]
 
 

@@ -1,4 +1,4 @@
-"""Making the tables: once, by one of many, and never over other contents."""
+"""Creating the tables: once, by one of many processes, and never over a changed migration."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_migration_applied_with_other_contents_is_refused(empty: Store) -> Non
         connection.execute("update stagepost_migration set checksum = 'other'", {})
 
     for refused in (migrate.migrate, pending, check_schema):
-        with pytest.raises(SchemaError, match="0001_initial was applied with other contents"):
+        with pytest.raises(SchemaError, match="0001_initial was applied with a different content"):
             refused(empty)
 
 
@@ -96,7 +96,7 @@ def test_tables_of_a_newer_release_are_accepted(empty: Store) -> None:
     assert migrate.migrate(empty) == []
 
 
-def test_a_failed_migration_is_not_taken_for_done(empty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_is_not_recorded_as_applied(empty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = migrate.Migration(9998, "broken", "create table stagepost_broken (id integer);\nnonsense;\n")
     known = migrations_of(empty.dialect)
     monkeypatch.setattr(migrate, "migrations_of", lambda _dialect: [*known, broken])

@@ -1,4 +1,4 @@
-"""What the reconciler makes of what the broker says."""
+"""What the reconciler concludes from the broker's reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOLD_OF_NONE = Depth(0, 0)
 
 
 class Scene:
-    """A job whose message was sent, a worker that is heard from, and a leader that looks every few seconds."""
+    """A job whose message was sent, a live worker, and a leader that checks every few seconds."""
 
     def __init__(self, bench: Bench, store: AsyncStore, leader: Leader, told: list[Depth]) -> None:
         self._bench, self._leader, self._told = bench, leader, told
@@ -37,7 +37,7 @@ class Scene:
         bench.run(sending.mark_sent([(enqueue(bench), 1)]))
 
     def resent(self, told: Depth, *, seconds: int, is_heard: bool = True) -> int:
-        """How many jobs are sent again if the broker says this for so long."""
+        """How many jobs are sent again if the broker reports this for `seconds`."""
         self._told[:] = [told]
         for _ in range(0, seconds, LOOK):
             self._bench.clock.advance(LOOK)
@@ -67,13 +67,13 @@ def test_a_queue_that_lost_its_message_is_sent_it_again(scene: Scene) -> None:
     assert scene.resent(Depth(0, 1), seconds=LOOK) == 1
 
 
-def test_a_queue_of_a_worker_that_is_heard_from_has_a_consumer_or_does_not_tell(scene: Scene) -> None:
+def test_a_queue_of_a_live_worker_that_reports_no_consumer_is_not_trusted(scene: Scene) -> None:
     assert scene.resent(TOLD_OF_NONE, seconds=4 * LOST_AFTER) == 0
     assert scene.resent(Depth(0, 1), seconds=LOST_AFTER) == 0, "it was not seen empty before"
     assert scene.resent(Depth(0, 1), seconds=LOOK) == 1
 
 
-def test_a_queue_that_never_tells_is_judged_by_a_long_silence(scene: Scene) -> None:
+def test_a_queue_that_does_not_report_its_length_is_judged_by_a_long_silence(scene: Scene) -> None:
     assert scene.resent(TOLD_OF_NONE, seconds=QUIET_TIME - LOOK) == 0
     assert scene.resent(TOLD_OF_NONE, seconds=2 * LOOK) == 1
 

@@ -1,4 +1,4 @@
-"""A schedule fires only while some running worker's code declares it, whatever is deployed in which order."""
+"""A schedule fires only while the code of some running worker declares it, in whatever order versions are deployed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from stagepost.store.schedules import (
     resume_schedule,
     undeclared_schedules,
 )
-from stagepost.upkeep.declarer import Declarer
 from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.schedule_declarer import ScheduleDeclarer
 from tests.conformance.bench import Bench
 from tests.conformance.schedules import MINUTE, declare, due_times_fired, the
 
@@ -36,7 +36,7 @@ def orphan(store: Bench, name: str = "report") -> None:
     assert store.run(orphan_schedules([name])) == [name]
 
 
-def test_a_schedule_that_nobody_declares_fires_no_more(store: Bench) -> None:
+def test_a_schedule_that_no_worker_declares_stops_firing(store: Bench) -> None:
     declare(store)
     declare(store, "kept")
     store.clock.advance(LATER)
@@ -58,7 +58,7 @@ def test_an_orphaned_schedule_is_not_waited_for(store: Bench) -> None:
     assert store.run(next_schedule_due()) is None
 
 
-def test_one_that_was_declared_meanwhile_is_not_orphaned(store: Bench) -> None:
+def test_a_schedule_that_was_declared_meanwhile_is_not_orphaned(store: Bench) -> None:
     declare(store)
     store.clock.advance(LATER)
     store.run(renew_declarations(["report"]))
@@ -85,7 +85,7 @@ def test_a_worker_that_declares_it_again_catches_up_on_what_was_due(
     assert len(store.run(fire_due()).runs) == fires
 
 
-def test_a_young_declaration_is_not_written_again(store: Bench) -> None:
+def test_a_recent_declaration_is_not_written_again(store: Bench) -> None:
     declare(store)
     store.clock.advance(20)
     assert store.run(renew_declarations(["report", "none"])) == []
@@ -140,7 +140,7 @@ def worker(own_store: AsyncStore, leader: Leader, blocking_store: Bench) -> Call
         for name in names:
             declare(blocking_store, name)
         other = Leader(own_store, owner="worker-b", clock=blocking_store.clock)
-        declarer = Declarer(own_store, leader if leads else other, dict.fromkeys(names))
+        declarer = ScheduleDeclarer(own_store, leader if leads else other, dict.fromkeys(names))
 
         def run() -> list[str]:
             if leads:
@@ -175,7 +175,7 @@ def test_a_schedule_goes_on_while_old_code_runs_beside_new(
         assert minutes(store, 20, new) == []
 
     [message] = caplog.messages
-    assert message.startswith("schedule 'gone' fires no more: no running worker declares it;")
+    assert message.startswith("schedule 'gone' is stopped: no running worker declares it.")
     assert "stagepost schedules remove" in message
     assert the(store, "kept").orphaned_at is None
 

@@ -1,4 +1,4 @@
-"""Schedules that are due take turns: one with a long backlog holds up no other, and a pass has bounded work."""
+"""Due schedules take turns: one with a long backlog delays no other, and the work of a pass is bounded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Statements, operation
+from stagepost.loops.signals import Signals
 from stagepost.store.schedules import Fired, fire_due
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.scheduler import Scheduler
@@ -24,7 +25,7 @@ class LeadingScheduler(Scheduler):
     """One that leads however far the clock was moved."""
 
     def __init__(self, store: AsyncStore, leader: Leader) -> None:
-        super().__init__(store, leader)
+        super().__init__(store, leader, Signals())
         self._lead = leader.run_once
 
     def fire(self) -> Fired:
@@ -128,7 +129,7 @@ def test_the_statements_of_a_pass_do_not_grow_with_the_backlog(store: Bench) -> 
 
     @operation
     def noted() -> Statements[Fired]:
-        steps = fire_due().start()
+        steps = iter(fire_due())
         statement = next(steps)
         while True:
             sent.append(statement.name)

@@ -1,4 +1,4 @@
-"""Workers describe themselves, and work that none of them would take is noticed."""
+"""Workers describe themselves, and tasks that none of them knows are noticed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,20 @@ MINUTE = timedelta(minutes=1)
 
 
 def hello(store: Bench, worker_id: str, **changes: Any) -> None:
-    facts: dict[str, Any] = {"host": "north", "pid": 4321, "queues": [QUEUE], "tasks": [TASK], "slots": 8}
+    facts: dict[str, Any] = {
+        "host": "north",
+        "pid": 4321,
+        "queues": [QUEUE],
+        "tasks": [TASK],
+        "slots": 8,
+        "loops": ["claimer"],
+    }
     store.run(say_hello(worker_id, **(facts | changes)))
 
 
 def test_a_worker_is_listed_as_it_described_itself(store: Bench) -> None:
     started_at = store.now
-    hello(store, "w-1", queues=["mail", "images"], tasks=["resize", "crop"])
+    hello(store, "w-1", queues=["mail", "images"], tasks=["resize", "crop"], loops=["relay", "claimer"])
     store.clock.advance(10)
 
     alive = store.run(heartbeat("w-1", running=3, looked_ago=timedelta(seconds=4)))
@@ -48,6 +55,7 @@ def test_a_worker_is_listed_as_it_described_itself(store: Bench) -> None:
             pid=4321,
             queues=("images", "mail"),
             tasks=("crop", "resize"),
+            loops=("relay", "claimer"),
             slots=8,
             running=3,
             started_at=started_at,
@@ -63,14 +71,14 @@ def test_saying_hello_again_changes_the_description_and_not_the_start(store: Ben
     hello(store, "w-1")
     store.clock.advance(10)
 
-    hello(store, "w-1", slots=2, queues=["images"], tasks=["crop"])
+    hello(store, "w-1", slots=2, queues=["images"], tasks=["crop"], loops=["relay"])
 
     [worker] = store.run(list_workers())
-    assert (worker.slots, worker.queues, worker.tasks) == (2, ("images",), ("crop",))
+    assert (worker.slots, worker.queues, worker.tasks, worker.loops) == (2, ("images",), ("crop",), ("relay",))
     assert (worker.started_at, worker.silent_us) == (started_at, 0)
 
 
-def test_a_forgotten_worker_is_told_to_say_hello_again(store: Bench) -> None:
+def test_a_worker_whose_record_was_deleted_must_say_hello_again(store: Bench) -> None:
     hello(store, "w-1")
 
     store.run(forget_worker("w-1"))

@@ -77,8 +77,8 @@ class Life:
 
     def _stop(self) -> None:
         self.pools_in_use = [store.pool.in_use for store in (self.app.store, self.app.users_store, self.keeper_store)]
-        self.worker.executor.close()
-        self.worker.store.close()
+        self.worker.parts.executor.close()
+        self.worker.parts.store.close()
         self.keeper_store.close()
         self.app.close()
 
@@ -94,7 +94,7 @@ class Life:
         """As a careful producer does: the same id again until it is confirmed."""
         for _ in range(3):
             with contextlib.suppress(StoreUnavailable):
-                await self.worker.store.run(enqueue(self.job))
+                await self.worker.parts.store.run(enqueue(self.job))
                 return
         raise AssertionError("enqueue failed three times with one injected error")
 
@@ -102,18 +102,18 @@ class Life:
         """One turn of a worker's loops; one that fails is tried again next time, as in production."""
         worker = self.worker
         self._renewed.clear()
-        await _try(worker.claimer.run_once)
-        if not len(worker.attempts):
-            await _try(worker.claimer.run_once)  # its next pass gives back what it leased unknowingly
-        if len(worker.attempts):
+        await _try(worker.parts.claimer.run_once)
+        if not len(worker.parts.attempts):
+            await _try(worker.parts.claimer.run_once)  # its next pass gives back what it leased unknowingly
+        if len(worker.parts.attempts):
             await _try(self._renew_and_drain)
-            await _try(worker.finisher.run_once)
+            await _try(worker.parts.finisher.run_once)
         else:
             self.clock.advance(LEASE + timedelta(seconds=2))  # so that a lease nobody knows of ends
-            rescuer = Rescuer(worker.store, margin=timedelta(seconds=1))
-            await _try(worker.leader.run_once)
+            rescuer = Rescuer(worker.parts.store, margin=timedelta(seconds=1))
+            await _try(worker.parts.leader.run_once)
             await _try(rescuer.run_once)
-        await _try(worker.promoter.run_once)
+        await _try(worker.parts.promoter.run_once)
 
     async def _renew_and_drain(self) -> None:
         """Renew while the handler waits for it, so that calls come in the same order in every run."""
@@ -127,7 +127,7 @@ class Life:
         loop = asyncio.get_running_loop()
         keeper = LeaseKeeper(
             self.keeper_store,
-            self.worker.attempts,
+            self.worker.parts.attempts,
             owner=self.worker.owner,
             lease=LEASE,
             clock=self.clock,
@@ -136,7 +136,7 @@ class Life:
         await loop.run_in_executor(None, keeper.run_once)
 
     async def _drain(self) -> None:
-        await self.worker.executor.drain(LONGEST_SECONDS)
+        await self.worker.parts.executor.drain(LONGEST_SECONDS)
         if self.injector.is_dead and self.app.trap is self.injector:
             raise Killed
 

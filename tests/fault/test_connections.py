@@ -1,4 +1,4 @@
-"""F20, F26: sessions are ended by an operator, and sockets whose other end is gone without a word."""
+"""F20, F26: sessions killed by an operator, and sockets whose other end disappeared silently."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEASE_OF_CUT_OFF = 30.0
 
 
 @on_servers
-def test_workers_whose_sessions_are_ended_all_the_time_lose_and_double_nothing(arena: Arena) -> None:
+def test_workers_whose_sessions_are_killed_constantly_lose_and_duplicate_nothing(arena: Arena) -> None:
     """F20."""
     worker = arena.start_worker(concurrency=4)
     arena.wait_for_end(arena.enqueue("transfer", 50) + arena.enqueue("note", 50))
@@ -66,7 +66,7 @@ def end_sessions(arena: Arena, number: int) -> int:
 
 
 class Unlucky(Exception):
-    """What the body of a transaction raises for reasons of its own."""
+    """An error that the body of a transaction raises itself."""
 
 
 @pytest.fixture

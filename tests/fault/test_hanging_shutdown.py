@@ -1,4 +1,4 @@
-"""F25 and F11 together: workers are told to stop while their database takes everything and answers nothing."""
+"""F25 and F11 together: workers are asked to stop while their database accepts requests but never answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ENDED_SECONDS = 120.0
 
 
 class CommandLineWorker:
-    """`stagepost worker` in a process of its own, with all that it starts."""
+    """`stagepost worker` in a separate process, with its child processes."""
 
     def __init__(self, arena: Arena, *options: str) -> None:
         self.log = arena.folder / f"command-{len(list(arena.folder.glob('command-*')))}.log"
@@ -156,7 +156,7 @@ def test_a_worker_whose_database_hangs_ends_in_time_and_leaves_nothing_behind(
     assert worker.process.returncode == 0, worker.log.read_text()
     gone, left = psutil.wait_procs(tree, timeout=ENDED_SECONDS)
     assert not left, gone
-    assert "could not be written: the database did not answer" in worker.log.read_text()
+    assert "could not be written because the database did not answer" in worker.log.read_text()
 
 
 @quickly_on("sqlite", "postgres")

@@ -1,4 +1,4 @@
-"""Negative controls: each fault that is planted in the product makes a test fail, mostly of this suite."""
+"""Negative controls: each fault planted in the product makes a test fail, mostly one of this suite."""
 
 from __future__ import annotations
 
@@ -99,6 +99,13 @@ def test_a_planted_fault_is_noticed(runs: Runs, mutant: Mutant) -> None:
 @pytest.mark.parametrize("known", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_fits_the_code(known: Mutant) -> None:
     assert changed_text(known)
+
+
+@pytest.mark.parametrize("known", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutants_killer_exists(known: Mutant) -> None:
+    file, name = known.test.partition("[")[0].split("::")
+
+    assert f"def {name}(" in (ROOT / file).read_text()
 
 
 def test_the_sharpest_mutants_exist() -> None:

@@ -1,4 +1,4 @@
-"""F66: random pipelines go on, each step after its inputs and each join once, while their workers are killed."""
+"""F66: random pipelines continue, each step after its inputs and each join once, while their workers are killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KILLS = sized(4, 25, 1000)
 
 
 @pytest.mark.timeout(1800)
-def test_pipelines_go_on_while_workers_are_killed(arena: Arena) -> None:
+def test_pipelines_continue_while_workers_are_killed(arena: Arena) -> None:
     nodes: dict[str, list[Node]] = {}
 
     def keep_busy() -> None:
@@ -73,7 +73,7 @@ def kill_workers(arena: Arena, number: int, produce: Callable[[], None]) -> None
 
 
 def complete(arena: Arena, ids: list[str]) -> None:
-    """Wait for the ends of runs; an operator retries those of which a job was hit too often."""
+    """Wait until runs end; an operator retries a run if one of its jobs was killed too often."""
     left = set(ids)
 
     def all_have_completed() -> bool:

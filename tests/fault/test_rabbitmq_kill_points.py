@@ -1,4 +1,4 @@
-"""A worker dies exactly where what it took from the broker, or gave to it, begins or ceases to count."""
+"""A worker dies immediately before or after its exchange with the broker takes effect."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ POINTS = [
     for statement in ("mark_sent", "claim_delivered", HANDLER, "end_jobs")
     for moment in Moment
 ]
-STORED = "are no job's"
+STORED = "belong to no job"
 
 
 @quickly_on("postgres")
-def test_a_worker_that_dies_around_a_commit_loses_and_doubles_no_job(carried: Arena) -> None:
+def test_a_worker_that_dies_around_a_commit_loses_and_duplicates_no_job(carried: Arena) -> None:
     ids = []
     for point in POINTS:
         doomed = carried.start_worker(kill_point=point)

@@ -1,4 +1,4 @@
-"""F10, F30, F35: no processor to be had, too few connections, and no room on the disk."""
+"""F10, F30, F35: no CPU time, too few connections, and a full disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LONG = '{"trace_id": "' + "x" * 20_000 + '"}'
 )
 @pytest.mark.prove
 def test_a_worker_without_a_processor_to_itself_keeps_its_leases(arena: Arena, lease: int, niceness: int) -> None:
-    """F10: other processes take every core, and handlers of its own the interpreter, for two leases."""
+    """F10: other processes use every core, and the worker's own handlers the interpreter, for two leases."""
     jobs = arena.enqueue("transfer_spinning", SPINNERS, seconds=2 * lease)
     arena.start_worker(lease=lease, prefetch=0)
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
@@ -77,7 +77,7 @@ def busy_machine(niceness: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("size", [1, 2])
 @quickly_on("postgres")
-def test_a_worker_gets_by_with_a_pool_of_one_or_two(arena: Arena, size: int) -> None:
+def test_a_worker_can_work_with_a_pool_of_one_or_two(arena: Arena, size: int) -> None:
     """F30."""
     jobs = arena.enqueue("transfer", 60, seconds=0.01) + arena.enqueue("transfer_flaky", 20) + arena.enqueue("note", 60)
 
@@ -141,7 +141,7 @@ def small_disk(tmp_path: Path, nursery: Nursery) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk_refuses_clearly_loses_nothing_and_goes_on_with_room(
+def test_a_full_disk_is_a_clear_error_and_work_continues_when_there_is_space(
     small_disk: Path, nursery: Nursery, tmp_path: Path
 ) -> None:
     """F35."""

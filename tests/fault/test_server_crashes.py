@@ -1,4 +1,4 @@
-"""F22 to F25, F32: the database itself dies, restarts or hangs while workers are at work."""
+"""F22 to F25, F32: the database itself dies, restarts or hangs while workers run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def server(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Itera
 
 @pytest.fixture
 def arena(server: Victim, nursery: Nursery, tmp_path: Path) -> Iterator[Arena]:
-    """On a database of its own, which goes with the server."""
+    """On a separate database, which is deleted with the server."""
     if isinstance(server, PrivatePostgres):
         name, url = "postgres", PostgresServer(server.url, origin="").fresh_database()
     else:
@@ -106,7 +106,7 @@ def restart_twice(arena: Arena, server: Victim) -> None:
     ],
     indirect=["server"],
 )
-def test_a_database_that_crashes_loses_nothing_and_doubles_nothing(
+def test_a_database_crash_loses_nothing_and_duplicates_nothing(
     arena: Arena, server: Victim, crash: Callable[[Arena, Victim], None]
 ) -> None:
     """F22, F23, F24, F32: what it confirmed is there afterwards, and work goes on by itself."""
@@ -177,7 +177,7 @@ def ended(arena: Arena) -> int:
 @pytest.mark.parametrize(
     "seconds", [pytest.param(0, marks=pytest.mark.prove), pytest.param(60, marks=LASTING)], ids="hangs for {}s".format
 )
-def test_a_database_that_hangs_stops_the_handlers_and_nothing_of_them_counts(
+def test_a_database_that_hangs_stops_the_handlers_and_their_results_do_not_count(
     arena: Arena, server: Victim, seconds: int
 ) -> None:
     """F25: it answers nobody and refuses nobody, until the handlers are stopped or for longer."""

@@ -1,4 +1,4 @@
-"""F11, F12: workers are told to stop at bad times, with too little time, and twice."""
+"""F11, F12: workers are asked to stop at bad times, with too little time, and twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDED_SECONDS = 120
 ROUNDS = sized(3, 8)
 
 
-def test_jobs_that_outlast_the_shutdown_are_given_back_and_not_failed(arena: Arena) -> None:
+def test_jobs_that_outlast_the_shutdown_are_released_and_not_failed(arena: Arena) -> None:
     """F11: then SIGKILL for good measure."""
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_until_stopped", 3, seconds=HANDLER_SECONDS)
@@ -36,7 +36,7 @@ def test_jobs_that_outlast_the_shutdown_are_given_back_and_not_failed(arena: Are
     assert {job.attempt for job in arena.jobs(stubborn).values()} == {2}
 
 
-def test_a_second_signal_hurries(arena: Arena) -> None:
+def test_a_second_signal_speeds_up_the_shutdown(arena: Arena) -> None:
     jobs = arena.enqueue("transfer_until_stopped_async", 3, seconds=HANDLER_SECONDS)
     worker = arena.start_worker(shutdown_timeout=HANDLER_SECONDS, lease=LASTING_LEASE)
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
@@ -49,7 +49,7 @@ def test_a_second_signal_hurries(arena: Arena) -> None:
     assert {job.state for job in arena.jobs().values()} == {"queued"}
 
 
-def test_a_worker_may_be_told_to_stop_at_any_moment_of_its_start(arena: Arena) -> None:
+def test_a_worker_may_be_asked_to_stop_at_any_moment_of_its_start(arena: Arena) -> None:
     """F12: during start-up, during its first claim, once or twice; it ends in time and keeps nothing."""
     jobs = arena.enqueue("transfer", 400) + arena.enqueue("note", 400)
     workers = []
@@ -62,7 +62,7 @@ def test_a_worker_may_be_told_to_stop_at_any_moment_of_its_start(arena: Arena) -
             worker.terminate()
     fates = {worker.wait(ENDED_SECONDS) for worker in workers}
 
-    # Before it has begun to listen the signal ends it at once, which is as good.
+    # A signal before its handler is installed ends the process at once, which is fine, too.
     assert fates <= {0, -signal.SIGTERM}
     assert not [job for job in arena.jobs().values() if job.state == "running"]
     arena.start_worker(lease=LASTING_LEASE)

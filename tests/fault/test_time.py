@@ -54,7 +54,7 @@ class SkewedWorker:
     """A worker whose clock is off by as many seconds as its file says."""
 
     def __init__(self, arena: Arena, library: str, name: str, seconds: int) -> None:
-        """It works on a queue of its own name, and on what is for all."""
+        """It serves a queue with its own name, and the queue for all workers."""
         self._file = arena.folder / f"clock-{name}"
         self.set_clock(seconds)
         variables = arena.environment(lease=STEADY_LEASE) | {
@@ -125,7 +125,7 @@ def test_workers_whose_clocks_are_wrong_and_jump_keep_leases_and_delays(arena: A
     assert early == []
 
 
-def test_a_schedule_fires_once_per_due_time_though_its_leaders_oversleep(arena: Arena) -> None:
+def test_a_schedule_fires_once_per_due_time_even_if_its_leaders_oversleep(arena: Arena) -> None:
     """F44."""
     template = NewJob(id=new_id(), task_name="note", payload="{}")
     arena.operate(put_schedule("tick", rule="every 1s", template=template, catch_up=CatchUp.ALL))

@@ -106,7 +106,7 @@ async def test_a_job_enqueued_in_a_lent_transaction_wakes_the_worker_once_it_is_
             await ran.come()
 
 
-def test_a_doorbell_says_nothing_of_a_lent_transaction_before_its_commit_nor_after_its_rollback() -> None:
+def test_workers_are_not_notified_of_a_lent_transaction_before_its_commit_or_after_its_rollback() -> None:
     rung: list[set[str]] = []
     app = app_at("sqlite://")
     with opened(app):
@@ -125,7 +125,7 @@ def test_a_doorbell_says_nothing_of_a_lent_transaction_before_its_commit_nor_aft
     assert rung == [{"mail"}]
 
 
-async def test_two_idle_workers_share_what_comes(shared_url: str) -> None:
+async def test_two_idle_workers_share_new_jobs(shared_url: str) -> None:
     both = threading.Barrier(2)
     apps = [app_at(shared_url, concurrency=1, prefetch=0) for _ in range(2)]
     for app in apps:
@@ -146,9 +146,9 @@ async def test_a_storm_of_wake_ups_for_nothing_does_not_become_a_storm_of_claims
     with opened(app):
         async with working(app) as worker:
             loop = asyncio.get_running_loop()
-            passes, start = worker.claimer.empty_passes, loop.time()
-            while worker.claimer.empty_passes < passes + 10:
-                worker.claimer.wake()
+            passes, start = worker.parts.claimer.empty_passes, loop.time()
+            while worker.parts.claimer.empty_passes < passes + 10:
+                worker.parts.claimer.wake()
                 await asyncio.sleep(0)
 
             assert loop.time() - start > 9 * EMPTY_SECONDS
@@ -164,7 +164,7 @@ async def test_a_listener_whose_session_is_ended_listens_again_within_five_secon
             [(old,)] = operator.execute(LISTENING).fetchall()
             operator.execute("select pg_terminate_backend(%s)", [old])
             ended_at = asyncio.get_running_loop().time()
-            await until(lambda: not is_listening(operator, old) and worker.wakeups.is_hearing)
+            await until(lambda: not is_listening(operator, old) and worker.parts.wakeups.is_hearing)
             assert asyncio.get_running_loop().time() - ended_at < 5
 
             await asyncio.to_thread(producer.client.enqueue, greeting(producer))
@@ -228,7 +228,7 @@ def test_a_listener_hears_of_its_own_queues_only(postgres_database: str) -> None
         assert reports.is_quiet
 
 
-def test_a_database_that_does_not_answer_holds_nobody_up() -> None:
+def test_a_database_that_does_not_answer_blocks_nobody() -> None:
     never = threading.Event()
     wakeups = PostgresWakeups(lambda: never.wait(HOUR), ["mail"])  # type: ignore[arg-type,return-value]
     started_at = time.monotonic()
@@ -261,7 +261,7 @@ async def test_behind_a_pooler_a_worker_warns_and_finds_jobs_by_polling(
             await asyncio.to_thread(enqueue_in_another_app, postgres_database)
             await ran.come()
 
-        assert not worker.wakeups.is_hearing
+        assert not worker.parts.wakeups.is_hearing
         worker.stop()
         await running
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

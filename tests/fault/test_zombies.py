@@ -1,4 +1,4 @@
-"""F6, F7: a worker stands still beyond its lease, another takes over, the first wakes up and goes on."""
+"""F6, F7: a worker freezes beyond its lease, another takes over, and the first wakes up and continues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEASE_OF_SLEEPER = 9.0
 """Not so short that a busy machine alone could cost a worker its lease, before it is made to sleep."""
 
 
-def test_nothing_of_a_worker_that_overslept_its_lease_is_accepted(arena: Arena) -> None:
+def test_nothing_is_accepted_from_a_worker_that_overslept_its_lease(arena: Arena) -> None:
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_at_gate", ZOMBIES * WORKERS, gate=str(gate))
     sleepers = [arena.start_worker(concurrency=ZOMBIES, prefetch=0, lease=LASTING_LEASE) for _ in range(WORKERS)]
@@ -56,7 +56,7 @@ def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_runn
     owners = {job.id: job.owner for job in arena.jobs().values()}
     arena.wait(lambda: reporting(arena, jobs) == {2}, "progress of all second attempts")
     sleeper.resume()
-    arena.wait(lambda: "is stopped, its lease" in sleeper.logged(), "a renewal of the zombie's")
+    arena.wait(lambda: "stopping attempt" in sleeper.logged(), "a renewal of the zombie's")
     gate.touch()
     arena.wait(lambda: len(arena.notes("lease lost")) == len(jobs), "all zombies to be refused")
     assert {job.id: job.owner for job in arena.jobs().values()} == owners
@@ -69,7 +69,7 @@ def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_runn
     assert {job.id: job.owner for job in evidence.jobs.values()} == owners
 
 
-def test_a_worker_that_stands_still_inside_its_transaction_commits_all_of_it_or_nothing(arena: Arena) -> None:
+def test_a_worker_frozen_inside_its_transaction_commits_all_of_it_or_nothing(arena: Arena) -> None:
     """The job's row is locked by that transaction: others cannot take it, or wait; either way it counts once."""
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_at_gate", 1, gate=str(gate), inside=True)

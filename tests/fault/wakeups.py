@@ -1,4 +1,4 @@
-"""Apps and workers that look for jobs once an hour: what they run sooner was brought by a wake-up."""
+"""Apps and workers that poll once an hour, so that anything they run sooner was due to a wake-up."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ async def working(app: App, **options: Any) -> AsyncIterator[Worker]:
     worker = Worker(app, **options)
     running = asyncio.create_task(worker.run())
     try:
-        await until(lambda: worker.claimer.empty_passes > 0 and worker.wakeups.is_hearing)
-        passes = worker.claimer.empty_passes
-        worker.claimer.wake()  # so that the pass which the start of hearing brings is over, too
-        await until(lambda: worker.claimer.empty_passes > passes)
+        await until(lambda: worker.parts.claimer.empty_passes > 0 and worker.parts.wakeups.is_hearing)
+        passes = worker.parts.claimer.empty_passes
+        worker.parts.claimer.wake()  # so that the pass which the start of hearing brings is over, too
+        await until(lambda: worker.parts.claimer.empty_passes > passes)
         yield worker
     finally:
         worker.stop()

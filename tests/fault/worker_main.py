@@ -8,16 +8,17 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from stagepost.client import App
 from stagepost.config.logging import configure_logging
-from stagepost.upkeep.batch_keeper import BatchKeeper
-from stagepost.upkeep.reconciler import Uncarried
+from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.relay import Relay
 from stagepost.upkeep.rescuer import Rescuer
-from stagepost.worker import Worker, stopping
+from stagepost.upkeep.sent_job_requeuer import SentJobRequeuer
+from stagepost.worker import Worker, stop_requests
 from stagepost.worker.reporter import Reporter
 
 SLOW_SECONDS = 600.0
@@ -30,24 +31,24 @@ IMPATIENT = "FAULT_IMPATIENT"
 class QuickWorker(Worker):
     """A worker whose upkeep notices in tenths of a second what takes seconds in production."""
 
-    def _build(self) -> None:
-        super()._build()
-        for leader in self._leaders:
+    def __init__(self, app: App, *, queues: Sequence[str] = ()) -> None:
+        super().__init__(app, queues=queues)
+        for leader in self.parts.leaders:
             leader.term = timedelta(seconds=0.9)
             leader.interval = 0.3
-        self.promoter.interval = 0.2
-        for service in self.upkeep:
+        self.parts.promoter.interval = 0.2
+        for service in self.parts.loops.values():
             if isinstance(service, Rescuer):
                 service.interval = 0.2
                 service._margin = timedelta(seconds=0.2)
-            if isinstance(service, BatchKeeper | Relay | Uncarried | Reporter):
+            if isinstance(service, BatchRescuer | Relay | SentJobRequeuer | Reporter):
                 service.interval = 0.3
 
 
 def main() -> None:
     """Run until told to stop."""
     configure_logging()
-    faulthandler.register(signal.SIGUSR2, chain=False)  # for whoever looks into a hang
+    faulthandler.register(signal.SIGUSR2, chain=False)  # to investigate a hang
     import tests.fault.families
     import tests.fault.large
     import tests.fault.uploads  # noqa: F401 - all register tasks
@@ -73,7 +74,7 @@ def main() -> None:
 def wait_for_slow_databases() -> None:
     """Let a worker that stops write everything, however long that takes."""
     for name in ("HURRIED", "UNHURRIED"):
-        setattr(stopping, name, replace(getattr(stopping, name), writing=SLOW_SECONDS, total=SLOW_SECONDS))
+        setattr(stop_requests, name, replace(getattr(stop_requests, name), writing=SLOW_SECONDS, total=SLOW_SECONDS))
 
 
 def report_pools(app: App) -> None:

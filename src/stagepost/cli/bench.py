@@ -128,7 +128,7 @@ class Benchmark:
         running = asyncio.create_task(worker.run(until_idle=True))
         while not running.done():
             await asyncio.wait({running}, timeout=0.2)
-            bar.move_to(min(self._number, worker.finisher.settled))
+            bar.move_to(min(self._number, worker.parts.finisher.settled))
         await running
 
     def _clean_up(self, jobs: list[NewJob]) -> None:

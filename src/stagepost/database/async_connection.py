@@ -15,7 +15,6 @@ from stagepost.database.connection import (
     Database,
     MysqlDatabase,
     PostgresDatabase,
-    SqliteDatabase,
     prepare_for_use,
     require_unbroken,
 )
@@ -31,6 +30,7 @@ from stagepost.database.session import (
     postgres_configuration,
     postgres_options,
 )
+from stagepost.database.sqlite import SqliteDatabase
 from stagepost.errors import ConfigurationError, StoreUnavailable
 
 __all__ = ["AsyncConnection", "connect_async", "uninterrupted"]

@@ -114,8 +114,8 @@ class AsyncPool:
                 await self._slots.acquire()
         except TimeoutError:
             raise StoreUnavailable(
-                f"no database connection came free in {self.wait_seconds:g} s: all {self.size} are in use. "
-                f"Raise `pool_size`, or look for transactions that stay open for long."
+                f"no database connection became free in {self.wait_seconds:g} s: all {self.size} are in use. "
+                f"Raise `pool_size`, or look for code that holds a connection for a long time."
             ) from None
 
     async def _open(self) -> AsyncConnection:

@@ -27,18 +27,18 @@ T = TypeVar("T")
 
 CONNECT_SECONDS = 10
 CALL_SECONDS = 60
-"""How long a statement of a handler's own may take; ours have a deadline of their own."""
+"""Time limit for the statements of handlers; our own statements have `Deadlines`."""
 LOCK_SECONDS = 10
 IDLE_SECONDS = 60
-"""How long a process that is stopped in a transaction keeps its locks."""
+"""How long a process that was stopped inside a transaction keeps its locks."""
 POSTGRES_LIMITS = (
     f"set {{scope}} lock_timeout = '{LOCK_SECONDS}s'; "
     f"set {{scope}} idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
 )
 POSTGRES_PLANS = "set session enable_seqscan = off; set session jit = off"
-"""Our statements find rows by an index, whatever the size of their tables. A plan that reads a table whole while it is
-small would be kept, and still be used when a million jobs are in it. Where there is no index, PostgreSQL takes reading
-the table for so costly that it would compile the statement first, each time."""
+"""Our statements find rows by an index. Otherwise a plan made for a small table would scan it, and PostgreSQL would
+keep that plan when the table has a million jobs. With sequential scans off, a statement that has no index is estimated
+as so expensive that PostgreSQL would compile it every time; so `jit` is off as well."""
 
 Configuration = Generator[str, Any, T]
 """Yields the statements that configure a new session, and receives the first row of each, or None."""

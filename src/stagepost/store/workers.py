@@ -7,7 +7,14 @@ from datetime import timedelta
 
 import msgspec
 
-from stagepost.database.statement import Statement, Statements, as_json, operation, query
+from stagepost.database.statement import (
+    Statement,
+    Statements,
+    as_json,
+    operation,
+    query,
+    single_statement,
+)
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import TASK
@@ -43,6 +50,8 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     pid: int
     queues: tuple[str, ...]
     tasks: tuple[str, ...]
+    loops: tuple[str, ...]
+    """The names of its loops, in the order of `worker/loop_table.py`."""
     slots: int
     running: int
     started_at: int
@@ -55,7 +64,14 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 @operation
 def say_hello(
-    worker_id: str, *, host: str, pid: int, queues: Sequence[str], tasks: Sequence[str], slots: int
+    worker_id: str,
+    *,
+    host: str,
+    pid: int,
+    queues: Sequence[str],
+    tasks: Sequence[str],
+    slots: int,
+    loops: Sequence[str] = (),
 ) -> Statements[None]:
     """Register a worker that starts, or update its description."""
     yield Statement(
@@ -66,6 +82,7 @@ def say_hello(
             "pid": pid,
             "queues": as_json(sorted(queues)),
             "tasks": as_json(sorted(tasks)),
+            "loops": as_json(list(loops)),
             "slots": slots,
         },
     )
@@ -88,7 +105,7 @@ def list_workers() -> Statements[list[WorkerRecord]]:
 @query
 def other_workers(worker_id: str, queue_names: Collection[str]) -> Statements[list[str]]:
     """List the other live workers that serve any of these queues."""
-    workers = yield from list_workers().start()
+    workers = yield from list_workers()
     return [worker.id for worker in workers if _is_alive(worker) and _is_other(worker, worker_id, queue_names)]
 
 
@@ -113,12 +130,12 @@ def forget_silent(after: timedelta) -> Statements[list[str]]:
     return [row[0] for row in rows]
 
 
-@operation
+@single_statement
 def notify_workers(queue_names: Collection[str]) -> Statements[None]:
     """Notify workers in other processes that these queues have jobs, if the database supports it."""
     names = ",".join(sorted(queue_names))
     fits = len(names.encode()) < LONGEST_NOTIFICATION  # an empty text means any queue
-    yield Statement("notify_workers", {"queue_names": names if fits else ""}, is_enough=True)
+    yield Statement("notify_workers", {"queue_names": names if fits else ""})
 
 
 class UnservedTask(msgspec.Struct, frozen=True):
@@ -138,9 +155,9 @@ def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITH
 
     Searches only the next jobs of each queue: jobs that no worker claims end up among them sooner or later.
     """
-    workers = yield from list_workers().start()
+    workers = yield from list_workers()
     served = set(_served(worker for worker in workers if worker.silent_us <= microseconds(alive_within)))
-    counted = yield from count_by_queue().start()
+    counted = yield from count_by_queue()
     unserved: list[UnservedTask] = []
     for queue_name in [name for name, counts in counted.items() if counts[JobState.QUEUED]]:
         which = {"queue_name": queue_name, "older_us": microseconds(older_than), "most": MOST_LOOKED_AT}
@@ -174,8 +191,8 @@ def _served(workers: Iterable[WorkerRecord]) -> Iterable[tuple[str, str]]:
     return ((queue, task) for worker in workers for queue in worker.queues for task in worker.tasks)
 
 
-def _worker(worker_id: str, host: str, pid: int, queues: str, tasks: str, *numbers: int) -> WorkerRecord:
-    return WorkerRecord(worker_id, host, pid, _names(queues), _names(tasks), *numbers)
+def _worker(worker_id: str, host: str, pid: int, queues: str, tasks: str, loops: str, *numbers: int) -> WorkerRecord:
+    return WorkerRecord(worker_id, host, pid, _names(queues), _names(tasks), _names(loops), *numbers)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from stagepost.store.jobs import get
 from stagepost.store.leases import next_due
 from stagepost.store.listing import list_jobs
 from stagepost.store.schedules import fire_due, next_schedule_due
-from stagepost.upkeep.batch_keeper import BatchKeeper
+from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.scheduler import declare
@@ -29,7 +29,7 @@ from stagepost.worker.executor import Executor
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.process_main import perform
-from stagepost.worker.processes import Place, ProcessPool, Reply
+from stagepost.worker.processes import ProcessPool, Reply, RunningChild
 
 __all__ = ["AttemptRecord", "Drained", "Drainer"]
 
@@ -103,11 +103,11 @@ class Drainer:
             self._finisher,
             concurrency=concurrency,
             clock=clock,
+            children=SameProcess(),
         )
-        self._executor.children = SameProcess()
         # Far ahead: the clock is moved from one due time to the next.
         self._promoter = Promoter(self._store, rules=app.registry.limit_rules, ahead=timedelta(days=366))
-        self._batch_keeper = BatchKeeper(self._store, Alone(self._store, owner=self._owner, clock=clock))
+        self._batch_rescuer = BatchRescuer(self._store, Alone(self._store, owner=self._owner, clock=clock))
 
     async def run(self, until: timedelta | datetime | None) -> Drained:
         """Run due jobs; with `until`, move the clock from one due time to the next up to that point."""
@@ -134,7 +134,7 @@ class Drainer:
         promoted = await self._promoter.run_once(thorough=True)
         claimer = self._claimer()
         claimed = await claimer.run_once()
-        while not claimed and claimer.interval == 0.0:  # those in front were held: the next may start
+        while not claimed and claimer.interval == 0.0:  # the first jobs were blocked; the next may start
             claimed = await claimer.run_once()
         try:
             async with asyncio.timeout(LONGEST_RUN_SECONDS):
@@ -167,7 +167,7 @@ class Drainer:
 
     async def _find_more(self) -> bool:
         """Conclude batches, fire due schedules, and find jobs in queues that no task uses."""
-        if await self._batch_keeper.run_once():
+        if await self._batch_rescuer.run_once():
             return True
         fired = await self._store.run(fire_due())
         if fired.errors:
@@ -223,7 +223,7 @@ class Alone(Leader):
 class SameProcess(ProcessPool):
     """Runs `pool="process"` tasks in this process, because a child would not see the test's database and patches."""
 
-    def run(self, context: JobContext, place: Place) -> Reply:  # noqa: ARG002 - there is no child
+    def run(self, context: JobContext, place: RunningChild) -> Reply:  # noqa: ARG002 - there is no child
         """Run an attempt in the thread that would otherwise wait for the child."""
         return Reply(perform(context), context.settled_in_transaction)
 

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import msgspec
 from stagepost.client import App, Client, JobContext
 from stagepost.client.context import enter, outcome_of
 from stagepost.database.statement import Statements, query
+from stagepost.database.threads import call_in_thread
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.model.children import NewChild
 from stagepost.model.identity import new_id
@@ -27,7 +27,7 @@ from stagepost.store.concluding import conclude, follow_up
 from stagepost.store.leases import claim
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
-from stagepost.worker.own_context import in_own_context
+from stagepost.worker.isolated_context import run_in_own_context
 
 __all__ = ["InlineClient"]
 
@@ -85,11 +85,11 @@ class InlineClient(Client):
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one job after the other; the first that raises is the last."""
+        """Store and run one job after another, up to the first that raises."""
         return [await self.enqueue_async(job, tx=tx) for job in list(new_jobs)]
 
     async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one child after the other; what it raises comes out here, in its parent's handler."""
+        """Store and run one child after another; an exception from a child is raised here, in its parent's handler."""
         if tx is not None and self._store.notifier.has_lent(tx):
             return await super().submit_async(parent, [_child_at_once(child) for child in children], tx=tx)
         if tx is not None:
@@ -164,7 +164,7 @@ class Attempts:
 
         Returns the job's continuation, leased, if it can run now.
         """
-        return await in_own_context(self._run(job), on_wait=lambda: None)
+        return await run_in_own_context(self._run(job), on_wait=lambda: None)
 
     async def _run(self, job: LeasedJob) -> LeasedJob | None:
         task = self._app.registry.get(job.task_name)
@@ -228,5 +228,4 @@ def _on_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return run()
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(contextvars.copy_context().run, run).result()
+    return call_in_thread(partial(contextvars.copy_context().run, run), name="stagepost-inline").result()

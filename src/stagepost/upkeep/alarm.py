@@ -1,4 +1,4 @@
-"""Raises alerts: enqueues the app's job for them together with what they tell of."""
+"""Raises alerts: enqueues the app's alert job in the transaction of the event that it reports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
+from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert
 from stagepost.model.job import NewJob
 from stagepost.store.alerts import alerting
@@ -18,31 +19,31 @@ T = TypeVar("T")
 
 
 class AlertingRunner:
-    """Tells the task that the app has for alerts; without one, the log is all that tells of them."""
+    """Runs operations that may raise an alert. Without a task for alerts, they only appear in the log."""
 
     def __init__(
         self,
         store: AsyncStore,
+        signals: Signals | None = None,
         *,
         job_for: Callable[[Alert], NewJob] | None = None,
-        on_raised: Callable[[], None] = lambda: None,
     ) -> None:
-        """`job_for` makes the job that tells of an alert; `on_raised` wakes whoever runs it."""
+        """`job_for` makes the job that reports an alert."""
         self._store = store
         self._job_for = job_for
-        self._on_raised = on_raised
+        self._signals = signals or Signals()
 
     async def run(self, work: Operation[T], about: Callable[[T], Alert | None]) -> T:
-        """Run an operation and, in its transaction, raise the alert `about` what came of it, if there is one."""
+        """Run an operation and, in its transaction, raise the alert that `about` returns for its result, if any."""
         if self._job_for is None:
             return await self._store.run(work)
         result, alert = await self._store.run(alerting(work, about, self._job_for))
         if alert is not None:
-            self._on_raised()
+            self._signals.jobs_ready.send()
         return result
 
-    async def tell(self, alert: Alert) -> None:
-        """Raise an alert about what is stored already."""
+    async def raise_alert(self, alert: Alert) -> None:
+        """Raise an alert about an event that is already stored."""
         if self._job_for is not None:
             await self._store.run(enqueue(self._job_for(alert)))
-            self._on_raised()
+            self._signals.jobs_ready.send()

@@ -1,14 +1,15 @@
-"""Empties the broker's queue of dead letters into the database, where people look."""
+"""Moves messages from the broker's dead-letter queue into the database."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StoreUnavailable, ValueTooLarge
+from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage, Letter, Notice, Undelivered, sort_letter, stray
 from stagepost.model.groups import halves
@@ -25,26 +26,26 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 100
 INTERVAL_SECONDS = 1.0
 MOST_REASONS = 5
-"""Of stray messages that an alert names."""
+"""How many reasons an alert about stray messages lists."""
 NOTHING_KNOWN = Known(frozenset(), frozenset())
 
 
 class DeadLetterCollector(MessageIngester):
-    """Takes dead letters while this worker leads; what it has taken in it acknowledges, so dying costs nothing.
+    """Takes dead letters while this worker leads. It acknowledges a message after storing it, so a crash loses none.
 
-    A notice of a job that has ended says nothing new: the row is the record. A request that the broker gave up ends
-    its job, if that still waits for it. Everything else is stored as a dead message.
+    A notice of a job that has ended adds nothing to the job's row. A request that the broker dead-lettered ends its
+    job, if the job still waits for it. Everything else is stored as a dead message.
     """
 
     def __init__(
         self,
         store: AsyncStore,
         leader: Leader,
+        signals: Signals | None = None,
         *,
         url: str,
         settings: RabbitmqSettings,
         prepare: Callable[[], None],
-        on_ended: Callable[[Iterable[str | None]], None] = lambda _: None,
         alarm: AlertingRunner | None = None,
     ) -> None:
         super().__init__(
@@ -56,16 +57,15 @@ class DeadLetterCollector(MessageIngester):
             interval=INTERVAL_SECONDS,
         )
         self.collected: Counter[str] = Counter()
-        """How many of each kind."""
+        """Number of dead letters of each kind."""
         self._store = store
         self._alarm = alarm or AlertingRunner(store)
         self._leader = leader
         self._settings = settings
-        self.on_ended = on_ended
-        """Told the batches of jobs that it ended."""
+        self._signals = signals or Signals()
 
     async def run(self) -> None:
-        """Let go of the broker in the end."""
+        """Collect until stopped, then close the connection to the broker."""
         try:
             await super().run()
         finally:
@@ -76,7 +76,7 @@ class DeadLetterCollector(MessageIngester):
         return self._leader.is_leading
 
     async def _take_in(self, deliveries: list[Delivery]) -> int:
-        """Store what can be; one that cannot be stays at the broker and holds up no other."""
+        """Store messages. One that cannot be stored stays at the broker and does not delay others."""
         done = await self._store_all(deliveries)
         self._forget(deliveries)
         self._done(done)
@@ -89,7 +89,7 @@ class DeadLetterCollector(MessageIngester):
             raise
         except Exception:
             if len(deliveries) == 1:
-                log.exception("%s: a message could not be stored; it stays there", self._settings.dead_letters)
+                log.exception("%s: a message could not be stored; it stays at the broker", self._settings.dead_letters)
                 return []
             return [done for half in halves(deliveries) for done in await self._store_all(half)]
         return deliveries
@@ -104,17 +104,17 @@ class DeadLetterCollector(MessageIngester):
         if strays:
             await self._store_strays(list({(dead := stray(letter)).id: dead for letter in strays}.values()))
         failed = [kind.job_id for _, kind in about if isinstance(kind, Notice) and _has_row(kind, known)]
-        self._tell({"notices": len(failed), "ended": given_up, "strays": len(strays)})
-        alert = Alert.of_jobs(AlertKind.FAILED, failed, "they failed for good", queue=self._settings.dead_letters)
+        self._log({"notices": len(failed), "ended": given_up, "strays": len(strays)})
+        alert = Alert.of_jobs(AlertKind.FAILED, failed, "they failed permanently", queue=self._settings.dead_letters)
         if alert is not None:
-            await self._alarm.tell(alert)
+            await self._alarm.raise_alert(alert)
 
     async def _give_up(self, requests: list[Undelivered]) -> int:
         final = [request for request in requests if request.ends_job]
         if not final:
             return 0
         given_up = await self._alarm.run(give_up(final), lambda given_up: self._about(final, given_up.ended))
-        self.on_ended(given_up.batches)
+        self._signals.batches_touched.send(given_up.batches)
         return len(given_up.ended)
 
     def _about(self, requests: list[Undelivered], ended: list[str]) -> Alert | None:
@@ -131,23 +131,25 @@ class DeadLetterCollector(MessageIngester):
                 raise
             await self._alarm.run(add_dead_messages([messages[0].shortened(str(error))]), lambda _: alert)
 
-    def _tell(self, numbers: dict[str, int]) -> None:
-        """Say it once for each kind."""
+    def _log(self, numbers: dict[str, int]) -> None:
+        """Count the letters, and log each kind once."""
         self.collected.update(numbers)
         queue = self._settings.dead_letters
         if numbers["notices"]:
-            log.error("%s: %d jobs failed for good; stagepost dead list shows them", queue, numbers["notices"])
+            log.error("%s: %d jobs failed permanently; stagepost dead list shows them", queue, numbers["notices"])
         if numbers["ended"]:
-            log.error("%s: %d jobs became dead letters: the broker gave their messages up", queue, numbers["ended"])
+            log.error(
+                "%s: %d jobs became dead letters: the broker dead-lettered their messages", queue, numbers["ended"]
+            )
         if numbers["strays"]:
-            log.error("%s: %d messages that are no job's; stagepost dead list shows them", queue, numbers["strays"])
+            log.error("%s: %d messages belong to no job; stagepost dead list shows them", queue, numbers["strays"])
 
 
 def _has_row(about: Notice | Undelivered | None, known: Known) -> bool:
-    """Say whether a job's row tells all that a letter does."""
+    """Whether a job's row contains everything that a letter says."""
     match about:
         case Notice(job_id, is_ours):
-            return job_id in known.ended or (is_ours and job_id in known.live)  # restarted since
+            return job_id in known.ended or (is_ours and job_id in known.live)  # it was retried since
         case Undelivered(job_id):
             return job_id in known.ended or job_id in known.live
         case None:

@@ -1,4 +1,4 @@
-"""The one shape of all who take messages from a broker: take, store in groups, and only then acknowledge."""
+"""The base of all loops that take messages from a broker: take, store in groups, and only then acknowledge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MessageIngester"]
 
 
 class MessageIngester(Service):
-    """Takes messages in groups; what could not be stored is tried again, and dying costs a message that comes twice."""
+    """Takes messages in groups and retries what could not be stored. After a crash, messages are delivered again."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class MessageIngester(Service):
         most_at_once: int,
         interval: float,
     ) -> None:
-        """`queues` are names at the broker with their prefetch; `prepare` makes what is missing there."""
+        """`queues` maps names at the broker to their prefetch; `prepare` creates what is missing there."""
         super().__init__(interval=interval)
         self._new_consumer = partial(Consumer, url, queues, name=name, on_deliveries=self._arrived, prepare=prepare)
         self.consumer = self._new_consumer()
@@ -37,22 +37,22 @@ class MessageIngester(Service):
         self._most_at_once = most_at_once
         self._undone: list[Delivery] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_told = False
+        self._is_woken = False
 
     @property
     def _may_take(self) -> bool:
-        """Whether messages are this process's to take."""
+        """Whether this worker should take messages now."""
         return True
 
     async def _prepare_pass(self) -> None:
-        """Do what comes before messages are taken."""
+        """Do what must happen before messages are taken."""
 
     @abstractmethod
     async def _take_in(self, deliveries: list[Delivery]) -> int:
-        """Store what messages say, and tell those apart that are done or forgotten; returns how much that was."""
+        """Store the content of messages, and call `_done` or `_forget` for each; returns how many were stored."""
 
     async def run(self) -> None:
-        """Take messages until told to stop; those that are here and not stored go back to the broker."""
+        """Take messages until asked to stop; then return those that are not stored to the broker."""
         self._loop = asyncio.get_running_loop()
         await super().run()
         self.consumer.pause()
@@ -60,15 +60,15 @@ class MessageIngester(Service):
         self._undone = []
 
     async def close(self) -> None:
-        """Let go of the broker, which gets back what was not acknowledged."""
+        """Close the connection; the broker delivers unacknowledged messages again."""
         if self._is_connected:
             consumer, self.consumer, self._is_connected = self.consumer, self._new_consumer(), False
             self._undone = []
             await in_thread(consumer.stop)
 
     async def run_once(self) -> int:
-        """Take in what has arrived since the last pass; returns how much that was."""
-        self._is_told = False
+        """Store the messages that arrived since the last pass; returns how many."""
+        self._is_woken = False
         if not self._may_take:
             await self.close()
             return 0
@@ -85,22 +85,22 @@ class MessageIngester(Service):
         return done
 
     def _done(self, deliveries: Iterable[Delivery]) -> None:
-        """Acknowledge messages: all that they say is stored."""
+        """Acknowledge messages whose content is stored."""
         done = list(deliveries)
         self._forget(done)
         if done:
             self.consumer.ack(done)
 
     def _forget(self, deliveries: list[Delivery]) -> None:
-        """Leave messages out of the next pass, without a word to the broker."""
+        """Leave messages out of the next pass, without acknowledging them."""
         gone = {(delivery.line, delivery.tag) for delivery in deliveries}
         self._undone = [delivery for delivery in self._undone if (delivery.line, delivery.tag) not in gone]
 
     def _arrived(self) -> None:
-        """Wake the loop, once for all that arrives before it looks."""
-        if not self._is_told and self._loop is not None:
-            self._is_told = True
-            with contextlib.suppress(RuntimeError):  # the loop has ended; the messages go back to the broker
+        """Wake the loop once for all messages that arrive before its next pass."""
+        if not self._is_woken and self._loop is not None:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the event loop is closed; the broker delivers the messages again
                 self._loop.call_soon_threadsafe(self.wake)
 
 

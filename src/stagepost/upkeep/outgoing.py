@@ -1,4 +1,4 @@
-"""Publishes what is no request: messages of the outbox, and notices of jobs that failed for good."""
+"""Publishes messages other than requests: the outbox, and notices of jobs that failed permanently."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 200
 MOST_BYTES = 8 * 1024 * 1024
-"""Of messages that are read at once; half of that is published together."""
+"""Most bytes of messages that are read at once; half as many are published together."""
 FIRST = 20
-"""So many are read as long as their sizes are not known."""
+"""How many messages are read while their sizes are unknown."""
 OUTBOX_SECONDS = 0.2
-"""How often the outbox is looked at: the relay is woken by every enqueue, and there is seldom anything in it."""
+"""The least time between reads of the outbox: every enqueue wakes the relay, and the outbox is seldom used."""
 NOTICE_SECONDS = 1.0
-"""How often jobs that failed are looked for."""
+"""The least time between searches for failed jobs."""
 LOOK_BACK = timedelta(seconds=10)
-"""Jobs may be committed in another order than that in which they ended."""
+"""How far back to search: jobs may be committed in a different order than they ended."""
 LONG_LOOK_BACK = timedelta(minutes=10)
 LONG_LOOK_SECONDS = 60.0
 
 
 class Outgoing:
-    """Publishes in order and forgets what the broker confirmed; dying in between costs a message that comes twice.
+    """Publishes in order and deletes what the broker confirmed. After a crash, a message may be published twice.
 
-    It shares the relay's publisher, which has one batch under way at a time: so the relay calls it.
+    The relay calls it, because they share a publisher that sends one batch at a time.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class Outgoing:
         self._alarm = alarm
         self._publisher = publisher
         self._settings = settings
-        self._queues = queues  # grows when the relay learns of more
+        self._queues = queues  # shared with the relay, which adds to it
         self._clock = clock
         self._carried_since: dict[str, int] = {}
         self._told_until: dict[tuple[str, JobState], int] = {}
         self._opened_at = self._noticed_at = self._looked_long_at = float("-inf")
         self._outbox, self._notices = (Portion(most=MOST_AT_ONCE, most_bytes=MOST_BYTES, first=FIRST) for _ in range(2))
         self.has_more = False
-        """Whether there is more to send at once."""
+        """Whether more messages are ready to be sent."""
 
     async def send(self) -> int:
-        """Publish what is there; returns how many messages the broker confirmed."""
+        """Publish what is ready; returns how many messages the broker confirmed."""
         self.has_more = False
         return await self._send_outbox() + await self._send_notices()
 
@@ -84,7 +84,7 @@ class Outgoing:
         while page := await self._store.run(next_messages(after=after, most=self._outbox.next())):
             self._outbox.note([len(waiting.message.body) for waiting in page])
             after = page[-1].id
-            # A message that is returned is known by its id: of two with the same one the second waits for its turn.
+            # A returned message is identified by its id. Of two with the same id, the second waits for the next pass.
             batch = list({waiting.message.message_id: waiting for waiting in reversed(page)}.values())[::-1]
             verdicts = await self._publish([waiting.message for waiting in batch])
             outcomes = dict(zip((waiting.id for waiting in batch), verdicts, strict=True))
@@ -94,11 +94,11 @@ class Outgoing:
             await self._keep_unroutable([one for one in batch if outcomes[one.id] is Verdict.RETURNED])
             confirmed += len(there)
             if Verdict.UNKNOWN in verdicts:
-                break  # those behind would overtake these
+                break  # later messages would overtake these
         return confirmed
 
     async def _publish(self, messages: Sequence[Message]) -> list[Verdict]:
-        """Publish messages, no more at once than fit into memory; none behind one that may not have arrived."""
+        """Publish messages in groups of bounded size; none after one that may not have arrived."""
         verdicts: list[Verdict] = []
         for group in groups_of(messages, size=_size, most=MOST_AT_ONCE, most_bytes=MOST_BYTES // 2):
             answer = await asyncio.wrap_future(self._publisher.publish(group))
@@ -108,12 +108,12 @@ class Outgoing:
         return verdicts + [Verdict.UNKNOWN] * (len(messages) - len(verdicts))
 
     async def _keep_unroutable(self, returned: list[Waiting]) -> None:
-        """Let a message that nobody waits for become a dead one, lest it hold up those behind it for ever."""
+        """Store unroutable messages as dead letters, so that they do not block the messages behind them forever."""
         if not returned:
             return
         dead = [_unroutable(waiting, self._settings.exchange_name) for waiting in returned]
         why = "; ".join(sorted({message.error for message in dead}))
-        log.error("%d messages of the outbox have nowhere to go: %s. They are with the dead letters.", len(dead), why)
+        log.error("%d messages of the outbox could not be routed: %s. They are among the dead letters.", len(dead), why)
         alert = Alert.of_messages(AlertKind.UNROUTABLE, len(dead), why)
         await self._alarm.run(add_dead_messages(dead), lambda _: alert)
         await self._store.run(delete_messages([waiting.id for waiting in returned]))
@@ -126,9 +126,9 @@ class Outgoing:
         look_back = LOOK_BACK
         if now - self._looked_long_at >= LONG_LOOK_SECONDS:
             look_back, self._looked_long_at = LONG_LOOK_BACK, now
-        return sum([await self._tell(queue, state, look_back) for queue in self._queues for state in DEAD])
+        return sum([await self._announce(queue, state, look_back) for queue in self._queues for state in DEAD])
 
-    async def _tell(self, queue: str, state: JobState, look_back: timedelta) -> int:
+    async def _announce(self, queue: str, state: JobState, look_back: timedelta) -> int:
         most = self._notices.next()
         found = await self._store.run(
             unannounced(
@@ -158,7 +158,7 @@ class Outgoing:
         return len(found.notices)
 
     async def _since(self, queue: str, state: JobState, look_back: timedelta) -> int:
-        """Say from when on jobs are looked for: what failed before a broker carried their queue is old news."""
+        """Return the start of the search; jobs that failed before a broker carried their queue are not announced."""
         if queue not in self._carried_since:
             self._carried_since[queue] = await self._store.run(begin_carrying(queue))
         return max(self._carried_since[queue], self._told_until.get((queue, state), 0) - microseconds(look_back))

@@ -1,14 +1,14 @@
-"""Queues what has become due and lets blocked jobs through."""
+"""Queues jobs that are due, and blocked jobs that may start."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
 from stagepost.clock import monotonic
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.leases import next_due, promote_due
 from stagepost.store.letting_through import AHEAD, is_any_blocked, let_through, own_waits, sweep
@@ -17,54 +17,54 @@ __all__ = ["Promoter"]
 
 LONGEST_SECONDS = 1.0
 LOOK_SECONDS = 0.5
-"""How often blocked jobs are looked at, however often others are due."""
+"""The least time between checks of blocked jobs, however often others are due."""
 SHORTEST_SECONDS = 0.01
 MOST_AT_ONCE = 1000
 
 
 class Promoter(Service):
-    """Sleeps until the next job is due, at most a second. Every worker has one: a due job never waits for a leader."""
+    """Sleeps until the next job is due, at most a second. Every worker has one, so no due job waits for a leader."""
 
     def __init__(
         self,
         store: AsyncStore,
+        signals: Signals | None = None,
         *,
         rules: LimitRules = NO_RULES,
         ahead: timedelta = AHEAD,
-        on_promoted: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(interval=LONGEST_SECONDS)
         self.awaits_tokens = False
-        """Whether jobs were let through that start as soon as tokens of their rates grow back."""
+        """Whether jobs are scheduled to start when their rates have tokens again."""
         self._store = store
         self._rules = rules
         self._ahead = ahead
-        self._on_promoted = on_promoted
+        self._signals = signals or Signals()
         self._pass = asyncio.Lock()
         self._swept_until = ""
         self._looked_at = float("-inf")
 
     async def run_once(self, *, thorough: bool = False) -> int:
-        """Queue what is due; returns how many jobs became claimable.
+        """Queue jobs that are due; returns how many became claimable.
 
-        A `thorough` pass looks at everything that jobs are blocked on, others now and then at the next part of it.
+        A `thorough` pass checks every limit, rate and task that blocks jobs; other passes check some of them.
         """
-        # One pass at a time: each skips what another has locked, and would report that nothing is due.
+        # One pass at a time: a second one would skip what the first has locked, and report that nothing is due.
         async with self._pass:
             return await self._promote(thorough=thorough)
 
     async def _promote(self, *, thorough: bool) -> int:
-        # Looked for first: mostly there is nothing to do, and looking takes no transaction and no lock.
+        # First a read, which needs no transaction and no lock: usually nothing is due.
         due = await self._store.run(next_due())
         is_any_due = due is not None and due <= timedelta(0)
         promoted = await self._store.run(promote_due(most=MOST_AT_ONCE)) if is_any_due else 0
         is_turn = thorough or monotonic() - self._looked_at >= LOOK_SECONDS
         through = await self._let_through(thorough=thorough) if is_turn else 0
         if promoted or through:
-            self._on_promoted()
+            self._signals.jobs_ready.send()
             due = await self._store.run(next_due())
         seconds = LONGEST_SECONDS if due is None else due.total_seconds()
-        if through >= MOST_AT_ONCE:  # others may follow at once
+        if through >= MOST_AT_ONCE:  # more may be ready
             seconds, self._looked_at = 0.0, float("-inf")
         self.interval = min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
         return promoted + through
@@ -77,7 +77,7 @@ class Promoter(Service):
         through = 0
         if waits.names:
             through = await self._store.run(let_through(waits.names, self._rules, ahead=self._ahead))
-            waits = await self._store.run(own_waits(self._rules))  # another may have let them through meanwhile
+            waits = await self._store.run(own_waits(self._rules))  # another worker may have queued them meanwhile
         self.awaits_tokens = waits.awaits_tokens
         if thorough:
             self._swept_until = ""

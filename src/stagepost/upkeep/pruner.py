@@ -1,4 +1,4 @@
-"""Deletes what is too old to keep."""
+"""Deletes old history."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SILENT = timedelta(minutes=10)
 UNSERVED = timedelta(minutes=5)
 MOST_AT_ONCE = 1000
 KEY_PAGES = 10
-"""How many pages of unique keys are looked through in one pass: there may be one for every live job."""
+"""How many pages of unique keys are checked in one pass: there may be a key for every live job."""
 
 
 class Pruner(Service):
-    """The slow round of upkeep: prunes history in small chunks, and tells of jobs that no worker knows."""
+    """Deletes history in small chunks, and logs jobs whose task no worker knows."""
 
     def __init__(self, store: AsyncStore, leader: Leader, *, history_days: float, interval: float = 60.0) -> None:
         super().__init__(interval=interval)
@@ -39,7 +39,7 @@ class Pruner(Service):
         self._last_key = ""
 
     async def run_once(self) -> int:
-        """Prune until nothing is too old; returns how many rows went."""
+        """Delete everything that is too old; returns how many rows."""
         if not self._leader.is_leading:
             return 0
         pruned = 0
@@ -50,7 +50,8 @@ class Pruner(Service):
         await self._store.run(forget_silent(SILENT))
         for task in await self._store.run(unknown_tasks(UNSERVED)):
             log.error(
-                "%d jobs or more of task %r wait in queue %r and no running worker knows it; start one that does",
+                "at least %d jobs of task %r wait in queue %r, and no running worker knows that task. Start one that "
+                "does",
                 task.jobs,
                 task.task_name,
                 task.queue_name,
@@ -67,7 +68,7 @@ class Pruner(Service):
         return pruned
 
     async def _free_keys(self) -> None:
-        """Look through the next unique keys for some whose job was deleted by hand: nobody could use them again."""
+        """Free unique keys whose job was deleted by hand; otherwise they could never be used again."""
         freed = 0
         for _ in range(KEY_PAGES):
             page = await self._store.run(free_stale_keys(after=self._last_key, most=MOST_AT_ONCE))
@@ -76,7 +77,7 @@ class Pruner(Service):
             if page.until is None or self.is_stopping:
                 break
         if freed:
-            log.warning("%d unique keys are free again: their jobs were deleted from the database by hand", freed)
+            log.warning("%d unique keys can be used again: their jobs were deleted from the database by hand", freed)
 
     async def _page_through(self, paging: Callable[..., Operation[str | None]]) -> None:
         after: str | None = ""

@@ -1,9 +1,9 @@
-"""Finds messages that got lost, and lets their jobs be sent again."""
+"""Finds jobs whose message was lost, and sends them again."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -12,52 +12,50 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import TransportError
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.job import microseconds
-from stagepost.store.leaders import list_leaders
-from stagepost.store.queue_observations import QueueObservation, declare_patience, forget_channels, look_at
-from stagepost.store.sending import lost_jobs, put_back_lost, read_clock, sent_queues
+from stagepost.store.queue_observations import QueueObservation, declare_patience, look_at
+from stagepost.store.sending import lost_jobs, put_back_lost, read_clock
 from stagepost.store.workers import list_workers
 from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import topology_of
 from stagepost.upkeep.alarm import AlertingRunner
-from stagepost.upkeep.leader import BROKER, Leader
+from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.sent_job_requeuer import UNCARRIED, requeue_uncarried
 from stagepost.upkeep.threads import in_thread
 
-__all__ = ["Finding", "Look", "Reconciler", "Uncarried", "lost_for"]
+__all__ = ["Finding", "Look", "Reconciler", "lost_for"]
 
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 5000
 SLOW_SECONDS = 10.0
-"""How much longer than usual the time between looks may be, on a busy machine, before they say nothing of it."""
-FORGOTTEN = timedelta(hours=1)
-"""How long no broker is used before what was known of its queues is of no use any more."""
+"""How much longer than usual the time between two passes may be, on a busy machine, for them to count as one watch."""
 NONE = timedelta(0)
 NO_QUEUES: Mapping[str, timedelta | None] = {}
-UNCARRIED = "the broker does not carry its queue any more"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a look at one queue found."""
+    """Lost jobs of one queue."""
 
     queue: str
     why: str
     lost: int
-    """Jobs whose message is gone; they are sent again."""
+    """Number of jobs whose message was lost; they are sent again."""
     given_up: int = 0
-    """Those that became dead letters instead: a foreign program was sent them often enough."""
+    """Number of jobs that became dead letters instead, because an external program never answered."""
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What was seen of a queue, and what follows."""
+    """The state of a queue at the broker, and the conclusion from it."""
 
     depth: Depth | None
     channel: QueueObservation
     lost_after: timedelta | None
-    """Messages sent longer ago are lost; None if none is for sure."""
+    """Messages that were sent longer ago are lost; None if that is not certain."""
     heard: int = 0
-    """How many workers of the queue were heard from lately."""
+    """Number of workers of the queue that reported recently."""
 
 
 def lost_for(
@@ -67,14 +65,14 @@ def lost_for(
     *,
     heard: int = 0,
 ) -> timedelta | None:
-    """Decide from when on messages of a queue are lost: those sent longer ago than this; None if none is for sure.
+    """Decide which messages of a queue are lost: those sent longer ago than this; None if that is not certain.
 
-    While messages wait in the queue, all others may wait, too. Once it is seen empty for a while, a message that is
-    not lost must be with a consumer, and our workers claim what they have at once: it is lost if all consumers are
-    workers that were `heard` from meanwhile. Where others consume, or the broker does not tell how many wait, only a
-    long silence says that nobody works on it: as long as a program that runs remote tasks may have a request without
-    a word, which is the channel's `patience`, or the quiet time. Such a program may have gone, and its answer be here
-    in our hands.
+    While messages wait in the queue, any message may be among them. Once the queue has been empty for a while, a
+    message that is not lost must be with a consumer. Our workers claim their messages at once, so it is lost if all
+    consumers are workers that were `heard` from meanwhile. If other programs consume, or the broker does not report the
+    queue's length, only a long silence shows that no program works on the message: the channel's `patience`, which is
+    how long a program that runs remote tasks may keep a request without a report, or the quiet time. Such a program may
+    have ended after it answered, and this process may hold the answer.
     """
     soon, late = timedelta(seconds=settings.lost_after), timedelta(seconds=settings.quiet_time)
     patience = channel.patience
@@ -92,79 +90,77 @@ def lost_for(
 
 
 class Reconciler(Service):
-    """Looks at every queue now and then; only the leader does."""
+    """Checks every carried queue, on the leader for the broker."""
 
     def __init__(
         self,
         store: AsyncStore,
         leader: Leader,
+        signals: Signals | None = None,
         *,
         url: str,
         settings: RabbitmqSettings,
         queues: Sequence[str],
         patience: Mapping[str, timedelta | None] = NO_QUEUES,
-        on_found: Callable[[], None] = lambda: None,
         has_answers: Callable[[str], bool] = lambda _queue: False,
         alarm: AlertingRunner | None = None,
         is_by_hand: bool = False,
         only_looks: bool = False,
     ) -> None:
-        """`patience` says of the queues that this process knows how long a foreign program may be silent, or None.
+        """`patience` maps the queues that this process knows to how long an external program may be silent, or None.
 
-        `has_answers` says whether this process has some in its hands that may be to requests of a queue. Somebody who
-        looks once, by hand, goes on from what others saw.
+        `has_answers` says whether this process holds answers that may belong to requests of a queue. A single pass
+        that somebody starts (`is_by_hand`) continues from the observations of other processes.
         """
         super().__init__(interval=max(0.2, min(5.0, settings.lost_after / 3)))
         self.resent = 0
         self.given_up = 0
         self.passes = 0
-        """How often the broker has said how its queues stand."""
+        """Number of passes in which the broker reported the state of its queues."""
         self._store = store
         self._leader = leader
         self._url = url
         self._settings = settings
         self._queues = queues
         self._undeclared = dict(patience)
-        self._on_found = on_found
+        self._signals = signals or Signals()
         self._has_answers = has_answers
         self._alarm = alarm or AlertingRunner(store)
         self._is_by_hand = is_by_hand
         self._only_looks = only_looks
         self.looks: dict[str, Look] = {}
-        """What the last pass saw of each queue, since this process leads and the broker answers."""
-        self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
-        """Told the batches of jobs that it gave up."""
+        """What the last pass saw of each queue, while this process leads and the broker answers."""
 
     async def run_once(self) -> list[Finding]:
-        """Look once; what was lost is to be sent again afterwards."""
+        """Check all queues once; the relay then sends lost jobs again."""
         if self._undeclared:
             await self._store.run(declare_patience(self._undeclared))
             self._undeclared = {}
         if not self._leader.is_leading:
             self.looks.clear()
             return []
-        # Before the look: what is sent while we look, however long that takes, is not in question.
+        # Before the check: messages that are sent during it, however long it takes, are not in question.
         began = await self._store.run(read_clock())
         found, answers = await self._depths()
         findings = []
         for queue, depth in found.items():
             findings += await self._judge(queue, depth, began, answers=answers)
         if not self._only_looks:
-            uncarried = await put_back_uncarried(self._store, self._settings.carries, began)
+            uncarried = await requeue_uncarried(self._store, self._settings.carries, began)
             findings += [Finding(queue, UNCARRIED, len(jobs)) for queue, jobs in uncarried.items()]
         if findings:
-            self._on_found()
+            self._signals.messages_ready.send()
         return findings
 
     async def _judge(self, queue: str, depth: Depth | None, began: int, *, answers: int) -> list[Finding]:
-        # Asked after the broker: what was taken from there meanwhile is here, or its job is settled.
+        # After the broker was asked: an answer that left it meanwhile is here, or its job is settled.
         answers += int(self._has_answers(queue))
         heard = 0 if depth is None else await self._heard(queue)
         if depth is not None and heard and not depth.consumers:
-            # A quorum queue without a leader, or with a slow one, has no messages and no consumers, RabbitMQ says.
+            # RabbitMQ reports no messages and no consumers for a quorum queue whose leader is missing or slow.
             depth = None
         is_empty = depth is not None and depth.ready == 0
-        # What was there before the first look of its own, and who took it since, a process cannot know.
+        # Before its first pass a process does not know which messages were there, and which consumers took them.
         goes_on = self._is_by_hand or queue in self.looks
         gap = timedelta(seconds=self._settings.lost_after + SLOW_SECONDS) if goes_on else NONE
         channel = await self._store.run(look_at(queue, is_empty=is_empty, has_answers=answers > 0, gap=gap))
@@ -178,20 +174,20 @@ class Reconciler(Service):
         return await self._send_again(queue, began - microseconds(older), _why(depth), sends)
 
     async def _heard(self, queue: str) -> int:
-        """Count the workers of a queue whose loop has turned since messages could have come to them."""
+        """Count the workers of a queue that have reported since messages could have reached them."""
         latest = self._settings.lost_after * 1e6
         workers = await self._store.run(list_workers())
         return sum(queue in worker.queues and worker.silent_us < latest for worker in workers)
 
     async def _depths(self) -> tuple[dict[str, Depth | None], int]:
-        """Ask how queues stand, and how many answers to remote tasks wait for us."""
+        """Read the state of the queues, and how many answers to remote tasks wait at the broker."""
         plans = topology_of(self._settings, self._queues).queues
         wanted = [plan for plan in plans if plan.carries or plan.name == self._settings.answers]
         try:
             found = await in_thread(depths, self._url, wanted)
         except TransportError:
             self.looks.clear()
-            return {}, 0  # said by those who need the broker; while it is away nothing can be known
+            return {}, 0  # the relay logs it; without the broker nothing is certain
         self.passes += 1
         answers = found.get(self._settings.answers)
         return {plan.carries: found[plan.name] for plan in plans if plan.carries}, answers.ready if answers else 0
@@ -212,59 +208,18 @@ class Reconciler(Service):
         self.resent += again
         self.given_up += given_up
         if again:
-            log.warning("queue %s: %d jobs are sent again, their messages are lost: %s", queue, again, why)
+            log.warning("queue %s: %d jobs are sent again because their messages were lost: %s", queue, again, why)
         if given_up:
-            self.on_ended(found.batches)
-            log.error("queue %s: %d jobs became dead letters: sent %s times, never answered", queue, given_up, sends)
+            self._signals.batches_touched.send(found.batches)
+            log.error(
+                "queue %s: %d jobs became dead letters: they were sent %s times and never answered",
+                queue,
+                given_up,
+                sends,
+            )
         if again + given_up >= MOST_AT_ONCE:
             self.wake()
         return [Finding(queue, why, again, given_up)]
-
-
-class Uncarried(Service):
-    """Where no broker is used: puts back what was sent while one was, so that workers find it in the database.
-
-    While some worker does use one, as during a deployment, what is carried is that one's business.
-    """
-
-    def __init__(
-        self,
-        store: AsyncStore,
-        leader: Leader,
-        *,
-        interval: float = 5.0,
-        on_found: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(interval=interval)
-        self._store = store
-        self._leader = leader
-        self._on_found = on_found
-
-    async def run_once(self) -> int:
-        """Put back what there is; returns how many jobs."""
-        if not self._leader.is_leading:
-            return 0
-        if any(leadership.name == BROKER for leadership in await self._store.run(list_leaders())):
-            return 0
-        await self._store.run(forget_channels(silent=FORGOTTEN))
-        now = await self._store.run(read_clock())
-        found = await put_back_uncarried(self._store, lambda _queue: False, now)
-        if found:
-            self._on_found()
-        return sum(map(len, found.values()))
-
-
-async def put_back_uncarried(store: AsyncStore, carries: Callable[[str], bool], before: int) -> dict[str, list[str]]:
-    """Let workers find jobs in the database that were sent when a broker carried their queue, and now none does."""
-    found: dict[str, list[str]] = {}
-    for queue in await store.run(sent_queues()):
-        while not carries(queue):
-            back = await store.run(put_back_lost(queue, sent_before=before, most=MOST_AT_ONCE))
-            found.setdefault(queue, []).extend(back.again)
-            if len(back.again) < MOST_AT_ONCE:
-                log.info("queue %s: %d jobs that were sent go back: %s", queue, len(found[queue]), UNCARRIED)
-                break
-    return {queue: jobs for queue, jobs in found.items() if jobs}
 
 
 def _why(depth: Depth | None) -> str:

@@ -1,4 +1,4 @@
-"""Publishes what is to be sent: the jobs of queues that a broker carries."""
+"""Publishes the jobs of queues that a broker carries."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 2000
 GROUP = 500
-"""So many are published together; they are marked while the next group is on its way."""
+"""How many jobs are published together; they are marked as sent while the next group is published."""
 MOST_BYTES = 8 * 1024 * 1024
-"""Of payloads that are read at once; half of that is published together."""
+"""Most bytes of payloads that are read at once; half as many are published together."""
 FIRST = 100
-"""So many jobs are read of a queue whose sizes are not known."""
+"""How many jobs of a queue are read while their sizes are unknown."""
 LONGEST_REST_SECONDS = 0.02
-"""After a few jobs it rests for twice as long as they took, at most so long: those that come one by one meanwhile go
-together. One that comes alone does not wait."""
+"""After publishing a few jobs, the relay pauses for twice as long as that took, at most for this time. Jobs that
+arrive meanwhile are published together. A single job does not wait."""
 FEWEST_AT_ONCE = 10
 REFUSED_SECONDS = 0.2
-"""How long a queue that is full is left alone."""
+"""How long to wait before publishing to a full queue again."""
 RETURNED_SECONDS = 1.0
-"""How long one is that messages do not reach."""
+"""How long to wait before publishing to a queue again after messages were returned."""
 LEARN_SECONDS = 5.0
-"""How often queues are looked for that another app has begun to use, and limits that were set."""
+"""Interval between searches for queues that another app has begun to use, and for changed limits."""
 AHEAD_OF_LIMIT = 100
-"""How many more messages than may run at once are on their way to workers of a queue with a limit."""
+"""How many more messages than jobs may run at once are sent for a queue with a limit."""
 
 
 class Relay(Service):
     """Publishes queued jobs in their order and marks those that the broker confirmed.
 
-    Dying in between, or two of them at work, costs messages that nobody needs, never a job.
+    A crash in between, or a second relay, causes duplicate messages, and loses no job.
     """
 
     def __init__(
@@ -66,17 +66,17 @@ class Relay(Service):
         publisher: Publisher,
         *,
         settings: RabbitmqSettings,
-        queues: Sequence[str],
+        queues: list[str],
         clock: Clock,
         interval: float = 1.0,
         declare: Callable[[Sequence[str]], None] = lambda _queues: None,
         alarm: AlertingRunner | None = None,
     ) -> None:
-        """`declare` makes what the broker needs for queues; called in a thread."""
+        """`declare` creates what the broker needs for queues; it is called in a thread. The relay adds to `queues`."""
         super().__init__(interval=interval)
         self.sent = 0
-        self.queues = list(queues)
-        """All that it publishes for; grows when the database has jobs of others that are carried."""
+        self.queues = queues
+        """All queues that it publishes for. It adds carried queues that it finds in the database."""
         self._store = store
         self._leader = leader
         self._publisher = publisher
@@ -95,7 +95,7 @@ class Relay(Service):
         )
 
     async def run(self) -> None:
-        """Keep a connection while it runs."""
+        """Run with an open connection to the broker."""
         self._publisher.start()
         try:
             await super().run()
@@ -103,7 +103,7 @@ class Relay(Service):
             await in_thread(self._publisher.stop)
 
     async def run_once(self) -> int:
-        """Publish what is to be sent now; returns how many messages the broker confirmed."""
+        """Publish jobs that are ready; returns how many messages the broker confirmed."""
         if not self._leader.is_leading or self._publisher.trouble is not None:
             return 0
         await self._learn()
@@ -130,7 +130,7 @@ class Relay(Service):
         return confirmed
 
     async def _learn(self) -> None:
-        """Find carried queues that this process has no tasks for: whoever leads publishes for all."""
+        """Find carried queues that this process has no tasks for: the leader publishes for all apps."""
         now = self._clock.monotonic()
         if now - self._learned_at < LEARN_SECONDS:
             return
@@ -146,7 +146,7 @@ class Relay(Service):
         }
 
     async def _room(self, queue: str) -> int:
-        """Say how many messages a queue may still get: few more than may run, for the others would only come back."""
+        """Return how many more messages a queue may get: few more than may run, because workers return the others."""
         if queue not in self._limits:
             return MOST_AT_ONCE
         most = math.ceil(self._limits[queue]) + AHEAD_OF_LIMIT
@@ -168,24 +168,24 @@ class Relay(Service):
                 await marking
             marking = asyncio.create_task(self._store.run(mark_sent(there, read_at=min(job.read_at for job in jobs))))
             if by_verdict[Verdict.REFUSED] or by_verdict[Verdict.UNKNOWN]:
-                break  # the rest would overtake those that have to wait
+                break  # later jobs would overtake those that have to wait
         if marking is not None:
             await marking
         tried = sum(map(len, by_verdict.values()))
-        self._mind_full(queue, tried=tried, refused=len(by_verdict[Verdict.REFUSED]))
-        await self._mind_unroutable(queue, by_verdict[Verdict.RETURNED])
+        self._slow_down_if_full(queue, tried=tried, refused=len(by_verdict[Verdict.REFUSED]))
+        await self._handle_returned(queue, by_verdict[Verdict.RETURNED])
         return len(by_verdict[Verdict.CONFIRMED])
 
-    def _mind_full(self, queue: str, *, tried: int, refused: int) -> None:
-        """Try fewer messages, a moment later, while a queue is full; the rest keeps its order in the database."""
+    def _slow_down_if_full(self, queue: str, *, tried: int, refused: int) -> None:
+        """Publish fewer messages, after a pause, while a queue is full; the jobs keep their order in the database."""
         if refused:
             self._most[queue] = max(FEWEST_AT_ONCE, tried // 2)
             self._rest(queue, REFUSED_SECONDS)
         elif queue in self._most:
             self._most[queue] = min(MOST_AT_ONCE, self._most[queue] * 2)
 
-    async def _mind_unroutable(self, queue: str, returned: list[Fence]) -> None:
-        """Make the queue anew that messages do not reach twice, and try again; after a while their jobs fail."""
+    async def _handle_returned(self, queue: str, returned: list[Fence]) -> None:
+        """Create the queue again if messages were returned twice; after `unroutable_timeout` their jobs fail."""
         known = self._returned_since.pop(queue, {})
         if not returned:
             return
@@ -196,27 +196,27 @@ class Relay(Service):
             await self._refuse(queue, late)
         self._returned_since[queue] = {fence: since[fence] for fence in returned if fence not in late}
         if known:
-            await self._make_anew(queue)
+            await self._create_queue(queue)
         else:
-            # Not at once: one that was just deleted and is there again before the broker has told its consumers has
-            # none, and they do not know. Those that are told make it themselves.
-            log.warning("queue %s: %s; trying again", queue, self._nowhere(queue))
+            # Not at once: if a deleted queue is created again before the broker has notified its consumers, they never
+            # learn that they lost it. Consumers that are notified create the queue themselves.
+            log.warning("queue %s: %s; trying again", queue, self._unroutable_reason(queue))
         self._rest(queue, RETURNED_SECONDS)
 
-    async def _make_anew(self, queue: str) -> None:
+    async def _create_queue(self, queue: str) -> None:
         try:
             await in_thread(self._declare, self.queues)
         except TransportError as error:
-            log.warning("queue %s: what its messages need could not be made: %s", queue, error)
+            log.warning("queue %s: its exchange, queue or binding could not be created: %s", queue, error)
 
     async def _refuse(self, queue: str, late: list[Fence]) -> None:
-        error = f"{self._nowhere(queue)} for {self._settings.unroutable_timeout:g} s"
+        error = f"{self._unroutable_reason(queue)} for {self._settings.unroutable_timeout:g} s"
         about = partial(Alert.of_jobs, AlertKind.UNROUTABLE, reason=error, queue=queue)
         refused = await self._alarm.run(refuse_unsent(late, error=error), about)
         if refused:
             log.error("queue %s: %d jobs failed: %s", queue, len(refused), error)
 
-    def _nowhere(self, queue: str) -> str:
+    def _unroutable_reason(self, queue: str) -> str:
         exchange, key = self._settings.exchange_name, self._settings.routing_key(queue)
         return f"RabbitMQ returns messages: no queue is bound to exchange {exchange} by {key}"
 
@@ -226,7 +226,7 @@ class Relay(Service):
 
 
 def _limit(settings: QueueLimits) -> float:
-    """How many jobs of a queue may start about now."""
+    """Return how many jobs of a queue may start now."""
     rate = math.inf if settings.rate is None else max(settings.rate.rate, settings.rate.burst)
     return min(math.inf if settings.max_running is None else settings.max_running, rate)
 

@@ -1,13 +1,13 @@
-"""Takes back the jobs of workers that died."""
+"""Rescues the jobs of workers that died."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.store.leases import Rescued, rescue_expired
 from stagepost.upkeep.alarm import AlertingRunner
@@ -17,49 +17,45 @@ __all__ = ["Rescuer"]
 log = logging.getLogger(__name__)
 
 MARGIN = timedelta(seconds=1)
-"""How long past its end a lease is left alone: its owner fenced itself before."""
+"""How long after its end a lease is left alone. Its owner stops the attempt before the end."""
 MOST_AT_ONCE = 500
 
 
 class Rescuer(Service):
-    """Queues jobs whose lease ended; parks those that crashed their worker too often.
+    """Queues jobs whose lease expired; those that crashed their worker too often become dead letters.
 
-    Every worker has one: what keeps jobs from being lost with a worker must not be lost with a leader.
+    Every worker has one, so that a rescue does not depend on a leader.
     """
 
     def __init__(
         self,
         store: AsyncStore,
+        signals: Signals | None = None,
         *,
         interval: float = 5.0,
         margin: timedelta = MARGIN,
         alarm: AlertingRunner | None = None,
-        on_rescued: Callable[[], None] = lambda: None,
-        on_ended: Callable[[Iterable[str]], None] = lambda _batches: None,
-        on_unlimited: Callable[[Iterable[str]], None] = lambda _keys: None,
     ) -> None:
         super().__init__(interval=interval)
         self._alarm = alarm or AlertingRunner(store)
         self._margin = margin
-        self._on_rescued = on_rescued
-        self._on_ended = on_ended
-        self._on_unlimited = on_unlimited
+        self._signals = signals or Signals()
 
     async def run_once(self) -> Rescued:
-        """Rescue what can be rescued now."""
+        """Rescue jobs whose lease has expired."""
         rescued = await self._alarm.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE), _about)
         if rescued.queued:
             log.warning("%d jobs of dead workers are queued again", len(rescued.queued))
-            self._on_rescued()
+            self._signals.jobs_ready.send()
         if rescued.buried or rescued.cancelled:
-            self._on_ended(rescued.batches)
-        self._on_unlimited(rescued.limit_keys)
+            self._signals.batches_touched.send(rescued.batches)
+        self._signals.limits_freed.send(rescued.limit_keys)
         for job_id in rescued.buried:
-            log.error("job %s killed its worker too often: it is a dead letter now", job_id)
+            log.error("job %s crashed its worker too often and became a dead letter", job_id)
         if len(rescued.queued) + len(rescued.buried) + len(rescued.cancelled) >= MOST_AT_ONCE:
             self.wake()
         return rescued
 
 
 def _about(rescued: Rescued) -> Alert | None:
-    return Alert.of_jobs(AlertKind.CRASHED, rescued.buried, "they killed their workers too often")
+    return Alert.of_jobs(AlertKind.CRASHED, rescued.buried, "they crashed their workers too often")

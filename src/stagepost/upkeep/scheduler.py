@@ -1,14 +1,15 @@
-"""Fires schedules: declared in code, kept in the store, once per due time whatever the number of schedulers."""
+"""Fires schedules, once per due time however many schedulers run."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.store.schedules import Fired, fire_due, next_schedule_due, put_schedule
 from stagepost.task import ScheduleSpec
 from stagepost.upkeep.leader import Leader
@@ -19,25 +20,25 @@ log = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 1.0
 NONE_SECONDS = 5.0
-"""How soon one is noticed that somebody else puts into a store without any."""
+"""Interval while there is no schedule: another process may add one."""
 SHORTEST_SECONDS = 0.01
 
 
 class Scheduler(Service):
-    """Sleeps until the next schedule is due, at most a second, longer if there is none, and enqueues its job."""
+    """Enqueues the jobs of schedules that are due. Sleeps until the next is due, at most a second if there is one."""
 
-    def __init__(self, store: AsyncStore, leader: Leader, *, on_fired: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: AsyncStore, leader: Leader, signals: Signals) -> None:
         super().__init__(interval=LONGEST_SECONDS)
         self._store = store
         self._leader = leader
-        self._on_fired = on_fired
+        self._signals = signals
 
     async def run_once(self) -> Fired | None:
-        """Fire what is due."""
+        """Fire schedules that are due."""
         if not self._leader.is_leading:
             self.interval = LONGEST_SECONDS
             return None
-        # Looked for first: mostly none is due, and looking takes no transaction and no lock.
+        # First a read, which needs no transaction and no lock: usually nothing is due.
         due = await self._store.run(next_schedule_due())
         if due is None or due > timedelta(0):
             self._sleep_until(due)
@@ -46,7 +47,7 @@ class Scheduler(Service):
         for name, error in fired.errors.items():
             log.error("schedule %r cannot fire: %s", name, error)
         if fired.runs:
-            self._on_fired()
+            self._signals.jobs_ready.send()
         if fired.is_more:
             self.interval = 0.0
         else:
@@ -60,13 +61,13 @@ class Scheduler(Service):
 
 
 async def declare(store: AsyncStore, schedules: Iterable[ScheduleSpec]) -> None:
-    """Put the schedules that code declares into the store; one that is there and unchanged keeps its next due time."""
+    """Store the schedules that the code declares; an unchanged schedule keeps its next due time."""
     for schedule in schedules:
         await store.run(declaration_of(schedule))
 
 
 def declaration_of(schedule: ScheduleSpec) -> Operation[None]:
-    """Make the operation that puts one schedule into the store."""
+    """Build the operation that stores one schedule."""
     return put_schedule(
         schedule.name,
         rule=schedule.rule,

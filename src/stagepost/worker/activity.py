@@ -1,4 +1,4 @@
-"""Writes down now and then that somebody takes messages, for those who look for lost ones."""
+"""Records that messages of a queue are being taken, so that the reconciler does not take them for lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACTIVE_SECONDS = 1.0
 
 
 class Activity:
-    """Notes signs of life in queues, each at most every second."""
+    """Records activity in queues, at most once a second for each queue."""
 
     def __init__(self, store: AsyncStore, clock: Clock) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class Activity:
         self._noted_at: dict[str, float] = {}
 
     async def note(self, queue: str, *, often: float = ACTIVE_SECONDS) -> None:
-        """Note one, unless the last was noted less than `often` seconds ago."""
+        """Record activity in a queue unless it was recorded less than `often` seconds ago."""
         now = self._clock.monotonic()
         if now - self._noted_at.get(queue, float("-inf")) >= min(often, ACTIVE_SECONDS):
             self._noted_at[queue] = now

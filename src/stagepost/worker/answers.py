@@ -1,10 +1,10 @@
-"""Takes in what foreign programs answer: the finisher of remote tasks."""
+"""Settles remote jobs with the answers of external programs: the finisher of remote tasks."""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.errors import BadMessage, PayloadError, StoreUnavailable
+from stagepost.loops.signals import Signals
 from stagepost.model.envelope import Answer, decode_answer
 from stagepost.model.groups import halves
 from stagepost.model.job import LeasedJob
@@ -26,7 +27,7 @@ from stagepost.task import Registry, Task
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.message_ingester import MessageIngester
 from stagepost.worker.activity import Activity
-from stagepost.worker.finisher import is_conflict, tell
+from stagepost.worker.finisher import is_conflict, log_failure
 from stagepost.worker.stalled_consumers import StalledConsumerCheck
 
 __all__ = ["Answers", "Counted", "outcome_of_answer"]
@@ -36,9 +37,9 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 500
 PREFETCH = 500
 MOST_REPORTS = 100
-"""How many reports on jobs that are locked are tried again: answers must not wait behind them."""
+"""How many progress reports on locked jobs are kept for another try, so that answers do not wait behind them."""
 HELD_SECONDS = 5.0
-"""How long an answer that only another app's workers understand is kept before it goes back to the broker."""
+"""How long an answer for another app is kept before it is returned to the broker."""
 LOOK_SECONDS = 1.0
 
 Named = Mapping[Fence, list[tuple[Answer, Delivery]]]
@@ -48,33 +49,34 @@ _random = random.Random()  # noqa: S311 - spreads retries
 
 
 class Counted(msgspec.Struct):
-    """How many answers there were, by what became of them."""
+    """Numbers of answers, by what became of them."""
 
     settled: int = 0
-    """Those that changed their job."""
+    """Answers that ended or rescheduled their job."""
     repeated: int = 0
-    """Others to a request that was among those answered at the same time."""
+    """Further answers to a request that another answer in the same group settled."""
     ended: int = 0
-    """To jobs that have ended, were cancelled or never were."""
+    """Answers to jobs that have ended, were cancelled or do not exist."""
     stale: int = 0
-    """To another attempt than the one that is waited for."""
+    """Answers to an attempt other than the current one."""
     progress: int = 0
     strange: int = 0
-    """To jobs of tasks that are not known here; they went back to the broker."""
+    """Answers to jobs of tasks that this app does not know; they are returned to the broker."""
     bad: int = 0
-    """What cannot be read or stored."""
+    """Answers that cannot be read or stored."""
 
 
 class Answers(MessageIngester):
-    """Settles the jobs that answers name, in groups, and acknowledges an answer once that is committed.
+    """Settles the jobs that answers name, in groups, and acknowledges an answer after the commit.
 
-    An answer that comes twice, late or for a job that has ended is acknowledged and counted: the row decides.
+    A duplicate or late answer, or one for a job that has ended, is acknowledged and counted: the job's row decides.
     """
 
     def __init__(
         self,
         store: AsyncStore,
         registry: Registry,
+        signals: Signals | None = None,
         *,
         url: str,
         settings: RabbitmqSettings,
@@ -82,7 +84,7 @@ class Answers(MessageIngester):
         park: Park,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """`park` is told of messages that are no answers, and why; they are acknowledged when it returns."""
+        """`park` stores a message that is not an answer, with the reason; after that the message is acknowledged."""
         super().__init__(
             url,
             {settings.answers: PREFETCH},
@@ -92,13 +94,8 @@ class Answers(MessageIngester):
             interval=LOOK_SECONDS,
         )
         self.counted = Counted()
-        self.on_settled: Callable[[], None] = lambda: None
-        """Called when jobs may have become due."""
-        self.on_unlimited: Callable[[set[str]], None] = lambda _keys: None
-        """Called with the limit keys of jobs that were settled, so that the next can be let through."""
-        self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
-        """Called with the batches, or None, of the jobs that were settled."""
         self._store = store
+        self._signals = signals or Signals()
         self._tasks = {task.name: task for task in registry if task.options.remote}
         self._patience = registry.remote_queues
         self._clock = clock
@@ -110,19 +107,19 @@ class Answers(MessageIngester):
         )
 
     def has_some(self, queue: str) -> bool:
-        """Say whether answers are here that may be to requests of a queue: not settled yet, or another app's."""
+        """Whether this process holds answers that may belong to requests of a queue."""
         is_anothers = queue not in self._patience
         return self.consumer.has_more or bool(self._undone) or (is_anothers and bool(self._held))
 
     async def _take_in(self, deliveries: list[Delivery]) -> int:
-        """Settle what was answered; returns how many jobs."""
+        """Settle the jobs that were answered; returns how many."""
         settled = self.counted.settled
         final, progress = await self._read(deliveries)
         await self._accept(final, progress)
         return self.counted.settled - settled
 
     async def _read(self, deliveries: list[Delivery]) -> tuple[Named, list[tuple[Answer, Delivery]]]:
-        """Sort what has arrived: answers by what they answer, reports on progress, and what is neither."""
+        """Separate answers, by the attempt they answer, from progress reports; refuse everything else."""
         final: dict[Fence, list[tuple[Answer, Delivery]]] = {}
         progress = []
         for delivery in deliveries:
@@ -147,7 +144,7 @@ class Answers(MessageIngester):
                 raise
             accepted = None
             await self._accept_singly(final)
-        except Exception as error:  # noqa: BLE001 - it is logged with the one answer that it is about
+        except Exception as error:  # noqa: BLE001 - logged again with the answer that caused it
             log.warning("%d answers could not be stored together; storing them in halves: %s", len(final), error)
             accepted = None
             await self._accept_in_halves(final)
@@ -160,7 +157,7 @@ class Answers(MessageIngester):
         await self._note(accepted, final)
 
     async def _accept_in_halves(self, final: Named) -> None:
-        """Store smaller and smaller groups, down to the answer that the store refuses."""
+        """Store smaller and smaller groups to find the answer that the store refuses."""
         if len(final) <= 1:
             await self._accept_singly(final)
             return
@@ -177,7 +174,7 @@ class Answers(MessageIngester):
                 await self._note(accepted, half)
 
     async def _accept_singly(self, final: Named) -> None:
-        """Find the answer that the store refuses and fail that job, not its neighbours; pass over locked ones."""
+        """Fail only the job whose answer the store refuses, and skip jobs that are locked."""
         for fence, answers in final.items():
             one = {fence: answers}
             accepted: Accepted | None
@@ -186,7 +183,7 @@ class Answers(MessageIngester):
             except StoreUnavailable as error:
                 if not is_conflict(error, self._store):
                     raise
-                continue  # stays with what is undone
+                continue  # stays in `_undone` for the next pass
             except Exception as error:
                 reason = f"its answer could not be stored: {type(error).__name__}: {error}"
                 log.exception("job %s: %s", fence[0], reason)
@@ -201,7 +198,7 @@ class Answers(MessageIngester):
             )
         except StoreUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - parked, where somebody sees it
+        except Exception as error:  # noqa: BLE001 - stored with the dead letters
             await self._refuse([delivery for answers in one.values() for _, delivery in answers], repr(error))
             return None
 
@@ -215,18 +212,18 @@ class Answers(MessageIngester):
         )
 
     def _progress_in(self, task_name: str, report: bytes) -> str | None:
-        """Say what to store of a report; what does not fit is still a sign that its program is alive."""
+        """Return the progress to store; a report that does not fit still shows that its program is alive."""
         task = self._tasks.get(task_name)
         if task is None:
             return None
         try:
             return check_progress(report, annotation=task.options.progress)
         except PayloadError as error:
-            log.warning("task %s: what its program reported as progress is not shown: %s", task_name, error)
+            log.warning("task %s: a progress report of its program is ignored: %s", task_name, error)
             return None
 
     async def _note(self, accepted: Accepted, final: Named) -> None:
-        """Count, acknowledge, and tell those who go on from here."""
+        """Count and acknowledge the answers, and notify the loops that continue from here."""
         self.counted.settled += len(accepted.settled)
         self.counted.ended += len(accepted.ended)
         self.counted.stale += len(accepted.stale)
@@ -240,13 +237,13 @@ class Answers(MessageIngester):
                 self._done(deliveries)
         for settled in accepted.settled:
             if settled.change.kind is not None:
-                tell(settled.job, settled.change)
+                log_failure(settled.job, settled.change)
         if accepted.settled:
-            self.on_ended(settled.job.batch_id for settled in accepted.settled)
-            self.on_settled()
+            self._signals.batches_touched.send({settled.job.batch_id for settled in accepted.settled})
+            self._signals.messages_ready.send()
         changes = [settled.change for settled in accepted.settled]
         if limit_keys := {change.limit_key for change in changes if change.limit_key}:
-            self.on_unlimited(limit_keys)
+            self._signals.limits_freed.send(limit_keys)
         for queue in {self._tasks[name].options.queue for name in accepted.seen & self._tasks.keys()}:
             await self._activity.note(queue, often=self._patience[queue].total_seconds() / 10)
 
@@ -257,7 +254,7 @@ class Answers(MessageIngester):
         self._done(deliveries)
 
     def _hold(self, deliveries: list[Delivery]) -> None:
-        """Keep answers for a while that only another app's workers understand, lest the broker brings them at once."""
+        """Keep answers for another app for a while; returned at once, the broker would deliver them here again."""
         now = self._clock.monotonic()
         self._forget(deliveries)
         self._held += [(now, delivery) for delivery in deliveries]
@@ -273,7 +270,7 @@ class Answers(MessageIngester):
 
 
 def outcome_of_answer(answer: Answer, job: LeasedJob, task: Task[..., Any]) -> Outcome:
-    """Say what an answer means for its job: a result must fit what the task returns, a failure follows its policy."""
+    """Convert an answer to an outcome. A result must fit the task's return type; a failure follows its retry policy."""
     options = task.options
     if answer.status == "completed":
         try:

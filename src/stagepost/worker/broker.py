@@ -1,14 +1,16 @@
-"""What a worker does with a broker: publish, take messages and answers, look for lost ones."""
+"""Builds the parts of a worker that use a broker: they publish, take messages and answers, and look for lost ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cached_property, partial
 
 from stagepost.client.app import App
+from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import ConfigurationError
-from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.store.sending import sent_jobs, unsent
 from stagepost.transport.rabbitmq.admin import apply
 from stagepost.transport.rabbitmq.publisher import Publisher
@@ -23,26 +25,26 @@ from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.receiver import Receiver
 from stagepost.worker.unreadable_messages import UnreadableMessages
 
-__all__ = ["Broker", "check_remote"]
+__all__ = ["BrokerParts", "check_remote"]
 
 
 def check_remote(app: App) -> None:
-    """Refuse to work with remote tasks whose jobs no broker brings to the program that runs them."""
+    """Refuse remote tasks whose queue no broker carries to the program that runs them."""
     settings = app.settings
     for queue in app.registry.remote_queues:
         if settings.transport is None:
             raise ConfigurationError(
-                f"queue {queue!r} has remote tasks, and there is no broker to bring them to the program that runs "
-                f"them. Set `transport` to the URL of a RabbitMQ."
+                f"queue {queue!r} has remote tasks, but no broker carries them to the program that runs them. "
+                f"Set `transport` to the URL of a RabbitMQ server."
             )
         if not settings.rabbitmq.carries(queue):
             raise ConfigurationError(
-                f"queue {queue!r} has remote tasks, and the broker does not carry it. Add it to `queues` in [rabbitmq]."
+                f"queue {queue!r} has remote tasks, but the broker does not carry it. Add it to `queues` in [rabbitmq]."
             )
 
 
-class Broker:
-    """The relay and the reconciler of all queues that are carried, and the receiver of those this worker runs."""
+class BrokerParts:
+    """The relay and the reconciler of all carried queues, and the receiver of those that this worker runs."""
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class Broker:
         url: str,
         store: AsyncStore,
         attempts: LeasedAttempts,
+        signals: Signals,
         *,
         queues: Sequence[str],
         owner: str,
@@ -58,92 +61,130 @@ class Broker:
         start: Callable[[list[LeasedAttempt]], None],
         alarm: AlertingRunner,
     ) -> None:
-        settings = app.settings.rabbitmq
+        self._app = app
+        self._url = url
+        self._settings = settings = app.settings.rabbitmq
+        self._store = store
+        self._attempts = attempts
+        self._signals = signals
+        self._owner = owner
+        self._lease = lease
+        self._term = term
+        self._start = start
+        self._alarm = alarm
         known = {*app.registry.queues, *queues, *(settings.queues or ())}
         self.queues = settings.carried(sorted(known))
-        """All that are carried, whoever runs their jobs."""
-        self._store = store
-        self.leader = leader = Leader(store, owner=owner, clock=app.clock, term=term, name=BROKER)
-
-        def declare(queues: Sequence[str]) -> None:
-            if settings.declare:
-                apply(url, topology_of(settings, queues))
-
-        def prepare() -> None:
-            declare(self.relay.queues)
-
-        self.publisher = Publisher(
-            url, exchange=settings.exchange_name, timeout=settings.confirm_timeout, prepare=prepare
-        )
-        self.relay = Relay(
-            store,
-            leader,
-            self.publisher,
-            settings=settings,
-            queues=self.queues,
-            clock=app.clock,
-            declare=declare,
-            alarm=alarm,
-        )
+        """All carried queues that this worker knows, whether or not it runs their jobs."""
+        self._published = list(self.queues)
+        """All carried queues that the database knows: the relay adds to them."""
         remote = app.registry.remote_queues
-        self.reconciler = Reconciler(
-            store,
-            leader,
-            url=url,
-            settings=settings,
-            queues=self.relay.queues,
-            patience={queue: remote.get(queue) for queue in settings.carried(app.registry.queues)},
-            on_found=self.relay.wake,
-            has_answers=lambda queue: self.answers is not None and self.answers.has_some(queue),
-            alarm=alarm,
+        self._received = [queue for queue in settings.carried(queues) if queue not in remote]
+        self._declare = partial(_declare, url, settings)
+        self._prepare = partial(_declare, url, settings, self._published)
+
+    @cached_property
+    def broker_leader(self) -> Leader:
+        """Whether this worker leads the work with the broker."""
+        return Leader(
+            self._store, self._signals, owner=self._owner, clock=self._app.clock, term=self._term, name=BROKER
         )
-        self.collector: DeadLetterCollector | None = None
-        if settings.collect_dead_letters:
-            self.collector = DeadLetterCollector(
-                store, leader, url=url, settings=settings, prepare=prepare, alarm=alarm
-            )
-        self.parking = UnreadableMessages(store, settings=settings, on_parked=self.relay.wake)
-        self.answers: Answers | None = None
-        """Of programs that run remote tasks, where the app has any."""
-        if remote:
-            self.answers = Answers(
-                store,
-                app.registry,
-                url=url,
-                settings=settings,
-                clock=app.clock,
-                prepare=prepare,
-                park=self.parking.park_one,
-            )
-            self.answers.on_settled = self.relay.wake
-        own = [queue for queue in settings.carried(queues) if queue not in remote]
-        self.receiver: Receiver | None = None
-        if own:
-            self.receiver = Receiver(
-                store,
-                attempts,
-                url=url,
-                settings=settings,
-                queues=own,
-                task_names=[task.name for task in app.registry if not task.options.remote],
-                rules=app.registry.limit_rules,
-                owner=owner,
-                lease=lease,
-                start=start,
-                clock=app.clock,
-                prepare=prepare,
-                on_bad=self.parking.park,
-            )
+
+    @cached_property
+    def relay(self) -> Relay:
+        """Publishes jobs."""
+        settings = self._settings
+        publisher = Publisher(
+            self._url, exchange=settings.exchange_name, timeout=settings.confirm_timeout, prepare=self._prepare
+        )
+        return Relay(
+            self._store,
+            self.broker_leader,
+            publisher,
+            settings=settings,
+            queues=self._published,
+            clock=self._app.clock,
+            declare=self._declare,
+            alarm=self._alarm,
+        )
+
+    @cached_property
+    def reconciler(self) -> Reconciler:
+        """Finds lost messages."""
+        registry = self._app.registry
+        return Reconciler(
+            self._store,
+            self.broker_leader,
+            self._signals,
+            url=self._url,
+            settings=self._settings,
+            queues=self._published,
+            patience={queue: registry.remote_queues.get(queue) for queue in self._settings.carried(registry.queues)},
+            has_answers=self.answers.has_some if self.answers else lambda _queue: False,
+            alarm=self._alarm,
+        )
+
+    @cached_property
+    def collector(self) -> DeadLetterCollector | None:
+        """Stores dead letters, unless another program does."""
+        if not self._settings.collect_dead_letters:
+            return None
+        return DeadLetterCollector(
+            self._store,
+            self.broker_leader,
+            self._signals,
+            url=self._url,
+            settings=self._settings,
+            prepare=self._prepare,
+            alarm=self._alarm,
+        )
+
+    @cached_property
+    def unreadable_messages(self) -> UnreadableMessages:
+        """Moves unreadable messages to the dead letters."""
+        return UnreadableMessages(self._store, self._signals, settings=self._settings)
+
+    @cached_property
+    def answers(self) -> Answers | None:
+        """Takes the answers of programs that run remote tasks, if the app has any."""
+        if not self._app.registry.remote_queues:
+            return None
+        return Answers(
+            self._store,
+            self._app.registry,
+            self._signals,
+            url=self._url,
+            settings=self._settings,
+            clock=self._app.clock,
+            prepare=self._prepare,
+            park=self.unreadable_messages.park_one,
+        )
+
+    @cached_property
+    def receiver(self) -> Receiver | None:
+        """Leases the jobs that messages name, if this worker runs a carried queue."""
+        if not self._received:
+            return None
+        registry = self._app.registry
+        return Receiver(
+            self._store,
+            self._attempts,
+            url=self._url,
+            settings=self._settings,
+            queues=self._received,
+            task_names=[task.name for task in registry if not task.options.remote],
+            rules=registry.limit_rules,
+            owner=self._owner,
+            lease=self._lease,
+            start=self._start,
+            clock=self._app.clock,
+            prepare=self._prepare,
+            on_bad=self.unreadable_messages.park,
+        )
 
     @property
-    def taking(self) -> list[Receiver | Answers]:
-        """What takes messages, to be stopped first and closed last."""
+    def ingesters(self) -> list[Receiver | Answers]:
+        """The loops that take messages for this worker, to be stopped first and closed last."""
         return [service for service in (self.receiver, self.answers) if service is not None]
-
-    @property
-    def upkeep(self) -> list[Service]:
-        """What goes on until the last job is written."""
-        return [self.leader, self.relay, self.reconciler, *([self.collector] if self.collector else ())]
 
     @property
     def answered(self) -> int:
@@ -151,10 +192,16 @@ class Broker:
         return self.answers.counted.settled if self.answers is not None else 0
 
     async def is_idle(self) -> bool:
-        """Whether no job is to be sent or on its way."""
+        """Whether no job is waiting to be sent or on its way."""
         for queue in self.queues:
             if await self._store.run(unsent(queue, most=1)):
                 return False
             if await self._store.run(sent_jobs(queue, older=timedelta(0), most=1)):
                 return False
         return True
+
+
+def _declare(url: str, settings: RabbitmqSettings, queues: Sequence[str]) -> None:
+    """Create what the broker needs for these queues, unless `declare` is off."""
+    if settings.declare:
+        apply(url, topology_of(settings, queues))

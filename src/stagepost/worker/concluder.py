@@ -1,14 +1,15 @@
-"""Finds out, after jobs have ended, whether their batches are done."""
+"""Finishes batches whose last item has ended on this worker."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BatchNotFound
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.batch import BatchState
 from stagepost.store.concluding import follow_up, try_conclude
 
@@ -17,63 +18,63 @@ __all__ = ["Concluder"]
 log = logging.getLogger(__name__)
 
 SHORTEST_SECONDS = 0.2
-"""Between two looks at one batch: its row is locked for each, and a large one has ends all the time."""
+"""The least time between two checks of one batch: each locks its row, and items of a large batch end all the time."""
 IDLE_SECONDS = 3600.0
 
 
 class Concluder(Service):
-    """Concludes batches of which this worker has ended items: soon after the first, and always after the last.
+    """Checks batches whose items this worker has ended: soon after the first item, and always after the last.
 
-    Never in the transaction that ends them: all workers would wait for the batch's row. Who dies in between leaves it
-    to upkeep.
+    The check is not part of the transaction that ends an item, because all workers would wait for the batch's row. If
+    the worker dies before the check, the leader's `BatchRescuer` finishes the batch.
     """
 
-    def __init__(self, store: AsyncStore, *, clock: Clock, on_done: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: AsyncStore, signals: Signals, *, clock: Clock) -> None:
         super().__init__(interval=IDLE_SECONDS)
         self._store = store
         self._clock = clock
-        self._on_done = on_done
+        self._signals = signals
         self._noted: set[str] = set()
         self._looked_at: dict[str, float] = {}
         self._looking = 0
 
     @property
     def pending(self) -> int:
-        """How many batches are to be looked at, or being looked at."""
+        """Number of batches that are yet to be checked, or are being checked."""
         return len(self._noted) + self._looking
 
     def note(self, batch_ids: Iterable[str | None]) -> None:
-        """Take in that items of these batches have ended and are committed."""
+        """Check these batches soon: items of theirs have ended, and that is committed."""
         noted = {batch_id for batch_id in batch_ids if batch_id is not None} - self._noted
         if noted:
             self._noted |= noted
             self.wake()
 
     async def run_once(self) -> int:
-        """Look at each batch whose turn it is; returns how many are done."""
+        """Check each batch that was not checked a moment ago; returns how many are done."""
         now = self._clock.monotonic()
         self._looked_at = {one: at for one, at in self._looked_at.items() if now - at < SHORTEST_SECONDS}
         concluded, errors = 0, []
         for batch_id in sorted(self._noted - self._looked_at.keys()):
             try:
                 concluded += await self._conclude(batch_id)
-            except Exception as error:  # noqa: BLE001 - raised below: one batch must not keep others waiting
+            except Exception as error:  # noqa: BLE001 - raised below, after the other batches
                 errors.append(error)
         waits = [self._looked_at[one] + SHORTEST_SECONDS - now for one in self._noted if one in self._looked_at]
         self.interval = max(0.01, min(waits)) if waits else 0.0 if self._noted else IDLE_SECONDS
         if concluded:
-            self._on_done()
+            self._signals.jobs_ready.send()
         if errors:
             raise errors[0]
         return concluded
 
     async def flush(self) -> None:
-        """Look at all that is left, once, whoever's turn it is."""
+        """Check all remaining batches now."""
         self._looked_at.clear()
         await self.run_once()
 
     async def _conclude(self, batch_id: str) -> bool:
-        # Before it is looked at: an end that comes meanwhile asks for another look.
+        # Before the check: an item that ends meanwhile requires another one.
         self._noted.discard(batch_id)
         self._looked_at[batch_id] = self._clock.monotonic()
         self._looking += 1
@@ -86,7 +87,7 @@ class Concluder(Service):
             return False
         finally:
             self._looking -= 1
-            if not is_seen:  # somebody has its row at the moment, or the store failed
+            if not is_seen:  # another transaction has locked its row, or the store failed
                 self._noted.add(batch_id)
         if batch is None:
             return False

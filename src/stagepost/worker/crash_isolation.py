@@ -19,9 +19,9 @@ from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 __all__ = ["CrashIsolation", "is_suspect"]
 
 TURN_SECONDS = 0.25
-"""How long a suspect may run before the suspects that wait behind it are given back to other workers."""
+"""How long a suspect may run before the suspects that wait behind it are rescheduled for other workers."""
 SHORTEST_SECONDS, SECONDS_PER_JOB = 0.5, 0.1
-"""The shortest delay of suspects that are given back, and how much each waiting job adds to the longest one."""
+"""The shortest delay of rescheduled suspects, and how much each waiting one adds to the longest delay."""
 
 
 def is_suspect(job: LeasedJob) -> bool:
@@ -54,10 +54,9 @@ class CrashIsolation(Service):
         self._line: deque[LeasedAttempt] = deque()
         self._turn: LeasedAttempt | None = None
         self._began_at = 0.0
-        attempts.on_removed.append(self._removed)
 
     def start(self, attempts: list[LeasedAttempt]) -> None:
-        """Take on claimed attempts: let those run that are no suspects, and the others wait in line."""
+        """Start leased attempts; suspects wait in line."""
         if suspects := [attempt for attempt in attempts if is_suspect(attempt.job)]:
             self._line.extend(suspects)
             self.wake()
@@ -65,43 +64,44 @@ class CrashIsolation(Service):
         self._start(attempts)
 
     def give_back(self) -> None:
-        """Release what is in line."""
+        """Return the suspects in line to their queues."""
         while self._line:
             self._finisher.put(self._line.popleft(), Released())
 
     async def run_once(self) -> int:
-        """Let the next one begin unless another has its turn; returns how many began."""
-        self._let_go_of_lost()
+        """Start the next suspect unless one is running; returns how many were started."""
+        self._drop_lost()
         is_free = self._turn is None or self._turn not in self._attempts
         following = self._line[0] if is_free and self._line else None
         if following is None:
-            self._put_back_if_late()
-        elif await self._begins(following):
+            self._snooze_if_late()
+        elif await self._mark_started(following):
             self._line.popleft()
             self._turn, self._began_at = following, self._clock.monotonic()
             self._start([following])
         self.interval = TURN_SECONDS if self._line else 3600
         return int(following is not None)
 
-    async def _begins(self, attempt: LeasedAttempt) -> bool:
+    async def _mark_started(self, attempt: LeasedAttempt) -> bool:
         await self._store.run(begin(attempt.job), patience_seconds=0)
-        return bool(self._line) and self._line[0] is attempt  # else it was given back meanwhile
+        return bool(self._line) and self._line[0] is attempt  # otherwise it was returned to its queue meanwhile
 
-    def _put_back_if_late(self) -> None:
-        """Put back those in line if a handler takes long; one that has returned is being written, and soon over."""
+    def _snooze_if_late(self) -> None:
+        """Reschedule the suspects in line if the running one takes long; one that has an outcome ends soon."""
         if self._turn is None or self._turn.has_outcome or self._clock.monotonic() - self._began_at < TURN_SECONDS:
             return
         longest = SHORTEST_SECONDS + SECONDS_PER_JOB * len(self._line)
         while self._line:
-            delay = random.uniform(SHORTEST_SECONDS, longest)  # noqa: S311 - spreads them
+            delay = random.uniform(SHORTEST_SECONDS, longest)  # noqa: S311 - spreads the retries
             self._finisher.put(self._line.popleft(), Snoozed(timedelta(seconds=delay)))
 
-    def _let_go_of_lost(self) -> None:
+    def _drop_lost(self) -> None:
         for attempt in [attempt for attempt in self._line if attempt.is_lost]:
             self._line.remove(attempt)
             self._finisher.put(attempt, Released())
 
-    def _removed(self, attempts: list[LeasedAttempt]) -> None:
+    def note_removed(self, attempts: list[LeasedAttempt]) -> None:
+        """Let the next suspect start if the one that ran is settled or lost."""
         if self._turn is not None and self._turn in attempts:
             self._turn = None
             self.wake()

@@ -1,4 +1,4 @@
-"""Runs attempts: each claimed job once, at most so many at a time, whatever its handler does."""
+"""Runs attempts, each once, in a limited number of slots; no handler can make the worker fail."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from stagepost.client.context import JobContext, enter, outcome_of
 from stagepost.clock import Clock, monotonic
 from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
+from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
 from stagepost.task import Registry, Task
 from stagepost.worker.finisher import Finisher
+from stagepost.worker.isolated_context import run_in_own_context
 from stagepost.worker.leased_attempts import LeasedAttempt
-from stagepost.worker.own_context import in_own_context
-from stagepost.worker.processes import Place, ProcessPool
+from stagepost.worker.processes import ProcessPool, RunningChild
 from stagepost.worker.threads import ThreadPool
 
 __all__ = ["Executor"]
@@ -26,69 +26,69 @@ __all__ = ["Executor"]
 log = logging.getLogger(__name__)
 
 LONGEST_TURN_SECONDS = 0.001
-"""How long jobs that end without waiting follow one another before the loop may do something else."""
-DEAF_SECONDS = 2.0
-"""How long after its timeout an attempt that does not stop is waited for; then its job goes on without it."""
+"""How long jobs that end without waiting may run one after another before other tasks get their turn."""
+UNRESPONSIVE_SECONDS = 2.0
+"""How long after its timeout an attempt may take to stop; after that its job is settled without it."""
 
 
 class Executor:
-    """Starts attempts in their order as slots come free, and hands what they gave to the finisher."""
+    """Starts attempts in order as slots become free, and passes their outcomes to the finisher."""
 
     def __init__(
         self,
         registry: Registry,
         finisher: Finisher,
+        signals: Signals | None = None,
         *,
         concurrency: int,
         clock: Clock,
-        folder: Path | None = None,
+        is_loop_closing: Callable[[], bool] = lambda: False,
+        children: ProcessPool | None = None,
     ) -> None:
-        """`folder` is where the processes of handlers start; where this process is now, unless given."""
         self.concurrency = concurrency
-        self.on_idle: Callable[[], None] = lambda: None
-        """Called when an attempt is over and no other is ready to take its slot."""
-        self.is_closing: Callable[[], bool] = lambda: False
-        """Whether the event loop is closing, which cancels every task, also those of attempts."""
         self.threads = ThreadPool(on_freed=self._fill)
-        self.children = ProcessPool(folder)
+        self.children = children or ProcessPool()
         self._registry = registry
         self._finisher = finisher
+        self._signals = signals or Signals()
+        self._is_loop_closing = is_loop_closing
         self._clock = clock
         self.ended_at = monotonic()
-        """When an attempt was last over, and so its slot free."""
-        self.on_waiting: Callable[[], None] = lambda: None
-        """Called when attempts were taken on for which no slot is free yet."""
+        """When an attempt last ended, on the local monotonic clock."""
         self._ready: deque[LeasedAttempt] = deque()
         self._running: dict[asyncio.Task[None], LeasedAttempt] = {}
         self._released: set[LeasedAttempt] = set()
 
     @property
     def ready(self) -> int:
-        """How many attempts wait for a slot."""
+        """Number of attempts that wait for a slot."""
         return len(self._ready)
 
     @property
     def running(self) -> int:
-        """How many attempts are running."""
+        """Number of attempts that are running."""
         return len(self._running)
 
     def start(self, attempts: list[LeasedAttempt]) -> None:
-        """Take on claimed attempts."""
+        """Start leased attempts, or let them wait for a slot."""
         now = monotonic()
         for attempt in attempts:
             attempt.waits_since = now
         self._ready.extend(attempts)
         self._fill()
         if self._ready:
-            self.on_waiting()
+            self._signals.attempts_waiting.send()
 
     @property
     def waits_since(self) -> float | None:
-        """Since when the attempt that is next has waited for a slot; None if none waits."""
+        """When the next attempt began to wait for a slot; None if no attempt waits."""
         return self._ready[0].waits_since if self._ready else None
 
     def give_back_ready(self, *, keep_delivered: bool = False) -> int:
-        """Release what has not started, and return how many; with `keep_delivered`, only what was claimed."""
+        """Return attempts that have not started to their queues; returns how many.
+
+        With `keep_delivered`, attempts that a broker delivered stay.
+        """
         kept = [attempt for attempt in self._ready if keep_delivered and attempt.is_delivered]
         released = [attempt for attempt in self._ready if not (keep_delivered and attempt.is_delivered)]
         self._ready = deque(kept)
@@ -103,7 +103,7 @@ class Executor:
         return not self._running
 
     def release_running(self, reason: str) -> None:
-        """Give running attempts back: others may run them now. Their handlers are asked to stop."""
+        """Return running attempts to their queues, for other workers, and ask their handlers to stop."""
         for task, attempt in list(self._running.items()):
             self._released.add(attempt)
             attempt.stop(reason)
@@ -111,10 +111,10 @@ class Executor:
                 task.cancel()
 
     def abandon_running(self) -> None:
-        """Give back attempts whose handlers would not stop; whatever they still do is fenced off."""
+        """Return attempts whose handlers did not stop to their queues; the fence rejects what they still write."""
         for attempt in self._running.values():
             if not attempt.has_outcome:
-                log.warning("job %s: its handler would not stop; the job is given back", attempt.job.id)
+                log.warning("job %s: its handler did not stop; the job returns to its queue", attempt.job.id)
                 self._finisher.put(attempt, Released())
 
     def close(self) -> None:
@@ -124,11 +124,11 @@ class Executor:
 
     @property
     def _free(self) -> int:
-        """How many slots are free; less than none while a thread that was left behind has one and a task, too."""
+        """Number of free slots; negative while stuck threads and tasks together hold more than there are."""
         return self.concurrency - self.threads.stuck - len(self._running)
 
     def _fill(self, most: int = 1) -> None:
-        """Start a task, or up to `most`, on what is ready; each goes on to the next job by itself."""
+        """Start up to `most` tasks for waiting attempts. Each continues with the next attempt by itself."""
         for _ in range(min(most, self._free)):
             if (attempt := self._next()) is None:
                 return
@@ -137,7 +137,7 @@ class Executor:
             task.add_done_callback(self._ended)
 
     def _next(self) -> LeasedAttempt | None:
-        """Take the first that is ready; one that lost its lease meanwhile is let go."""
+        """Take the first waiting attempt that has not lost its lease."""
         while self._ready:
             attempt = self._ready.popleft()
             if not attempt.is_lost:
@@ -146,10 +146,10 @@ class Executor:
         return None
 
     async def _take_turn(self, first: LeasedAttempt) -> None:
-        """Run one attempt after the other, until the turn is over or a coroutine had to wait.
+        """Run attempts one after another until the turn is over or a coroutine has to wait.
 
-        That one has the task to itself from then on and is its last: what its handler asked of the task, such as to
-        be cancelled later, must not reach another job.
+        A coroutine that waits is the last attempt of its task: what its handler requested of the task, such as a later
+        cancellation, must not reach another job.
         """
         task = cast("asyncio.Task[None]", asyncio.current_task())
         on_wait = partial(self._let_wait, task)
@@ -157,7 +157,7 @@ class Executor:
         attempt: LeasedAttempt | None = first
         while attempt is not None:
             self._running[task] = attempt
-            runs_on_loop = await in_own_context(self._run(attempt), on_wait=on_wait)
+            runs_on_loop = await run_in_own_context(self._run(attempt), on_wait=on_wait)
             self.ended_at = now = monotonic()
             if attempt.waits_in is not None:
                 if runs_on_loop:
@@ -168,7 +168,7 @@ class Executor:
             attempt = self._next()
 
     def _let_wait(self, task: asyncio.Task[None]) -> None:
-        """Start others while an attempt waits: two, so that many slots fill in a few turns of the loop."""
+        """Start two other attempts while this one waits, so that many slots fill in a few turns of the loop."""
         attempt = self._running[task]
         attempt.waits_in = task
         task.set_name(f"stagepost-job-{attempt.job.id}")
@@ -177,24 +177,28 @@ class Executor:
     def _ended(self, task: asyncio.Task[None]) -> None:
         attempt = self._running.pop(task)
         if task.cancelled():
-            if not attempt.has_outcome:  # it had not begun
+            if not attempt.has_outcome:  # it had not started
                 self._finisher.put(attempt, Released())
         elif (error := task.exception()) is not None:
-            log.error("job %s: its attempt ended in an error of the worker's own", attempt.job.id, exc_info=error)
+            log.error("job %s: the worker failed while it ran this attempt", attempt.job.id, exc_info=error)
             is_passing = isinstance(error, StoreError)
             self._finisher.put(attempt, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
-        if self.is_closing():
+        if self._is_loop_closing():
             return
         self._fill()
         if not self._ready:
-            self.on_idle()
+            self._signals.slot_idle.send()
 
     async def _run(self, attempt: LeasedAttempt) -> bool:
-        """Run one attempt and hand on what it gave; says whether its handler was a coroutine."""
+        """Run one attempt and pass on its outcome; returns whether its handler is a coroutine."""
         try:
             task = self._registry.get(attempt.job.task_name)
         except UnknownTask:
-            log.warning("job %s: task %r is unknown here, giving it back", attempt.job.id, attempt.job.task_name)
+            log.warning(
+                "job %s: this worker does not know task %r; the job returns to its queue",
+                attempt.job.id,
+                attempt.job.task_name,
+            )
             self._finisher.put(attempt, Released())
             return False
         context = attempt.context = JobContext(attempt.job, task, self._clock)
@@ -202,39 +206,39 @@ class Executor:
         try:
             outcome = await self._attempt(attempt, task, context)
         except asyncio.CancelledError:
-            # From outside, after the attempt itself was over; what it gave is lost with it.
+            # Cancelled from outside after the attempt itself ended, so its outcome is lost.
             outcome = Released()
         self._finisher.put(attempt, outcome)
         return task.is_async
 
     async def _attempt(self, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext) -> Outcome:
-        """Decode, call within the timeout, and say what came of it."""
+        """Call the handler within its timeout, and convert what it returns or raises to an outcome."""
         try:
             if task.options.timeout is None:
                 return await self._perform(attempt, task, context)
             return await self._perform_within(task.options.timeout.total_seconds(), attempt, task, context)
         except asyncio.CancelledError as error:
             return self._interrupted(attempt, context, error)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome, never a dead worker
+        except BaseException as error:  # noqa: BLE001 - anything that a handler raises is an outcome
             if isinstance(error, Cancelled) and attempt.is_lost:
-                # It stopped as it was asked to, for the sake of its lease: nobody wants the job to be cancelled.
+                # The handler stopped because its lease was lost. Nobody asked to cancel the job.
                 return Released()
             return outcome_of(error, attempt.job, task)
 
     async def _perform_within(
         self, seconds: float, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext
     ) -> Outcome:
-        """Fail the job of a handler that takes longer; if it does not stop either, its slot alone stays taken."""
+        """Fail the job of a handler that takes longer. If the handler does not stop, it keeps only its slot."""
 
         def late() -> Outcome:
             error = TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
             return outcome_of(error, attempt.job, task)
 
-        def give_up() -> None:
-            log.error("job %s: its handler ignores its timeout; it holds a slot of this worker", attempt.job.id)
+        def abandon() -> None:
+            log.error("job %s: its handler ignores its timeout and keeps a slot of this worker", attempt.job.id)
             self._finisher.put(attempt, late())
 
-        timer = asyncio.get_running_loop().call_later(seconds + DEAF_SECONDS, give_up)
+        timer = asyncio.get_running_loop().call_later(seconds + UNRESPONSIVE_SECONDS, abandon)
         deadline = asyncio.timeout(seconds)
         try:
             async with deadline:
@@ -263,23 +267,23 @@ class Executor:
         return context.completed(result)
 
     async def _in_child(self, context: JobContext) -> Outcome:
-        place = Place()
+        running = RunningChild()
         try:
-            reply = await self.threads.run(partial(self.children.run, context, place))
+            reply = await self.threads.run(partial(self.children.run, context, running))
         except asyncio.CancelledError:
-            place.kill()
+            running.kill()
             raise
         context.settled_in_transaction = reply.settled_in_transaction
         return reply.outcome
 
     def _interrupted(self, attempt: LeasedAttempt, context: JobContext, error: BaseException) -> Outcome:
-        if self.is_closing():
-            context.request_stop("the worker is shutting down")  # a thread goes on until it looks
+        if self._is_loop_closing():
+            context.request_stop("the worker is shutting down")  # a thread continues until it checks
             return Released()
         if attempt in self._released or attempt.is_lost:
             self._released.discard(attempt)
             return Released()
         if context.stop_reason is not None:
             return Abandoned(context.stop_reason)
-        # The handler raised CancelledError itself: nobody asked it to.
+        # The handler raised CancelledError by itself.
         return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), attempt.job, context.task)

@@ -1,10 +1,10 @@
-"""Writes what attempts gave, many at a time: outcomes that arrive during one commit share the next."""
+"""Writes the outcomes of attempts in groups: outcomes that arrive during one commit share the next."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.trouble import Trouble
 from stagepost.errors import LeaseLost, StoreError, StoreUnavailable
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.groups import GROUP_BYTES, first_group, halves
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
@@ -22,24 +23,25 @@ from stagepost.store.settling import settle
 from stagepost.store.workers import notify_workers
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 
-__all__ = ["Finisher", "is_conflict", "tell"]
+__all__ = ["Finisher", "is_conflict", "log_failure"]
 
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 1000
 PATIENCE_SECONDS = 10.0
+IDLE_SECONDS = 3600.0
 SIZE = attrgetter("size")
 LARGE_PAYLOAD = 10_000
-"""From which size on a payload is let go of when its attempt is over."""
+"""Payloads of at least this size are released when their attempt ends."""
 
 
 class PendingSettlement(NamedTuple):
-    """An outcome on its way to the store."""
+    """An outcome that is not written yet."""
 
     attempt: LeasedAttempt
     change: Settlement
     size: int
-    """About how many bytes it takes to write it."""
+    """About how many bytes must be written."""
 
 
 class Finisher(Service):
@@ -49,40 +51,35 @@ class Finisher(Service):
         self,
         store: AsyncStore,
         attempts: LeasedAttempts,
+        signals: Signals | None = None,
         *,
-        on_settled: Callable[[int], None] = lambda _ended: None,
         notifies: bool = False,
     ) -> None:
-        """`on_settled` is called with the number of attempts that were not just given back."""
-        super().__init__(interval=3600)
+        super().__init__(interval=IDLE_SECONDS)
         self.settled = 0
         self.lost = 0
         self._store = store
         self._attempts = attempts
-        self._on_settled = on_settled
+        self._signals = signals or Signals()
         self._notifies = notifies
         self._endings: list[PendingSettlement] = []
         self._most: int | None = None
-        """How many are written together after a group was lost with its connection; None: as many as are possible."""
+        """Largest group after a connection was lost while writing one; None without such a limit."""
         self.pending_bytes = 0
-        """About how large the outcomes are that are not written yet."""
-        self.on_unlimited: Callable[[set[str]], None] = lambda _keys: None
-        """Called with the limit keys of jobs that were settled, so that the next can be let through."""
-        self.on_ended: Callable[[Iterable[str | None]], None] = lambda _batches: None
-        """Called with the batches, or None, of the jobs that were settled."""
+        """Approximate size of the outcomes that are not written yet."""
 
     @property
     def ended(self) -> int:
-        """How many attempts are over, whether or not their outcome was accepted."""
+        """Number of attempts that have ended, whether or not their outcome was accepted."""
         return self.settled + self.lost
 
     @property
     def pending(self) -> int:
-        """How many outcomes are not written yet."""
+        """Number of outcomes that are not written yet."""
         return len(self._endings)
 
     def put(self, attempt: LeasedAttempt, outcome: Outcome) -> None:
-        """Take an outcome; it is written with the next group."""
+        """Accept an outcome, to be written with the next group."""
         attempt.has_outcome = True
         change = Settlement.of(attempt.job, outcome)
         size = change.size
@@ -93,7 +90,7 @@ class Finisher(Service):
         self.wake()
 
     async def run_once(self) -> int:
-        """Write one group; what cannot be written now stays for a later pass."""
+        """Write one group; outcomes that cannot be written now stay for a later pass."""
         most = MOST_AT_ONCE if self._most is None else min(MOST_AT_ONCE, self._most)
         fit_together = self.pending_bytes <= GROUP_BYTES
         group = self._endings[:most] if fit_together else first_group(self._endings, size=SIZE, most=most)
@@ -103,22 +100,26 @@ class Finisher(Service):
         self._most = None if self._most is None or self._most >= MOST_AT_ONCE else 2 * self._most
         tried = {ending.attempt.fence for ending in group}
         kept = [ending for ending in group if ending.attempt.fence not in held and ending in self._endings]
-        # Behind the others: one whose row is locked, by a transaction its handler left open, must not hold them up.
+        # Behind the others: an outcome whose row is locked by a transaction of its handler must not delay them.
         self._keep([ending for ending in self._endings if ending.attempt.fence not in tried] + kept)
         self._note([ending for ending in group if ending.attempt.fence in held], held)
         if limit_keys := {ending.change.limit_key for ending in group if ending.change.limit_key}:
-            self.on_unlimited(limit_keys)
-        self.on_ended(ending.attempt.job.batch_id for ending in group if ending.change.fence in held)
+            self._signals.limits_freed.send(limit_keys)
+        self._signals.batches_touched.send(
+            {ending.attempt.job.batch_id for ending in group if ending.change.fence in held}
+        )
         released = [ending for ending in group if ending.change.state is JobState.QUEUED]
-        self._on_settled(len(group) - len(released))
+        if ended := len(group) - len(released):
+            self._signals.attempts_ended.send(ended)
+        self._signals.outcomes_written.send()
         if queues := {attempt.job.queue_name for attempt, *_ in released if held.get(attempt.fence)}:
-            await self._offer(queues)
+            await self._notify_workers(queues)
         if self._endings:
             self.wake()
         return len(group)
 
-    async def _offer(self, queues: set[str]) -> None:
-        """Tell idle workers that jobs were given back; without this hint they find them when they next poll."""
+    async def _notify_workers(self, queues: set[str]) -> None:
+        """Notify idle workers of jobs that returned to their queues; without this they find them at their next poll."""
         self._store.store.notifier.notify(queues)
         if not self._notifies:
             return
@@ -131,12 +132,12 @@ class Finisher(Service):
         except StoreUnavailable as error:
             self._drop_lost()
             if not is_conflict(error, self._store):
-                self._take_fewer(group)
+                self._shrink_groups(group)
                 raise
             if len(group) == 1:
                 raise
             return await self._settle_singly([ending for ending in group if not ending.attempt.is_lost])
-        except Exception as error:  # noqa: BLE001 - it is logged with the one outcome that it is about
+        except Exception as error:  # noqa: BLE001 - logged again with the outcome that caused it
             if len(group) == 1:
                 return await self._settle_singly(group)
             log.warning("%d outcomes could not be written together; writing them in halves: %s", len(group), error)
@@ -145,10 +146,10 @@ class Finisher(Service):
                 held |= await self._settle(half)
             return held
 
-    def _take_fewer(self, group: Sequence[PendingSettlement]) -> None:
-        """Write half as many the next time: it may be the size of a group that ends its connection.
+    def _shrink_groups(self, group: Sequence[PendingSettlement]) -> None:
+        """Write half as many the next time: the connection may have been lost because of the size of the group.
 
-        One that is written alone goes behind the others, which need not wait for it.
+        An outcome that fails on its own moves behind the others, so that they do not wait for it.
         """
         self._most = max(1, len(group) // 2)
         if len(group) == 1:
@@ -158,7 +159,7 @@ class Finisher(Service):
             ]
 
     async def _settle_together(self, group: Sequence[PendingSettlement]) -> dict[Fence, bool]:
-        """Write what handlers have not written themselves; where only the store knows whether they have, ask it."""
+        """Write the outcomes that handlers have not written in transactions of their own."""
         held = {attempt.fence: True for attempt, *_ in group if attempt.is_settled}
         asked = [change for attempt, change, _ in group if attempt.may_be_settled and attempt.fence not in held]
         if asked:
@@ -170,11 +171,11 @@ class Finisher(Service):
 
     @property
     def _patience(self) -> float:
-        """A group that was lost with its connection is not repeated whole for long."""
+        """How long to retry; a group during which the connection was lost is not retried as a whole."""
         return PATIENCE_SECONDS if self._most is None else 0
 
     async def _settle_singly(self, group: Sequence[PendingSettlement]) -> dict[Fence, bool]:
-        """Find the one the store refuses, and fail that job instead of its neighbours; leave out what is locked."""
+        """Fail only the job whose outcome the store refuses, and skip jobs that are locked."""
         held: dict[Fence, bool] = {}
         for ending in group:
             try:
@@ -182,7 +183,7 @@ class Finisher(Service):
             except StoreUnavailable as error:
                 if not is_conflict(error, self._store):
                     raise
-                log.warning("job %s: its row is locked; its outcome is written later", ending.change.id)
+                log.warning("job %s: its row is locked; its outcome will be written later", ending.change.id)
                 continue
             except Exception as error:
                 reason = f"its outcome could not be stored: {type(error).__name__}: {error}"
@@ -192,17 +193,17 @@ class Finisher(Service):
         return held
 
     async def _refuse(self, ending: PendingSettlement, reason: str) -> dict[Fence, bool]:
-        """Fail a job whose outcome cannot be stored; if not even that can be, its lease is left to end."""
+        """Fail a job whose outcome cannot be stored; if that fails too, its lease expires."""
         try:
             return await self._store.run(settle([Settlement.of(ending.attempt.job, Refused(reason))]))
         except StoreUnavailable:
             raise
         except Exception:
-            log.exception("job %s: it could not be failed, either", ending.change.id)
+            log.exception("job %s: the database also refused to store the job as failed", ending.change.id)
             return {ending.change.fence: False}
 
     def _drop_lost(self) -> None:
-        """Forget outcomes whose lease ended while the store was away: their jobs are others' by now."""
+        """Drop outcomes whose lease expired while the store was unreachable: other workers have these jobs now."""
         lost = [ending for ending in self._endings if ending.attempt.is_lost]
         self._keep([ending for ending in self._endings if not ending.attempt.is_lost])
         self._note(lost, {})
@@ -211,13 +212,13 @@ class Finisher(Service):
         self._endings, self.pending_bytes = endings, sum(map(SIZE, endings))
 
     def _note(self, endings: list[PendingSettlement], held: dict[Fence, bool]) -> None:
-        """Let go of attempts, and say what became of those that did not just complete."""
+        """Remove attempts, and log those that failed or lost their lease."""
         self._attempts.remove(ending.attempt for ending in endings)
         for attempt, change, _ in endings:
             if held.get(attempt.fence):
                 self.settled += 1
                 if change.kind is not None:
-                    tell(attempt.job, change)
+                    log_failure(attempt.job, change)
             elif attempt.may_be_settled:
                 self.settled += 1
             else:
@@ -225,8 +226,8 @@ class Finisher(Service):
                 log.warning("%s", LeaseLost(change.id, change.attempt))
 
 
-def tell(job: LeasedJob, change: Settlement) -> None:
-    """Log what somebody may want to know of: a failed attempt, and more loudly one that was the last."""
+def log_failure(job: LeasedJob, change: Settlement) -> None:
+    """Log a failed attempt as a warning, and the last one as an error."""
     if change.is_final:
         log.error("job %s (%s) ended as %s: %s", job.id, job.task_name, change.state, change.error)
     else:
@@ -238,6 +239,6 @@ def tell(job: LeasedJob, change: Settlement) -> None:
 
 
 def is_conflict(error: StoreUnavailable, store: AsyncStore) -> bool:
-    """Say whether the store is there, and a row is locked by somebody."""
+    """Whether the store is reachable and another transaction has locked a row."""
     cause = error.__cause__
     return cause is not None and store.store.dialect.trouble(cause) is Trouble.CONFLICT

@@ -1,4 +1,4 @@
-"""Keeps a worker's leases from a thread and connection of its own, so that no handler can hold it up."""
+"""Renews a worker's leases in its own thread and connection, so that no handler can delay it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 
 
 REPORT_SECONDS = 1.0
-"""How soon progress is written, and a cancelled job noticed, long before the next renewal."""
+"""Interval between checks for progress to write and for cancelled jobs, much shorter than that of renewals."""
 MOST_BYTES = 1_000_000
-"""Of progress in one statement: leases must be renewed in time, whatever handlers report."""
+"""Most bytes of progress in one statement, so that large reports do not delay renewals."""
 
 
 class LeaseKeeper(threading.Thread):
-    """Renews every lease three times per lease; stops attempts that lost theirs, or soon may have.
+    """Renews every lease three times per lease, and stops attempts that lost theirs or are about to.
 
-    Progress is written with the lease of its attempt, which is renewed early for that.
+    Progress is written together with an early renewal of its attempt's lease.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LeaseKeeper(threading.Thread):
         self._stop_event = threading.Event()
 
     def run(self) -> None:
-        """Pass after pass until stopped; a failed pass is tried again soon."""
+        """Repeat passes until stopped; a failed pass is retried soon."""
         due = monotonic() + self._interval
         while True:
             self._wake_event.wait(max(0.0, min(due - monotonic(), REPORT_SECONDS)))
@@ -71,7 +71,7 @@ class LeaseKeeper(threading.Thread):
                     self.run_once()
                     self._beat()
                     due = monotonic() + self._interval
-            except Exception as error:  # noqa: BLE001 - whatever went wrong, the leases must be tried again
+            except Exception as error:  # noqa: BLE001 - leases must be renewed after any error
                 if self._stop_event.is_set():
                     return
                 pause = min(1.0, self._interval / 4)
@@ -80,23 +80,23 @@ class LeaseKeeper(threading.Thread):
             self._fence_expiring()
 
     async def watch(self) -> None:
-        """Stop attempts whose lease is about to end, from the loop: the thread may be hanging in a renewal."""
+        """Stop attempts whose lease is about to end. This runs in the event loop: the thread may hang in a renewal."""
         while True:
             await asyncio.sleep(self._margin / 2)
             self._fence_expiring()
 
     def run_once(self) -> Renewed | None:
-        """Renew all leases in one statement, and stop attempts that lost theirs or are asked to stop."""
+        """Renew all leases in one statement, and stop attempts that lost theirs or were cancelled."""
         attempts = self._attempts.all()
         return self._renew(attempts, newest(attempts), patience=max(0.5, self._interval)) if attempts else None
 
     def look_once(self) -> None:
-        """Do what should not wait for the next renewal: write progress, and stop attempts of cancelled jobs."""
+        """Write progress and stop attempts of cancelled jobs, without waiting for the next renewal."""
         renewed = self.report_once()
         self.ask_once(besides=renewed.held if renewed else frozenset())
 
     def ask_once(self, *, besides: frozenset[Fence] = frozenset()) -> set[Fence]:
-        """Stop attempts that are asked to stop, and say which; one small read, and none while no handler runs."""
+        """Stop attempts of cancelled jobs and return them. This is one small read, and none while no handler runs."""
         attempts = {attempt.fence: attempt for attempt in self._attempts.all() if attempt.can_be_stopped}
         if not (fences := attempts.keys() - besides):
             return set()
@@ -106,7 +106,7 @@ class LeaseKeeper(threading.Thread):
         return found
 
     def wake(self) -> None:
-        """Look now, from any thread: a job was cancelled in this process."""
+        """Check now, because a job was cancelled in this process. Any thread may call this."""
         self._wake_event.set()
 
     def report_once(self) -> Renewed | None:
@@ -130,7 +130,7 @@ class LeaseKeeper(threading.Thread):
                 attempt.written = progress
         for attempt in attempts:
             if attempt.fence not in renewed.held:
-                # A job that has ended, or is ending, has no lease to lose.
+                # A job that has ended, or is about to, has no lease to lose.
                 if not attempt.may_be_settled and not attempt.has_outcome:
                     self._lose(attempt, "its lease was taken over")
                 continue
@@ -143,20 +143,20 @@ class LeaseKeeper(threading.Thread):
         self._loop.call_soon_threadsafe(attempt.stop, "cancelled on request")
 
     def stop(self) -> None:
-        """End the thread after the pass that is running, and wait for that."""
+        """End the thread after the current pass, and wait for it."""
         self._stop_event.set()
         self._wake_event.set()
         if self.is_alive():
             self.join(timeout=self._store.call_seconds + 1)
 
     def abort(self) -> None:
-        """Break off a pass that did not end, and close the connection unless it is the app's own."""
+        """Abort a pass that has not ended, and close the connection unless the app shares it."""
         if not self._store.database.is_memory:
             self._store.abort()
             self._store.close()
 
     def _fence_expiring(self) -> None:
-        """Stop attempts whose lease could not be renewed in time: another worker may get them any moment."""
+        """Stop attempts whose lease was not renewed in time: another worker may lease their jobs at any moment."""
         now = self._clock.monotonic()
         for attempt in self._attempts.all():
             if now > attempt.lease_ends - self._margin:
@@ -171,13 +171,13 @@ class LeaseKeeper(threading.Thread):
         if attempt not in self._attempts or attempt.is_lost:
             return
         attempt.is_lost = True
-        log.warning("job %s: attempt %d is stopped, %s", attempt.job.id, attempt.job.attempt, reason)
+        log.warning("job %s: stopping attempt %d: %s", attempt.job.id, attempt.job.attempt, reason)
         attempt.stop(reason)
 
 
 def newest(attempts: Iterable[LeasedAttempt]) -> dict[LeasedAttempt, str]:
-    """Collect the progress to be written, as much as fits; what is left goes first the next time."""
+    """Collect unwritten progress, as much as fits into a statement; the rest comes first the next time."""
     unwritten = [(attempt, progress) for attempt in attempts if (progress := attempt.unwritten) is not None]
-    unwritten.sort(key=lambda report: report[0].lease_ends)  # those written last were renewed last
+    unwritten.sort(key=lambda report: report[0].lease_ends)  # reports that were written last have the newest leases
     sizes = accumulate(len(progress) for _, progress in unwritten)
     return {attempt: progress for (attempt, progress), size in zip(unwritten, sizes, strict=True) if size <= MOST_BYTES}

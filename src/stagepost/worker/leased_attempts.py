@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from stagepost.client.context import JobContext
+from stagepost.loops.signals import Signal
 from stagepost.model.job import LeasedJob
 
 __all__ = ["LeasedAttempt", "LeasedAttempts"]
@@ -25,22 +26,22 @@ class LeasedAttempt:
 
     job: LeasedJob
     lease_ends: float
-    """On the local monotonic clock, counted from before the claim or renewal was sent: never later than the store's."""
+    """On the local monotonic clock, from before the claim or renewal was sent: never later than in the store."""
     context: JobContext | None = None
-    """What its handler knows of it; set when it starts."""
+    """The context of its handler; set when it starts."""
     waits_in: asyncio.Task[None] | None = None
-    """The task that runs it; set when it first has to wait, for before that nobody could stop it."""
+    """The task that runs it; set when it first has to wait, because it cannot be stopped before that."""
     has_outcome: bool = False
-    """Its attempt is over and on its way to the store."""
+    """The attempt has ended, and its outcome is about to be written."""
     is_lost: bool = False
     is_delivered: bool = False
-    """A broker brought it, and holds its message until the attempt is over."""
+    """A broker delivered it, and keeps its message until the attempt ends."""
     waits_since: float = 0.0
-    """When it got in line for a slot, on the local monotonic clock."""
+    """When it began to wait for a slot, on the local monotonic clock."""
     written: str | None = None
-    """The progress of it that the store has."""
+    """The progress that the store has."""
     fence: Fence = field(init=False)
-    """What guards every write of this attempt."""
+    """The job's id and the attempt's number, which guard every write."""
 
     def __post_init__(self) -> None:
         self.fence = self.job.id, self.job.attempt
@@ -57,7 +58,7 @@ class LeasedAttempt:
 
     @property
     def unwritten(self) -> str | None:
-        """The newest progress that its handler reported, if the store has another or none."""
+        """The newest progress that its handler reported, unless the store has it."""
         reported = None if self.context is None else self.context.reported
         return None if reported == self.written else reported
 
@@ -67,7 +68,7 @@ class LeasedAttempt:
         return self.waits_in is not None and not self.has_outcome and not (self.context and self.context.is_cancelled)
 
     def stop(self, reason: str) -> None:
-        """Ask its handler to stop, on the loop; a coroutine is cancelled, once, a thread can only be told."""
+        """Ask its handler to stop. A coroutine is cancelled once; a thread only gets the request."""
         if self.context is None or self.waits_in is None or self.has_outcome or self.context.is_cancelled:
             return
         self.context.request_stop(reason)
@@ -77,19 +78,19 @@ class LeasedAttempt:
 
 
 class LeasedAttempts:
-    """A map of attempts that the loop and the lease keeper's thread both use."""
+    """A map of attempts that the event loop and the lease keeper's thread share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._attempts: dict[Fence, LeasedAttempt] = {}
         self.payload_bytes = 0
-        """How large the payloads are that are held."""
+        """Total size of the payloads."""
         self.bytes_each = 0.0
-        """How large one is expected to be, from those that came; 0 before the first."""
+        """Expected size of a payload, from previous ones; 0 before the first."""
         self.claiming = asyncio.Lock()
-        """Held from a claim until its jobs are in here: in between they look like strays."""
-        self.on_removed: list[Callable[[list[LeasedAttempt]], None]] = []
-        """Called with attempts that are settled or lost."""
+        """Held from a claim until its jobs are in this map: in between they look like strays."""
+        self.removed: Signal[[list[LeasedAttempt]]] = Signal()
+        """These attempts are settled or lost."""
 
     def __len__(self) -> int:
         return len(self._attempts)
@@ -98,7 +99,7 @@ class LeasedAttempts:
         return self._attempts.get(attempt.fence) is attempt
 
     def add(self, attempts: list[LeasedAttempt]) -> None:
-        """Take on what was claimed."""
+        """Add leased attempts."""
         if not attempts:
             return
         size = sum([len(attempt.job.payload) for attempt in attempts])
@@ -106,21 +107,20 @@ class LeasedAttempts:
         with self._lock:
             self._attempts.update((attempt.fence, attempt) for attempt in attempts)
             self.payload_bytes += size
-            # An increase counts at once: too large an estimate costs a claim, too small a one memory.
+            # Increases apply at once: too large an estimate costs a claim, too small a one costs memory.
             self.bytes_each = max(mean, self.bytes_each + SMOOTHING * (mean - self.bytes_each))
 
     def remove(self, attempts: Iterable[LeasedAttempt]) -> None:
-        """Let go of what is settled or lost; twice does no harm."""
+        """Remove attempts that are settled or lost. Repeating this is harmless."""
         gone = list(attempts)
         with self._lock:
             for attempt in gone:
                 if self._attempts.pop(attempt.fence, None) is not None:
                     self.payload_bytes -= len(attempt.job.payload)
-        for tell in self.on_removed:
-            tell(gone)
+        self.removed.send(gone)
 
     def forget_payload(self, attempt: LeasedAttempt) -> None:
-        """Let go of the payload of an attempt that is over; what is left to do needs only its fence."""
+        """Release the payload of an attempt that has ended: writing its outcome needs only the fence."""
         with self._lock:
             if self._attempts.get(attempt.fence) is attempt:
                 self.payload_bytes -= len(attempt.job.payload)
@@ -129,6 +129,6 @@ class LeasedAttempts:
             attempt.context.job = attempt.job
 
     def all(self) -> list[LeasedAttempt]:
-        """All of them at this moment."""
+        """Return a copy of the current attempts."""
         with self._lock:
             return list(self._attempts.values())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
+from stagepost.loops.signals import Signals
 from stagepost.model.limits import LimitRules, limit_name
 from stagepost.store.letting_through import let_through, names_with_line
 
@@ -22,11 +23,11 @@ class LimitOpener(Service):
     the next sweep of any worker's promoter fills them.
     """
 
-    def __init__(self, store: AsyncStore, *, rules: LimitRules, on_opened: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: AsyncStore, signals: Signals, *, rules: LimitRules) -> None:
         super().__init__(interval=IDLE_SECONDS)
         self._store = store
         self._rules = rules
-        self._on_opened = on_opened
+        self._signals = signals
         self._names: set[str] = set()
         self._opening = 0
 
@@ -55,7 +56,7 @@ class LimitOpener(Service):
         finally:
             self._opening = 0
         if through:
-            self._on_opened()
+            self._signals.jobs_ready.send()
         if self._names:
             self.wake()
         return through

@@ -1,4 +1,4 @@
-"""The program inside a handler's process: reads an attempt, runs it, writes what it gave."""
+"""The program inside a handler's process: reads an attempt, runs it and writes its outcome."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ REPORT_SECONDS = 0.5
 
 
 def main(input_descriptor: int, output_descriptor: int) -> None:
-    """Serve attempts until the worker is gone."""
+    """Run attempts until the worker ends."""
     _leave_signals_to_worker()
     if not logging.getLogger().handlers:
         configure_logging(os.environ.get("STAGEPOST_LOG_LEVEL", "INFO"))
     assignments: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read, args=(input_descriptor, assignments), daemon=True).start()
     with os.fdopen(output_descriptor, "wb") as output:
-        teller = Teller(output)
-        teller.start()
+        sender = ReplySender(output)
+        sender.start()
         while True:
             assignment = msgspec.json.decode(assignments.get(), type=Assignment)
-            teller.reply(_attempt(assignment, teller))
+            sender.reply(_attempt(assignment, sender))
 
 
 def _leave_signals_to_worker() -> None:
-    """Ignore what tells every process to stop: the worker decides when, and kills this one if it must."""
+    """Ignore signals that are sent to every process: the worker decides when this one ends, and kills it if needed."""
 
-    # Not SIG_IGN, which programs that a handler starts would inherit: nobody could stop them then.
+    # Not SIG_IGN: programs that a handler starts would inherit it, and could not be stopped.
     for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: None)
-    _heed_signals_in_forks()
+    _restore_signals_in_forks()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
-def _heed_signals_in_forks() -> None:
-    """Let processes that a handler forks be stopped as any other, from their first moment on."""
+def _restore_signals_in_forks() -> None:
+    """Give processes that a handler forks the default signal handlers, from their first moment on."""
     forking = threading.local()
 
     def block() -> None:
@@ -67,38 +67,38 @@ def _heed_signals_in_forks() -> None:
     def restore() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, forking.mask)
 
-    def heed() -> None:
+    def reset() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         restore()
 
-    os.register_at_fork(before=block, after_in_parent=restore, after_in_child=heed)
+    os.register_at_fork(before=block, after_in_parent=restore, after_in_child=reset)
 
 
-class Teller(threading.Thread):
-    """Tells the worker what an attempt gave in the end, and how far it is: the newest, a few times a second."""
+class ReplySender(threading.Thread):
+    """Sends the worker the outcome of an attempt, and its newest progress up to twice a second."""
 
     def __init__(self, output: BinaryIO) -> None:
-        super().__init__(name="stagepost-teller", daemon=True)
+        super().__init__(name="stagepost-replies", daemon=True)
         self._output = output
         self._lock = threading.Lock()
         self._has_news = threading.Event()
         self._context: JobContext | None = None
 
     def follow(self, context: JobContext) -> None:
-        """Pass on what this attempt reports from now on."""
+        """Send the progress of this attempt from now on."""
         context.on_report = self._has_news.set
         with self._lock:
             self._context = context
 
     def reply(self, reply: Reply) -> None:
-        """Tell what the attempt gave; nothing that it left running is heard after that."""
+        """Send the outcome of the attempt. Later reports of threads that it left running are ignored."""
         with self._lock:
             self._context = None
             write_frame(self._output, msgspec.json.encode(reply))
 
     def run(self) -> None:
-        """Wait for reports and pass on the newest."""
+        """Wait for reports and send the newest."""
         while self._has_news.wait():
             self._has_news.clear()
             with self._lock:
@@ -113,23 +113,26 @@ def _read(descriptor: int, assignments: SimpleQueue[bytes]) -> None:
             try:
                 assignments.put(read_frame(pipe))
             except EOFError:
-                # The worker died: its lease ends, others will run this job, nothing done here would be accepted.
+                # The worker died. Its lease expires, another worker runs the job, and no result from here is accepted.
                 os._exit(1)
 
 
-def _attempt(assignment: Assignment, teller: Teller) -> Reply:
+def _attempt(assignment: Assignment, sender: ReplySender) -> Reply:
     try:
         task = _task(assignment)
     except BaseException as error:  # noqa: BLE001 - an import can raise anything
         return Reply(Refused(*describe_error(error)), settled_in_transaction=False)
     context = JobContext(assignment.job, task, SystemClock())
-    teller.follow(context)
+    sender.follow(context)
     outcome = contextvars.copy_context().run(perform, context)
     return Reply(outcome, context.settled_in_transaction)
 
 
 def perform(context: JobContext) -> Outcome:
-    """Decode, call, and say what came of it; what runs in this context afterwards runs for this attempt, too."""
+    """Call the handler and convert what it returns or raises to an outcome.
+
+    The context variables stay set: threads that the handler started belong to this attempt.
+    """
     task = context.task
     enter(context)
     try:
@@ -137,12 +140,12 @@ def perform(context: JobContext) -> Outcome:
         if task.wants_context:
             args = (context, *args)
         return context.completed(task.function(*args, **kwargs))
-    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+    except BaseException as error:  # noqa: BLE001 - anything that a handler raises is an outcome
         return outcome_of(error, context.job, task)
 
 
 def _task(assignment: Assignment) -> Task[..., Any]:
-    """Find the task where it is registered."""
+    """Find the task in the module that registers it."""
     for value in _namespace(assignment.module, assignment.script).values():
         if isinstance(value, Task) and value.name == assignment.task_name:
             return value
@@ -156,7 +159,7 @@ def _task(assignment: Assignment) -> Task[..., Any]:
 
 @cache
 def _namespace(module: str, script: str | None) -> dict[str, Any]:
-    """Import the module, or run the script, that registers tasks; once, not for every attempt."""
+    """Import the module, or run the script, that registers tasks. This happens once per process."""
     if script is not None:
         return runpy.run_path(script, run_name=CHILD_MODULE)
     return vars(importlib.import_module(module))

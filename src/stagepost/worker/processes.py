@@ -1,4 +1,4 @@
-"""Processes for handlers that use the CPU or may crash: one attempt each at a time, JSON over pipes."""
+"""Processes for handlers that use the CPU or may crash. Each runs one attempt at a time, and talks JSON over pipes."""
 
 from __future__ import annotations
 
@@ -23,72 +23,73 @@ __all__ = [
     "STOP_SIGNALS",
     "Assignment",
     "HandlerProcess",
-    "Place",
     "ProcessPool",
     "Reply",
     "Report",
+    "RunningChild",
     "read_frame",
     "write_frame",
 ]
 
 LENGTH_BYTES = 8
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
-"""What may be sent to every process at once, such as by systemd or a terminal."""
+"""Signals that systemd or a terminal may send to every process at once."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What a child is told to run."""
+    """The attempt that a child is to run."""
 
     job: LeasedJob
     module: str
-    """Where its task is defined; for a script that was run as the main program, `script` is its file."""
+    """The module that defines the task. If that is the main program, `script` is its file."""
     script: str | None
     task_name: str
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
-    """How far the attempt is."""
+    """The progress of the attempt."""
 
     progress: str
 
 
 class Reply(msgspec.Struct, frozen=True, tag=True):
-    """What the attempt gave."""
+    """The outcome of the attempt."""
 
     outcome: Outcome
     settled_in_transaction: bool
 
 
 class ProcessPool:
-    """Starts children when they are needed, keeps idle ones, replaces dead ones."""
+    """Starts children when they are needed, keeps idle ones and replaces dead ones."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Children start in `folder`, where the app was made, wherever this process has gone since."""
+        """Children start in `folder`, the directory where the app was created; the current one unless given."""
         self._lock = threading.Lock()
         self._idle: list[HandlerProcess] = []
         self._folder = folder or Path.cwd()
         self._alive: set[HandlerProcess] = set()
         self._is_closed = False
 
-    def run(self, context: JobContext, place: Place) -> Reply:
-        """Run an attempt in a child, from a thread; a child that dies is a crash of this attempt alone.
+    def run(self, context: JobContext, running: RunningChild) -> Reply:
+        """Run an attempt in a child. A child that dies is a crash of this attempt alone.
 
-        The context receives what the handler reports, and `place` the child, so that another thread can kill it.
+        The context receives the progress that the handler reports, and `running` the child, so that another thread can
+        kill it.
         """
         child = self._take()
-        if not place.fill(child):
+        if not running.set(child):
             self._keep(child)
-            return Reply(Crashed("the attempt was over before it began"), False)
+            return Reply(Crashed("the attempt ended before it started"), False)
         try:
             reply = child.run(context)
-        except (EOFError, OSError, ValueError) as error:  # the last: its pipes were closed when it was killed
+        except (EOFError, OSError, ValueError) as error:  # ValueError: its pipes were closed when it was killed
             self._drop(child)
-            return Reply(Crashed(f"the handler's process died ({child.fate()}): {error}"), False)
+            return Reply(Crashed(f"the handler's process died ({child.exit_text()}): {error}"), False)
         self._keep(child)
         return reply
 
     def close(self) -> None:
-        """End all children, those too that are starting or still run what nobody waits for any more."""
+        """End all children, including those that are starting or run an abandoned attempt."""
         with self._lock:
             self._is_closed = True
             self._idle.clear()
@@ -124,22 +125,22 @@ class ProcessPool:
         return child
 
 
-class Place:
-    """Where an attempt's child is found by another thread that wants to end the attempt, be it there yet or not."""
+class RunningChild:
+    """The child that runs an attempt, for another thread that ends the attempt; the child may not be there yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._child: HandlerProcess | None = None
         self._is_over = False
 
-    def fill(self, child: HandlerProcess) -> bool:
-        """Put the child here; False if the attempt is over already, and must not begin."""
+    def set(self, child: HandlerProcess) -> bool:
+        """Set the child; False if the attempt has ended and must not start."""
         with self._lock:
             self._child = child
             return not self._is_over
 
     def kill(self) -> None:
-        """End the attempt: kill its child, or let none begin it."""
+        """End the attempt: kill its child, or prevent one from starting it."""
         with self._lock:
             child, self._is_over = self._child, True
         if child is not None:
@@ -147,12 +148,12 @@ class Place:
 
 
 class HandlerProcess:
-    """One process, and the two pipes to it."""
+    """One process and the two pipes to it."""
 
     def __init__(self, folder: Path) -> None:
         their_input, our_output = os.pipe()
         our_input, their_output = os.pipe()
-        # -P: what is in its current directory is imported only if this process would do so, too.
+        # -P: modules in the current directory are imported only if this process would import them as well.
         command = [sys.executable, "-P", "-m", "stagepost.worker.process_main", str(their_input), str(their_output)]
         with _stop_signals_blocked():
             self._process = subprocess.Popen(
@@ -160,7 +161,7 @@ class HandlerProcess:
                 pass_fds=(their_input, their_output),
                 stdin=subprocess.DEVNULL,
                 env=_environment(folder),
-                cwd=folder if folder.is_dir() else None,  # somebody may have deleted it meanwhile
+                cwd=folder if folder.is_dir() else None,  # it may have been deleted meanwhile
             )
         os.close(their_input)
         os.close(their_output)
@@ -168,7 +169,7 @@ class HandlerProcess:
         self._input = os.fdopen(our_input, "rb")
 
     def run(self, context: JobContext) -> Reply:
-        """Send an attempt and wait for what it gave; what it reports meanwhile is noted."""
+        """Send an attempt, wait for its outcome, and pass its progress to the context."""
         write_frame(self._output, msgspec.json.encode(assignment_of(context.job, context.task)))
         while True:
             match _decode(read_frame(self._input)):
@@ -189,8 +190,8 @@ class HandlerProcess:
             with contextlib.suppress(OSError, ValueError):
                 pipe.close()
 
-    def fate(self) -> str:
-        """Say how it ended, for people."""
+    def exit_text(self) -> str:
+        """Describe how the process ended."""
         code = self._process.poll()
         if code is None:
             return "still running"
@@ -199,7 +200,7 @@ class HandlerProcess:
 
 @contextlib.contextmanager
 def _stop_signals_blocked() -> Iterator[None]:
-    """Let a process that this thread starts inherit the block: it would die of a signal before it can ignore it."""
+    """Block signals in a process that this thread starts, until the process has installed its handlers."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -208,7 +209,7 @@ def _stop_signals_blocked() -> Iterator[None]:
 
 
 def assignment_of(job: LeasedJob, task: Task[..., Any]) -> Assignment:
-    """Say where a child finds the task."""
+    """Build the assignment, which says where a child finds the task."""
     module = task.function.__module__
     script = None
     if module == "__main__":
@@ -220,20 +221,20 @@ def assignment_of(job: LeasedJob, task: Task[..., Any]) -> Assignment:
 
 
 def write_frame(pipe: Any, content: bytes) -> None:
-    """Write one message."""
+    """Write one message to a pipe."""
     pipe.write(len(content).to_bytes(LENGTH_BYTES, "big") + content)
     pipe.flush()
 
 
 def read_frame(pipe: Any) -> bytes:
-    """Read one message; EOFError if the other end is gone."""
+    """Read one message from a pipe; raises EOFError if the other end is closed."""
     head = pipe.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
-        raise EOFError("it closed its end")
+        raise EOFError("the other end was closed")
     size = int.from_bytes(head, "big")
     content: bytes = pipe.read(size)
     if len(content) < size:
-        raise EOFError("it closed its end in the middle of a message")
+        raise EOFError("the other end was closed in the middle of a message")
     return content
 
 
@@ -242,5 +243,5 @@ def _decode(frame: bytes) -> Report | Reply:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Give the child the same modules to import from; a relative path begins where the app was made."""
+    """Give the child this process's import path; relative entries start at the directory of the app."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder / path) for path in sys.path)}

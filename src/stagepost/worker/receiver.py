@@ -1,4 +1,4 @@
-"""Turns messages into leases: the claimer of queues that a broker carries."""
+"""Leases the jobs that messages name: the claimer of queues that a broker carries."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = ["BadDelivery", "Receiver"]
 MOST_AT_ONCE = 500
 SETTINGS_SECONDS = 1.0
 LARGE_BODY = 10_000
-"""From which size on the body of a message is let go of when its job is leased."""
+"""Bodies of at least this size are released when their job is leased."""
 
 
 BadDelivery = tuple[Delivery, str]
-"""A message that cannot be read, and why."""
+"""A message that cannot be read, and the reason."""
 
 
 class Receiver(MessageIngester):
-    """Claims the jobs that messages name, and acknowledges a message once its attempt is settled or is nobody's.
+    """Leases the jobs that messages name, and acknowledges a message when its attempt has ended or cannot run.
 
-    A message that comes twice, late or for a job that has ended is acknowledged and counted: the row decides.
+    A duplicate or late message, or one for a job that has ended, is acknowledged and counted: the job's row decides.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Receiver(MessageIngester):
         on_bad: Callable[[list[BadDelivery]], Awaitable[None]],
         rules: LimitRules = NO_RULES,
     ) -> None:
-        """`on_bad` keeps messages that cannot be read; they are acknowledged when it returns."""
+        """`on_bad` stores messages that cannot be read; they are acknowledged when it returns."""
         super().__init__(
             url,
             {settings.routing_key(queue): settings.of(queue).prefetch or 0 for queue in queues},
@@ -69,9 +69,9 @@ class Receiver(MessageIngester):
             interval=SETTINGS_SECONDS,
         )
         self.needless = 0
-        """Messages that named nothing to run: duplicates, stale ones, strangers."""
+        """Number of messages without a job to run: duplicates, stale messages and those of unknown jobs."""
         self.bad = 0
-        """Messages that could not be read."""
+        """Number of messages that could not be read."""
         self._store = store
         self._attempts = attempts
         self._names = {settings.routing_key(queue): queue for queue in queues}
@@ -89,10 +89,9 @@ class Receiver(MessageIngester):
         self._limited: frozenset[str] = frozenset()
         self._settings_read_at = float("-inf")
         self.may_have_strays = False
-        """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
+        """Whether the reply to a claim was lost, so that jobs may be leased to this worker without its knowledge."""
         self._rules = rules
         self._front = FrontClearer(store, rules, clock)
-        attempts.on_removed.append(self._settled)
 
     async def _prepare_pass(self) -> None:
         if self.may_have_strays:
@@ -104,7 +103,7 @@ class Receiver(MessageIngester):
         await self._consumer_check.look()
 
     async def _take_in(self, deliveries: list[Delivery]) -> int:
-        """Claim what messages name; returns how many jobs."""
+        """Lease the jobs that messages name; returns how many."""
         queues: dict[str, list[Delivery]] = {}
         for delivery in deliveries:
             queues.setdefault(self._names[delivery.queue], []).append(delivery)
@@ -118,11 +117,11 @@ class Receiver(MessageIngester):
         self._forget(deliveries)
         needless = len(deliveries) - len(bad) - len(taken.put_back) - len(taken.jobs)
         claimed = {attempt.fence: attempt for attempt in jobs}
-        attempts = [claimed[fence] for fence in named if fence in claimed]  # in the broker's order: urgent ones first
+        attempts = [claimed[fence] for fence in named if fence in claimed]  # in the broker's order, by priority
         for attempt in attempts:
             self._held[attempt.fence] = [_without_body(delivery) for delivery in named.pop(attempt.fence)]
         self._start(attempts)
-        # What names nothing that can be run now: the database has all that is left to do.
+        # Messages without a job that can run now: the database has everything that is left to do.
         self.consumer.ack([*(delivery for group in named.values() for delivery in group), *(item for item, _ in bad)])
         self.needless += max(0, needless)
         self.bad += len(bad)
@@ -143,7 +142,7 @@ class Receiver(MessageIngester):
             rules=self._rules,
         )
         async with self._attempts.claiming:
-            self.may_have_strays = True  # until the answer is here
+            self.may_have_strays = True  # until the reply arrives
             taken = await self._store.run(operation, patience_seconds=0)
             attempts = [
                 LeasedAttempt(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs
@@ -153,7 +152,8 @@ class Receiver(MessageIngester):
         await self._front.open(taken.held)
         return attempts, taken
 
-    def _settled(self, attempts: list[LeasedAttempt]) -> None:
+    def note_removed(self, attempts: list[LeasedAttempt]) -> None:
+        """Acknowledge the messages of attempts that are settled or lost."""
         done = [delivery for attempt in attempts for delivery in self._held.pop(attempt.fence, ())]
         if done:
             self.consumer.ack(done)
@@ -169,12 +169,12 @@ class Receiver(MessageIngester):
 
 
 def _without_body(delivery: Delivery) -> Delivery:
-    """What is needed to acknowledge a message: the job has what it said."""
+    """Return what is needed to acknowledge a message; the leased job has its content."""
     return delivery if len(delivery.body) < LARGE_BODY else msgspec.structs.replace(delivery, body=b"")
 
 
 def _named(deliveries: list[Delivery]) -> tuple[dict[Fence, list[Delivery]], list[BadDelivery]]:
-    """Read messages; returns them by the attempts that they name, and those that cannot be read."""
+    """Decode messages; returns them by the attempt that they name, and those that cannot be read."""
     named: dict[Fence, list[Delivery]] = {}
     bad: list[BadDelivery] = []
     for delivery in deliveries:

@@ -1,19 +1,21 @@
-"""Says hello in the workers' table, for people to look at."""
+"""Reports a worker's state to the table of workers, and stuck slots to the log."""
 
 from __future__ import annotations
 
 import logging
 import os
 import socket
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
 from stagepost.store.workers import heartbeat, say_hello
-
-if TYPE_CHECKING:
-    from stagepost.worker.worker import Worker
+from stagepost.worker.claimer import Claimer
+from stagepost.worker.executor import Executor
+from stagepost.worker.leased_attempts import LeasedAttempts
+from stagepost.worker.stop_requests import StopRequests
 
 __all__ = ["Reporter"]
 
@@ -21,50 +23,72 @@ log = logging.getLogger(__name__)
 
 
 class Reporter(Service):
-    """Writes what this worker is doing every few seconds; no decision rests on it."""
+    """Writes a report every few seconds. It is for people: no lease and no rescue depends on it."""
 
-    def __init__(self, store: AsyncStore, worker: Worker, *, interval: float = 5.0) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        attempts: LeasedAttempts,
+        executor: Executor,
+        claimer: Claimer,
+        requests: StopRequests,
+        *,
+        owner: str,
+        slots: int,
+        queues: Sequence[str],
+        tasks: Sequence[str],
+        loops: Callable[[], Sequence[str]],
+        clock: Clock,
+        interval: float = 5.0,
+    ) -> None:
         super().__init__(interval=interval)
         self._store = store
-        self._worker = worker
+        self._attempts = attempts
+        self._executor = executor
+        self._claimer = claimer
+        self._requests = requests
+        self._owner = owner
+        self._slots = slots
+        self._queues = queues
+        self._tasks = tasks
+        self._loops = loops
+        self._clock = clock
         self._all_waited = False
 
     async def run_once(self) -> None:
-        """Write one report; a worker that was forgotten, or is new, says hello first."""
-        worker = self._worker
-        self._mind_stuck_slots()
-        self._mind_waiting_slots()
-        looked_ago = timedelta(seconds=worker.app.clock.monotonic() - worker.claimer.looked_at)
-        report = heartbeat(worker.owner, running=worker.executor.running, looked_ago=looked_ago)
+        """Write one report. A worker without a row, because it is new or was deleted, describes itself first."""
+        self._check_stuck_slots()
+        self._check_waiting_slots()
+        looked_ago = timedelta(seconds=self._clock.monotonic() - self._claimer.looked_at)
+        report = heartbeat(self._owner, running=self._executor.running, looked_ago=looked_ago)
         if not await self._store.run(report, patience_seconds=1):
             await self._store.run(
                 say_hello(
-                    worker.owner,
+                    self._owner,
                     host=socket.gethostname(),
                     pid=os.getpid(),
-                    queues=worker.queues,
-                    tasks=[task.name for task in worker.app.registry],
-                    slots=worker.concurrency,
+                    queues=self._queues,
+                    tasks=self._tasks,
+                    slots=self._slots,
+                    loops=self._loops(),
                 ),
                 patience_seconds=1,
             )
 
-    def _mind_stuck_slots(self) -> None:
-        """Tell of handlers that went on after their timeout; once they fill all slots, end this process."""
-        worker = self._worker
-        stuck, slots = worker.executor.threads.stuck, worker.concurrency
+    def _check_stuck_slots(self) -> None:
+        """Log handlers that continue after their timeout; when they hold all slots, stop this process."""
+        stuck, slots = self._executor.threads.stuck, self._slots
         if stuck:
-            log.warning("%d of %d slots are stuck in handlers that went on after they were told to stop", stuck, slots)
-        if stuck >= slots and not worker.must_restart:
-            log.error("no slot is left: this worker stops, to be started anew")
-            worker.must_restart = True
-            worker.stop()
+            log.warning("%d of %d slots are held by handlers that did not stop when asked to", stuck, slots)
+        if stuck >= slots and not self._requests.must_restart:
+            log.error("handlers that did not stop hold all slots: this worker ends so that it can be restarted")
+            self._requests.request_restart()
 
-    def _mind_waiting_slots(self) -> None:
-        """Report, from the second look on, that every slot is held by a handler that waits for other work."""
-        contexts = [attempt.context for attempt in self._worker.attempts.all() if not attempt.has_outcome]
+    def _check_waiting_slots(self) -> None:
+        """Log that handlers which wait for other work hold every slot, from the second pass on."""
+        contexts = [attempt.context for attempt in self._attempts.all() if not attempt.has_outcome]
         waiting = [context for context in contexts if context is not None and context.identity.waits_for]
-        all_waited, self._all_waited = self._all_waited, len(waiting) >= self._worker.concurrency
+        all_waited, self._all_waited = self._all_waited, len(waiting) >= self._slots
         if all_waited and self._all_waited:
             log.error(
                 "all %d slots are held by handlers that wait, the first for %s: no other job can start here. If they "

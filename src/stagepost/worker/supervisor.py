@@ -1,4 +1,4 @@
-"""Keeps worker processes running: replaces those that die, and ends all of them in order."""
+"""Keeps worker processes running: replaces those that die, and stops all of them in order."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ __all__ = ["Backoff", "Supervisor"]
 log = logging.getLogger(__name__)
 
 HOPELESS_CODES = frozenset({2, 4})
-"""Exit codes of a worker that was started wrongly, or finds old tables: starting it again changes nothing."""
+"""Exit codes for invalid usage and outdated tables: starting the worker again would not help."""
 MOST_DEATHS_AT_START = 5
 READY_POLL_SECONDS = 0.05
 KILL_SECONDS = 15.0
-"""How much longer than its shutdown timeout a worker may take to end before it is killed."""
+"""How much longer than its shutdown timeout a worker may take before it is killed."""
 HURRIED_KILL_SECONDS = 10.0
-"""How long a worker may take to end that was told to hurry before it is killed."""
+"""How long a worker that was asked to hurry may take before it is killed."""
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long to wait before a dead process is replaced. Durations are seconds."""
+    """Delays before a dead process is replaced, in seconds."""
 
     first: float = 0.2
     longest: float = 10.0
     forgiven_after: float = 30.0
-    """A process that lived this long died for a new reason."""
+    """The death of a process that ran this long counts as the first in a row."""
 
     def delay(self, deaths: int) -> float:
         """Double the delay after every death in a row, up to `longest`."""
@@ -44,16 +44,16 @@ class Backoff:
 
 @dataclass
 class Member:
-    """One process of the team."""
+    """One of the worker processes."""
 
     process: asyncio.subprocess.Process
     connection: ChildConnection
     started_at: float
     shutdown_timeout: float | None = None
-    """What it says it may take to stop; None before it is ready."""
+    """The shutdown timeout that it reported; None before it is ready."""
 
     def is_ready(self) -> bool:
-        """Whether it got as far as to look for work."""
+        """Whether it has reported that it looks for jobs."""
         for message in self.connection.messages():
             word, _, seconds = message.partition(" ")
             if word == READY:
@@ -74,9 +74,9 @@ class Member:
 class Supervisor:
     """Runs a worker's command line in several processes.
 
-    A process that dies is replaced, later and later if it keeps dying. If the first one keeps dying before it was
-    ever ready, something is wrong with the command, its settings or the database, and the supervisor ends. The
-    others wait for the first to be ready, so that what is wrong is said once.
+    A process that dies is replaced, after longer and longer delays if it keeps dying. If the first one keeps dying
+    before it was ever ready, the command, its settings or the database must be at fault, and the supervisor ends. The
+    others wait until the first is ready, so that such an error is logged once.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class Supervisor:
 
     @property
     def process_ids(self) -> list[int]:
-        """The processes that run at the moment."""
+        """The ids of the running processes."""
         return [member.process.pid for member in self._members.values()]
 
     def stop(self) -> None:
-        """Let all processes finish what they run; the second time they hurry, the third time they are killed."""
+        """Ask all processes to finish their jobs and end; the second call makes them hurry, the third kills them."""
         self._requests += 1
         self._stop_event.set()
         self._others_may_start.set()
@@ -118,7 +118,7 @@ class Supervisor:
         self._signal(signal.SIGTERM if self._requests < 3 else signal.SIGKILL)
 
     async def run(self, *, install_signals: bool = False) -> int:
-        """Keep the processes running until told to stop; returns the exit code for this process."""
+        """Keep the processes running until asked to stop; returns the exit code for this process."""
         if install_signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.stop)
@@ -133,7 +133,7 @@ class Supervisor:
         return self._exit_code
 
     async def _keep(self, number: int) -> None:
-        """Keep one place filled."""
+        """Start a process, and another one whenever it ends."""
         deaths = 0
         if number > 1:
             await self._others_may_start.wait()
@@ -153,7 +153,7 @@ class Supervisor:
                 await self._pause(number, code, deaths)
 
     async def _wait_for_end(self, member: Member) -> int:
-        while member.process.returncode is None and not member.is_ready():  # noqa: ASYNC110 - told by another process
+        while member.process.returncode is None and not member.is_ready():  # noqa: ASYNC110 - another process changes it
             await asyncio.sleep(READY_POLL_SECONDS)
         if member.is_ready():
             self._was_ever_ready = True
@@ -166,13 +166,13 @@ class Supervisor:
         connection.started()
         member = self._members[number] = Member(process, connection, self._clock.monotonic())
         log.info("worker process %d of %d started (pid %d)", number, self._processes, process.pid)
-        if self._stop_event.is_set():  # asked to stop while it was being started
+        if self._stop_event.is_set():  # the request came while the process was being started
             member.signal(signal.SIGTERM)
         return member
 
     async def _pause(self, number: int, code: int, deaths: int) -> None:
         delay = self._backoff.delay(deaths)
-        log.warning("worker process %d ended: %s. It is replaced in %.1f s", number, _fate(code), delay)
+        log.warning("worker process %d ended: %s. Starting another in %.1f s", number, _exit_text(code), delay)
         try:
             await asyncio.wait_for(self._stop_event.wait(), delay)
         except TimeoutError:
@@ -181,19 +181,19 @@ class Supervisor:
     def _give_up(self, number: int, code: int, deaths: int) -> None:
         log.error(
             "worker process %d cannot start: %s, %d in a row. Its own message is above; stopping",
-            number, _fate(code), deaths,
+            number, _exit_text(code), deaths,
         )  # fmt: skip
         self._exit_code = code if code > 0 else 1
         self.stop()
 
     def _note_end(self, number: int, code: int) -> None:
-        if code in {0, -signal.SIGTERM}:  # the latter: it was told to stop before it had begun to listen
+        if code in {0, -signal.SIGTERM}:  # SIGTERM ends a process that has not installed its handler yet
             return
-        log.warning("worker process %d did not end in order: %s", number, _fate(code))
+        log.warning("worker process %d did not stop cleanly: %s", number, _exit_text(code))
         self._exit_code = self._exit_code or 1
 
     async def _kill_late(self) -> None:
-        """Kill what has not ended long after it was told to; its jobs are taken back when their leases end."""
+        """Kill processes that do not end in time; their jobs are rescued when their leases end."""
         await self._stop_event.wait()
         timeouts = [member.shutdown_timeout or 0.0 for member in self._members.values()]
         with contextlib.suppress(TimeoutError):
@@ -209,7 +209,7 @@ class Supervisor:
         return self._clock.monotonic() - member.started_at
 
 
-def _fate(code: int) -> str:
+def _exit_text(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -1,4 +1,4 @@
-"""A socket between a supervisor and a worker that it started: each end notices when the other is gone."""
+"""A socket between a supervisor and a worker that it started. Each notices when the other process ends."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from stagepost.clock import sleep
 __all__ = ["HURRY", "OPTION", "READY", "ChildConnection", "ParentConnection"]
 
 OPTION = "--lifeline"
-"""The worker's option that takes the number of its end of the socket."""
+"""The worker's option for the file descriptor of its end of the socket."""
 READY = "ready"
-"""What a worker says, with its shutdown timeout in seconds, once its app is loaded and its database is there."""
+"""Sent by a worker with its shutdown timeout in seconds, once it has loaded its app and reached its database."""
 HURRY = "hurry"
-"""What its parent says to a worker that is to give its jobs back and end at once. Signals cannot say that: one that is
-sent to every process reaches the worker directly and through its parent."""
+"""Sent to a worker that is to return its jobs to their queues and end at once. A signal cannot say that: one that is
+sent to every process reaches the worker twice, directly and through its parent."""
 
 ORPHAN_SECONDS = 15.0
-"""How much longer than its shutdown timeout a worker without a parent may take to end."""
+"""How much longer than its shutdown timeout a worker may take to end after its parent has died."""
 
 
 class ChildConnection:
-    """The parent's end. It closes when the parent dies, however it dies, and the worker then stops by itself."""
+    """The parent's end. It closes when the parent dies for any reason; the worker then stops by itself."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
@@ -36,28 +36,28 @@ class ChildConnection:
         self._rest = b""
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Add to a worker's command line where it finds its end."""
+        """Add the option for the worker's end to its command line."""
         return [*command, OPTION, str(self._theirs.fileno())]
 
     @property
     def process_options(self) -> dict[str, Any]:
-        """What to start the process with: its end of the socket, and a session of its own.
+        """Options for starting the process with its end of the socket and in a session of its own.
 
-        Without the latter a Ctrl-C in the terminal would reach the worker twice: directly, and through its parent.
+        Without its own session, a Ctrl-C in the terminal would reach the worker twice: directly and through its parent.
         """
         return {"pass_fds": (self._theirs.fileno(),), "start_new_session": True, "stdin": subprocess.DEVNULL}
 
     def started(self) -> None:
-        """Let go of the worker's end, once the process has it."""
+        """Close this process's copy of the worker's end, once the worker has it."""
         self._theirs.close()
 
     def say(self, line: str) -> None:
-        """Tell the worker something; one that is gone does not hear it."""
+        """Send the worker a line; nothing happens if it has ended."""
         with contextlib.suppress(OSError):
             self._ours.sendall(line.encode() + b"\n")
 
     def messages(self) -> list[str]:
-        """Take the lines the worker said since the last call, without waiting."""
+        """Return the lines that the worker sent since the last call, without waiting."""
         while True:
             try:
                 received = self._ours.recv(65536)
@@ -70,7 +70,7 @@ class ChildConnection:
         return [line.decode() for line in lines]
 
     def close(self) -> None:
-        """Let go of the worker; one that still runs stops."""
+        """Close the connection; a worker that is still running then stops."""
         self._ours.close()
         self._theirs.close()
 
@@ -83,12 +83,12 @@ class ParentConnection:
         self._socket.set_inheritable(False)
 
     def say(self, line: str) -> None:
-        """Tell the parent something; a parent that is gone does not hear it."""
+        """Send the parent a line; nothing happens if it has ended."""
         with contextlib.suppress(OSError):
             self._socket.sendall(line.encode() + b"\n")
 
     def obey(self, *, on_hurry: Callable[[], None], shutdown_timeout: float) -> None:
-        """Listen to the parent, in a thread. When it is gone, stop as SIGTERM does, and end if that takes too long."""
+        """Listen to the parent in a thread. When it ends, stop as on SIGTERM, and exit if that takes too long."""
 
         def listen() -> None:
             self._listen(on_hurry)
@@ -99,7 +99,7 @@ class ParentConnection:
         threading.Thread(target=listen, name="stagepost-lifeline", daemon=True).start()
 
     def _listen(self, on_hurry: Callable[[], None]) -> None:
-        """Return when the parent is gone."""
+        """Handle messages until the parent ends."""
         with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
             for line in lines:
                 if line.strip() == HURRY.encode():

@@ -1,4 +1,4 @@
-"""Threads for plain functions: as many as are needed at once, and able to leave a stuck one behind."""
+"""Threads for plain functions: as many as are needed at once; a thread that is stuck is abandoned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A function on its way through a thread, and what it gave."""
+    """A function that runs in a thread, and its result."""
 
     function: Callable[[], Any]
     context: contextvars.Context
@@ -27,11 +27,11 @@ class Call:
     result: Any = None
     error: BaseException | None = None
     is_stuck: bool = False
-    """Nobody waits for it any more."""
+    """Its caller was cancelled and waits no more."""
 
 
 class ThreadPool:
-    """Daemon threads, so that a handler that never returns cannot keep the process from exiting."""
+    """Daemon threads, so that a handler that never returns cannot prevent the process from exiting."""
 
     def __init__(self, name: str = "stagepost-handler", *, on_freed: Callable[[], None] = lambda: None) -> None:
         self._name = name
@@ -42,7 +42,7 @@ class ThreadPool:
         self._threads: list[threading.Thread] = []
         self._busy = 0
         self.stuck = 0
-        """How many threads still run a call that nobody waits for any more."""
+        """Number of threads that still run a call whose caller was cancelled."""
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run a function in a thread, in a copy of the caller's context.
@@ -67,7 +67,7 @@ class ThreadPool:
         return result
 
     def close(self) -> None:
-        """Let idle threads end; stuck ones end with the process."""
+        """End idle threads; stuck ones end with the process."""
         for _ in self._threads:
             self._calls.put(None)
 
@@ -80,20 +80,20 @@ class ThreadPool:
         while (call := self._calls.get()) is not None:
             try:
                 call.result = call.context.run(call.function)
-            except BaseException as error:  # noqa: BLE001 - handed to the one who waits, whatever it is
+            except BaseException as error:  # noqa: BLE001 - raised in the caller
                 call.error = error
             self._returned.append(call)
-            # Calls that return while the loop is busy are collected together: waking it costs more than most calls.
+            # Results that arrive while the loop is busy are collected together: waking it costs more than most calls.
             if not self._will_collect:
                 self._will_collect = True
                 try:
                     call.loop.call_soon_threadsafe(self._collect)
-                except RuntimeError:  # the loop is closed: nobody waits any more
+                except RuntimeError:  # the event loop is closed, so no caller waits
                     return
             del call
 
     def _collect(self) -> None:
-        self._will_collect = False  # before looking: what returns from here on wakes the loop again
+        self._will_collect = False  # before the results are taken: later ones wake the loop again
         while self._returned:
             call = self._returned.popleft()
             if call.is_stuck:
@@ -107,7 +107,7 @@ def _deliver(call: Call) -> None:
     if call.error is None:
         call.future.set_result(call.result)
     elif isinstance(call.error, StopIteration | GeneratorExit):
-        # A future refuses to hold the one; the other would end the coroutines that wait, not reach them.
+        # A future rejects StopIteration, and GeneratorExit would end the waiting coroutine instead of reaching it.
         call.future.set_exception(RuntimeError(f"the handler raised {type(call.error).__name__}"))
     else:
         call.future.set_exception(call.error)

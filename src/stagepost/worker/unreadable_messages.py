@@ -1,13 +1,14 @@
-"""Moves unreadable messages to the dead letters, where people see them."""
+"""Moves unreadable messages to the dead letters."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import ValueTooLarge
+from stagepost.loops.signals import Signals
 from stagepost.model.dead_letter import Bad
 from stagepost.model.groups import halves
 from stagepost.store.outbox import park
@@ -21,23 +22,21 @@ log = logging.getLogger(__name__)
 class UnreadableMessages:
     """Sends unreadable messages to the dead-letter queue through the outbox."""
 
-    def __init__(
-        self, store: AsyncStore, *, settings: RabbitmqSettings, on_parked: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, store: AsyncStore, signals: Signals | None = None, *, settings: RabbitmqSettings) -> None:
         self.parked = 0
         self._store = store
         self._settings = settings
-        self._on_parked = on_parked
+        self._signals = signals or Signals()
 
     async def park(self, bad: Sequence[tuple[Delivery, str]]) -> None:
-        """Keep deliveries with the reasons why they are bad; once this returns they can be acknowledged."""
+        """Store deliveries with the reason why each cannot be read; after that they can be acknowledged."""
         if not bad:
             return
         await self._park_all([_bad(delivery, error) for delivery, error in bad])
         self.parked += len(bad)
         delivery, error = bad[0]
         log.error("queue %s: %d messages cannot be read, the first: %s", delivery.queue, len(bad), error)
-        self._on_parked()
+        self._signals.messages_ready.send()
 
     async def _park_all(self, bad: Sequence[Bad]) -> None:
         try:
@@ -51,7 +50,7 @@ class UnreadableMessages:
                 await self._park_all(half)
 
     async def park_one(self, delivery: Delivery, error: str) -> None:
-        """Keep one delivery with the reason why it is bad."""
+        """Store one delivery with the reason why it cannot be read."""
         await self.park([(delivery, error)])
 
 

@@ -9,14 +9,16 @@ from datetime import timedelta
 
 import pytest
 
+from stagepost.store.leaders import lead
 from stagepost.store.leases import claim
 from stagepost.store.schedules import orphan_schedules
 from stagepost.store.workers import say_hello
+from stagepost.worker.loop_table import LOOPS
 from tests.acceptance.cli.command_line import CommandLine
 
 
 def greet(shop: CommandLine) -> None:
-    """Let a worker say that it is there."""
+    """Register a worker."""
     shop.store.run(say_hello("w1", host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3))
 
 
@@ -32,7 +34,7 @@ def test_a_queue_is_paused_and_resumed(shop: CommandLine) -> None:
     assert shop.json("jobs", "show", job_id)["state"] == "completed"
 
 
-def test_limits_that_are_not_named_stay_as_they_are(shop: CommandLine) -> None:
+def test_limits_that_are_not_named_keep_their_values(shop: CommandLine) -> None:
     shop.says("queues", "limit", "default", "--max-running", "2", "--rate", "5")
 
     shop.says("queues", "limit", "default", "--max-running", "off")
@@ -66,7 +68,7 @@ def test_a_recount_finds_what_somebody_changed_by_hand_and_corrects_it(shop: Com
     assert shop.json("queues", "recount")["corrected"] == []
 
 
-def test_how_a_queue_stands_is_listed(shop: CommandLine) -> None:
+def test_queues_are_listed_with_counts_and_settings(shop: CommandLine) -> None:
     shop.enqueue("mail", '"ada"')
     shop.enqueue("mail", '"bob"', "--delay", "1h")
 
@@ -100,6 +102,32 @@ def test_a_schedule_that_no_worker_declares_is_listed_as_orphaned_and_can_be_res
     assert "orphaned: no running worker declares it" in shop.says("schedules", "list")
     assert shop.json("schedules", "list")["schedules"][0]["orphaned_at"] is not None
     assert shop.json("schedules", "resume", "nightly")["orphaned_at"] is None
+
+
+def test_loops_of_workers_are_listed_with_who_leads(shop: CommandLine) -> None:
+    loops = ["leader", "pruner", "claimer"]
+    for worker_id in ("w1", "w2"):
+        shop.store.run(
+            say_hello(worker_id, host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3, loops=loops)
+        )
+    shop.store.run(lead("upkeep", owner="w2", term=timedelta(seconds=60)))
+
+    listed = {worker["id"]: worker["loops"] for worker in shop.json("workers", "list", "--loops")["workers"]}
+    states = {worker_id: {loop["name"]: loop["state"] for loop in loops} for worker_id, loops in listed.items()}
+
+    assert states == {
+        "w1": {"leader": "active", "pruner": "standby", "claimer": "active"},
+        "w2": {"leader": "active", "pruner": "active", "claimer": "active"},
+    }
+    assert listed["w1"][1] == {
+        "name": "pruner",
+        "class": "Pruner",
+        "purpose": next(loop.purpose for loop in LOOPS if loop.name == "pruner"),
+        "runs_on": "the leader",
+        "interval": "60 s",
+        "state": "standby",
+    }
+    assert "standby" in shop.says("workers", "list", "--loops")
 
 
 def test_workers_are_listed(shop: CommandLine) -> None:
@@ -153,7 +181,7 @@ def test_health_is_bad_when_no_worker_knows_a_task_that_waits(shop: CommandLine)
     assert "1 jobs of task 'shop.mail' wait in queue 'default'" in result.stdout
 
 
-def test_migrate_applies_once_and_tells_the_status(shop: CommandLine) -> None:
+def test_migrate_applies_once_and_shows_the_status(shop: CommandLine) -> None:
     new = ("--database", "sqlite:///new.db")
     (shop.folder / "new.db").touch()
 
@@ -207,7 +235,7 @@ def test_bench_measures_and_leaves_nothing_behind(shop_anywhere: CommandLine) ->
     assert [job["id"] for job in shop.json("jobs", "list")["jobs"]] == [kept]
 
 
-def test_bench_leaves_nothing_behind_when_it_breaks_off(shop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_leaves_nothing_behind_when_it_fails(shop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_: object) -> None:
         [queue] = shop.json("queues", "list")["queues"]
         names = ["stagepost.bench.nothing"]

@@ -1,4 +1,4 @@
-"""Apps whose remote tasks a stranger runs."""
+"""Apps whose remote tasks an external program runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def quick() -> RabbitmqSettings:
 @pytest.fixture(autouse=True)
 def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a worker lead on, and its looks at the broker follow one another, however long its machine stalls."""
-    monkeypatch.setattr("stagepost.worker.worker.TERM", timedelta(seconds=40))
+    monkeypatch.setattr("stagepost.worker.parts.TERM", timedelta(seconds=40))
     monkeypatch.setattr("stagepost.upkeep.reconciler.SLOW_SECONDS", 600.0)
 
 

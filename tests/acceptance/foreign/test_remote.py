@@ -1,4 +1,4 @@
-"""Remote tasks: what a program in another language does for us is retried, counted, cancelled as any task is."""
+"""Remote tasks: work of a program in another language is retried, counted and cancelled like any task."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def state_of(app: App, job_id: str) -> JobState:
 
 
 def takes_answers(worker: Worker) -> bool:
-    assert worker.broker is not None
-    assert worker.broker.answers is not None
-    return worker.broker.answers.consumer.trouble is None
+    assert worker.parts.broker is not None
+    assert worker.parts.broker.answers is not None
+    return worker.parts.broker.answers.consumer.trouble is None
 
 
-def test_a_foreign_program_runs_a_task(
+def test_an_external_program_runs_a_task(
     app: App, recognise: Recognise, broker: str, quick: RabbitmqSettings, any_recogniser: Recogniser
 ) -> None:
     good = [recognise.enqueue(f"audio/{number}") for number in range(20)]
@@ -55,7 +55,7 @@ def test_a_foreign_program_runs_a_task(
     assert (counted(worker).settled, resent(worker)) == (23, 0)
 
 
-def test_batches_pipelines_and_parents_count_what_a_foreign_program_does(
+def test_batches_pipelines_and_parents_count_what_an_external_program_does(
     app: App, recognise: Recognise, broker: str, quick: RabbitmqSettings, recogniser: Recogniser
 ) -> None:
     @app.task
@@ -100,7 +100,7 @@ def test_batches_pipelines_and_parents_count_what_a_foreign_program_does(
     assert run.result("count") == len("flaky/ada")
 
 
-def test_an_answer_counts_once_and_strangers_nothing(app: App, recognise: Recognise, stranger: Stranger) -> None:
+def test_an_answer_counts_once_and_unknown_ones_are_ignored(app: App, recognise: Recognise, stranger: Stranger) -> None:
     garbage: list[Any] = [b"\xff\xfe", b"", b"[]", b"{}", {"task_id": "me", "attempt": 1, "status": "completed"}]
     beyond = {"task_id": new_id(), "attempt": 2**40, "status": "completed"}
     with working(app) as worker:
@@ -167,7 +167,7 @@ def test_failures_use_up_the_attempts_of_a_job_which_can_be_retried(
     assert app.client.job(job.id).attempt == 4
 
 
-def test_a_cancelled_job_ends_at_once_and_its_answer_is_passed_over(
+def test_a_cancelled_job_ends_at_once_and_its_answer_is_ignored(
     app: App, recognise: Recognise, stranger: Stranger
 ) -> None:
     with working(app) as worker:
@@ -206,7 +206,7 @@ def test_an_answer_to_a_job_of_another_app_finds_its_way(
     """Both take from one queue of answers; the one that does not know the task gives its answer back."""
     monkeypatch.setattr("stagepost.worker.answers.HELD_SECONDS", 0.2)
     named = msgspec.structs.replace(app.settings.rabbitmq, queues=["recogniser", "translator"])
-    app.settings = msgspec.structs.replace(app.settings, rabbitmq=named)  # whoever leads sends the jobs of both
+    app.settings = msgspec.structs.replace(app.settings, rabbitmq=named)  # the leader sends the jobs of both
     other = App(settings=app.settings)
 
     @other.task(name="translate", queue="translator", remote=True)

@@ -1,4 +1,4 @@
-"""What foreign programs report on the way to their answer."""
+"""Progress that external programs report before they answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Heard(msgspec.Struct):
     of: int
 
 
-def test_what_a_program_reports_is_the_progress_of_its_job(
+def test_a_programs_report_is_the_progress_of_its_job(
     app: App, stranger: Stranger, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task(name="recognise", queue="recogniser", remote=True, retry=AT_ONCE, progress=Heard)
@@ -50,7 +50,7 @@ def test_what_a_program_reports_is_the_progress_of_its_job(
         report(request, progress="half of it")
         until(lambda: counted(worker).progress == 4, "reports that tell nothing")
         assert job.progress() == Heard(1, 60)
-        assert "reported as progress is not shown: progress of type str does not fit" in caplog.text
+        assert "a progress report of its program is ignored: progress of type str does not fit" in caplog.text
 
         stranger.answer(request, status="failed", error="busy")
         [again] = stranger.take()
@@ -67,7 +67,7 @@ def test_what_a_program_reports_is_the_progress_of_its_job(
 def test_a_report_that_comes_while_its_job_is_locked_is_not_lost(
     app: App, recognise: Recognise, stranger: Stranger, database: DatabaseOnBench
 ) -> None:
-    """As it is by whoever sent the request, until it is marked as sent."""
+    """The relay that sent the request holds it until it is marked as sent."""
     job = recognise.enqueue("audio/1")
     with working(app) as worker:
         [request] = stranger.take()
@@ -85,17 +85,17 @@ def test_a_report_that_comes_while_its_job_is_locked_is_not_lost(
 
 def passes_of(worker: Worker) -> list[int]:
     """How many messages each pass from now on was given."""
-    assert worker.broker is not None
-    assert worker.broker.answers is not None
+    assert worker.parts.broker is not None
+    assert worker.parts.broker.answers is not None
     passes: list[int] = []
-    take_in = worker.broker.answers._take_in
+    take_in = worker.parts.broker.answers._take_in
 
     async def noting(deliveries: list[Delivery]) -> int:
         settled = await take_in(deliveries)
         passes.append(len(deliveries))
         return settled
 
-    worker.broker.answers._take_in = noting  # type: ignore[method-assign]
+    worker.parts.broker.answers._take_in = noting  # type: ignore[method-assign]
     return passes
 
 

@@ -1,4 +1,4 @@
-"""Requests whose answer does not come: sent again where they were lost, never where a program merely takes its time."""
+"""Requests without an answer: sent again if they were lost, but never while a program merely takes its time."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ PATIENCE = timedelta(hours=1)
 
 def relayed(worker: Worker) -> list[str]:
     """Which queues it publishes for."""
-    assert worker.broker is not None
-    return worker.broker.relay.queues
+    assert worker.parts.broker is not None
+    return worker.parts.broker.relay.queues
 
 
 def looks(worker: Any) -> int:
     """How often the reconciler has looked."""
-    return int(worker.broker.reconciler.passes)
+    return int(worker.parts.broker.reconciler.passes)
 
 
 def let_pass(app: App, time: timedelta) -> None:
@@ -67,7 +67,7 @@ def let_pass_once_seen(app: App, worker: Worker, time: timedelta) -> None:
 def let_pass_until(app: App, worker: Worker, condition: Callable[[], bool], what: str) -> None:
     """Let all patience be over, until that has done what it should.
 
-    The time begins anew if the broker does not answer at once, or still counts what it is about to give to somebody.
+    The time restarts if the broker does not answer at once, or still counts messages that it is about to deliver.
     """
 
     def has_come() -> bool:
@@ -169,12 +169,12 @@ def test_requests_are_sent_while_a_worker_without_a_broker_does_the_upkeep(app: 
     def greet() -> None: ...
 
     with working(other) as leader:
-        until(lambda: leader.leader.is_leading, "it to lead")
+        until(lambda: leader.parts.leader.is_leading, "it to lead")
         with working(app) as worker:
             job = recognise.enqueue("audio/1")
             [request] = stranger.take()
-            assert leader.leader.is_leading
-            assert not worker.leader.is_leading
+            assert leader.parts.leader.is_leading
+            assert not worker.parts.leader.is_leading
             stranger.answer(request)
             assert job.result(timeout=60)
     other.close()
@@ -217,7 +217,7 @@ def until_active(app: App, give_sign: Callable[[], None]) -> None:
     until(is_active, "a sign of life to be noted")
 
 
-def test_answers_that_wait_for_us_are_no_reason_to_send_again(app: App, stranger: Stranger) -> None:
+def test_a_request_is_not_sent_again_while_answers_wait_in_the_queue(app: App, stranger: Stranger) -> None:
     """Our workers were away for longer than the timeout while the program answered."""
     recognise = add_recognise(app, timeout=PATIENCE)
     with working(app) as worker:
@@ -237,7 +237,7 @@ def test_answers_that_wait_for_us_are_no_reason_to_send_again(app: App, stranger
     assert (resent(worker), counted(worker).settled) == (0, 8)
 
 
-def test_answers_in_our_hands_are_no_reason_to_send_again(
+def test_a_request_is_not_sent_again_while_an_answer_is_being_processed(
     app: App, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database is slow to take them in, for longer than the timeout."""
@@ -266,7 +266,7 @@ def test_answers_in_our_hands_are_no_reason_to_send_again(
 
 def test_answers_that_only_another_app_understands_hold_up_its_requests_and_no_others(app: App) -> None:
     add_recognise(app)
-    broker = Worker(app).broker
+    broker = Worker(app).parts.broker
     assert broker is not None
     assert broker.answers is not None
     broker.answers._held = [(0.0, Delivery("answers", 1, 1, b"{}", redelivered=False, routing_key="", properties=None))]
@@ -275,7 +275,7 @@ def test_answers_that_only_another_app_understands_hold_up_its_requests_and_no_o
     assert broker.answers.has_some("another-app")
 
 
-def test_a_new_leader_does_not_judge_by_what_it_has_not_seen(app: App, stranger: Stranger) -> None:
+def test_a_new_leader_does_not_rely_on_time_it_has_not_observed(app: App, stranger: Stranger) -> None:
     """What an earlier one saw as empty may have had answers since, which some worker has in its hands by now."""
     recognise = add_recognise(app, timeout=PATIENCE)
     with working(app) as worker:
@@ -285,11 +285,11 @@ def test_a_new_leader_does_not_judge_by_what_it_has_not_seen(app: App, stranger:
         let_pass_once_seen(app, worker, timedelta(0))
     let_pass(app, 2 * PATIENCE)
 
-    broker = Worker(app).broker
+    broker = Worker(app).parts.broker
     assert broker is not None
 
     async def look() -> None:
-        await broker.leader.run_once()
+        await broker.broker_leader.run_once()
         assert await broker.reconciler.run_once() == []
 
     asyncio.run(look())
@@ -297,10 +297,10 @@ def test_a_new_leader_does_not_judge_by_what_it_has_not_seen(app: App, stranger:
     assert seen.empty_for_us == seen.looked_for_us, "it is empty since before this look"
 
 
-def test_answers_that_the_broker_gives_to_nobody_arrive(
+def test_answers_that_the_broker_withholds_arrive(
     app: App, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it mostly does where a queue is made anew at once; sometimes it tells the consumer in time."""
+    """As it usually does if a queue is recreated at once; sometimes it notifies the consumer in time."""
     monkeypatch.setattr(stalled_consumers, "LOOK_SECONDS", 0.5)
     recognise = add_recognise(app, timeout=PATIENCE)
     with working(app) as worker:
@@ -319,11 +319,11 @@ def test_a_queue_is_not_empty_while_answers_of_it_wait(app: App, recognise: Reco
         [request] = stranger.take()
     stranger.answer(request)
 
-    broker = Worker(app).broker
+    broker = Worker(app).parts.broker
     assert broker is not None
 
     async def look() -> None:
-        await broker.leader.run_once()
+        await broker.broker_leader.run_once()
         await broker.reconciler.run_once()
 
     asyncio.run(look())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.fault.mutants.planting import SQL, Mutant
 
 COUNTS = "test_counts.py::test_counts_are_exact_at_every_moment_while_workers_are_killed"
-FOLDS = "test_counts.py::test_a_folder_passes_over_what_another_is_folding"
+FOLDS = "test_counts.py::test_folding_skips_moves_that_another_process_is_folding"
 WAITING = "tests/conformance/test_waiting.py::test_queued_and_running_jobs_take_room"
 RESTARTED = (
     "tests/conformance/test_batch_races.py::test_a_batch_cannot_become_done_while_an_item_of_it_is_being_restarted"
@@ -72,7 +72,7 @@ MUTANTS = [
     Mutant(
         "a sweep that lets nobody through",
         "store/letting_through.py",
-        "    through = yield from let_through(names, rules, ahead=ahead).start()\n",
+        "    through = yield from let_through(names, rules, ahead=ahead)\n",
         "    through = 0\n",
         "tests/conformance/test_letting_through.py::test_a_sweep_heals_what_nobody_let_through[sqlite-sync]",
     ),

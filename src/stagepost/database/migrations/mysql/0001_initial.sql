@@ -266,6 +266,7 @@ create table stagepost_worker (
     pid integer not null,
     queues longtext not null,
     tasks longtext not null,
+    loops longtext not null,
     slots integer not null,
     running integer not null,
     started_at bigint not null,

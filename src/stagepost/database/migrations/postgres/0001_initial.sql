@@ -289,6 +289,7 @@ create table stagepost_worker (
     pid integer not null,
     queues text not null,
     tasks text not null,
+    loops text not null,
     slots integer not null,
     running integer not null,
     started_at bigint not null,

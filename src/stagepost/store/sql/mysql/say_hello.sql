@@ -1,8 +1,9 @@
 -- Differs: no ON CONFLICT.
-insert into stagepost_worker (id, host, pid, queues, tasks, slots, running, started_at, seen_at, looked_at)
-values (:id, :host, :pid, :queues, :tasks, :slots, 0, :now, :now, :now)
+insert into stagepost_worker (id, host, pid, queues, tasks, loops, slots, running, started_at, seen_at, looked_at)
+values (:id, :host, :pid, :queues, :tasks, :loops, :slots, 0, :now, :now, :now)
 on duplicate key update
     queues = :queues,
     tasks = :tasks,
+    loops = :loops,
     slots = :slots,
     seen_at = :now

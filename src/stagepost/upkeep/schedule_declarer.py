@@ -1,4 +1,4 @@
-"""Keeps schedules and code together: a schedule that no running worker declares fires no more."""
+"""Stops schedules that are no longer in the code of any running worker."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from stagepost.loops.service import Service
 from stagepost.store.schedules import orphan_schedules, renew_declarations, undeclared_schedules
 from stagepost.upkeep.leader import Leader
 
-__all__ = ["Declarer"]
+__all__ = ["ScheduleDeclarer"]
 
 log = logging.getLogger(__name__)
 
 
-class Declarer(Service):
-    """Says again and again which schedules this worker's code declares; as leader, stops those that no worker declares.
+class ScheduleDeclarer(Service):
+    """Renews the declarations of this worker's schedules; the leader stops schedules that no worker declares.
 
-    While old and new releases run side by side, every schedule of either fires.
+    While two releases run side by side, the schedules of both fire.
     """
 
     def __init__(self, store: AsyncStore, leader: Leader, declared: Collection[str], *, interval: float = 60.0) -> None:
@@ -29,7 +29,7 @@ class Declarer(Service):
         self._undeclared: set[str] = set()
 
     def wake(self) -> None:
-        """Wait all the same: between two passes other workers get the time to declare theirs."""
+        """Ignore wake-ups: between two passes, other workers need time to renew their declarations."""
 
     async def run_once(self) -> list[str]:
         """Renew this worker's declarations; returns the schedules that were stopped."""
@@ -38,15 +38,15 @@ class Declarer(Service):
         if not self._leader.is_leading:
             self._undeclared = set()
             return []
-        # Found twice: after a pause of the whole machine all declarations are old, until each worker has run again.
+        # In two passes: after a pause of the whole machine, all declarations are old until each worker has run again.
         before, self._undeclared = self._undeclared, set(await self._store.run(undeclared_schedules()))
         if not before & self._undeclared:
             return []
         stopped = await self._store.run(orphan_schedules(before & self._undeclared))
         for name in stopped:
             log.warning(
-                "schedule %r fires no more: no running worker declares it; stagepost schedules remove deletes it, "
-                "stagepost schedules resume lets it fire without code",
+                "schedule %r is stopped: no running worker declares it. To delete it, run stagepost schedules remove; "
+                "to let it fire without code, run stagepost schedules resume",
                 name,
             )
         return stopped

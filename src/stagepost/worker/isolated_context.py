@@ -1,4 +1,4 @@
-"""Runs a coroutine in a context of its own without a task of its own."""
+"""Runs a coroutine with its own copy of the context variables, but without a task of its own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["in_own_context"]
+__all__ = ["run_in_own_context"]
 
 T = TypeVar("T")
 
 
 @types.coroutine
-def in_own_context(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> Generator[Any, Any, T]:
-    """Await a coroutine, so that context variables it sets are seen by nobody else, as in a task of its own.
+def run_in_own_context(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> Generator[Any, Any, T]:
+    """Await a coroutine so that context variables it sets are visible to it alone, as in a task of its own.
 
-    `on_wait` is called when it first has to wait; a coroutine that ends at once costs no turn of the loop.
+    `on_wait` is called when the coroutine first has to wait. One that ends at once costs no turn of the loop.
     """
     context = contextvars.copy_context()
     step: Callable[[Any], Any] = coroutine.send
@@ -33,7 +33,7 @@ def in_own_context(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None
             on_wait()
         try:
             yield awaited
-        except BaseException as error:  # noqa: BLE001 - cancellation and all else is for the coroutine
+        except BaseException as error:  # noqa: BLE001 - the coroutine handles cancellation and everything else
             step, sent = coroutine.throw, error
         else:
             step, sent = coroutine.send, None
