@@ -257,7 +257,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "limits": _options(PayloadLimits),
     "alert": _fields(Alert),
     "alert-kinds": _members(AlertKind),
-    "app": _methods(App, leave_out="store open_store async_store users_store hints alert_job"),
+    "app": _methods(App, leave_out="store open_store async_store async_transactions users_store hints alert_job"),
     "task-methods": _methods(AppTask),
     "request-methods": _methods(Request),
     "job-handle": _methods(JobHandle),

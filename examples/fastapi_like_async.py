@@ -12,8 +12,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import aiosqlite
-
 from stagepost import App, JobHandle, Worker
 
 app = App("sqlite:///shop.db")
@@ -37,12 +35,11 @@ async def lifespan() -> AsyncIterator[None]:
 
 
 async def post_order(item: str) -> JobHandle[str]:
-    """Store the order and ask for its job; both are there once this has committed."""
-    async with aiosqlite.connect("shop.db") as connection:
-        await connection.execute("create table if not exists async_orders (item text)")
-        await connection.execute("insert into async_orders values (?)", (item,))
-        job = await confirm.using(connection).enqueue_async(item)
-        await connection.commit()
+    """Store the order and ask for its job; both are there once the block has ended."""
+    async with app.transaction() as tx:
+        await tx.execute("create table if not exists async_orders (item text)")
+        await tx.execute("insert into async_orders values (?)", (item,))
+        job = await confirm.using(tx).enqueue_async(item)
     print("202 accepted")
     return job
 

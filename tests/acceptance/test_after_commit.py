@@ -120,3 +120,18 @@ def test_the_worker_writes_the_outcome_that_its_handler_did_not(
 
     assert asked == expected
     assert (stored.state, stored.attempt, worker.parts.finisher.settled) == (JobState.COMPLETED, 1, 1)
+
+
+def test_the_worker_writes_nothing_after_an_async_transaction_of_the_app(app: App, asked: list[str]) -> None:
+    @app.task
+    async def job_of_its_own(job: JobContext) -> None:
+        async with app.transaction() as tx:
+            await job.complete_async(tx)
+
+    job_id = job_of_its_own.enqueue().id
+    worker = work(app)
+    stored = app.client.job(job_id)
+    app.close()
+
+    assert asked == []
+    assert (stored.state, stored.attempt, worker.parts.finisher.settled) == (JobState.COMPLETED, 1, 1)

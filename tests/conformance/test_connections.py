@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy
 
 from stagepost.clock import ManualClock
-from stagepost.database import Store, connection
+from stagepost.database import Store, connection, session
 from stagepost.database.migrate import migrate
 from stagepost.database.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS, is_async, run_in, run_in_async
 from stagepost.errors import ConfigurationError, NoTransaction, StoreUnavailable
@@ -236,7 +236,7 @@ def test_a_mysql_session_that_cannot_be_set_up_is_closed(mariadb: Bench, monkeyp
         return opened[-1]
 
     monkeypatch.setattr(connection, "_mysql_connection", lambda: remembered)
-    monkeypatch.setattr(connection, "LOCK_SECONDS", "'no number'")
+    monkeypatch.setattr(session, "LOCK_SECONDS", "'no number'")
     with pytest.raises(StoreUnavailable, match="Incorrect argument type"):
         mariadb.database.store.database.connect()
 
@@ -252,7 +252,7 @@ def test_a_postgresql_session_that_cannot_be_set_up_is_closed(postgres: Bench, m
         return opened[-1]
 
     monkeypatch.setattr(psycopg, "connect", remembered)
-    monkeypatch.setattr(connection, "POSTGRES_PLANS", "set session no_such_setting = on")
+    monkeypatch.setattr(session, "POSTGRES_PLANS", "set session no_such_setting = on")
     with pytest.raises(StoreUnavailable, match="no_such_setting"):
         postgres.database.store.database.connect()
 

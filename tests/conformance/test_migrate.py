@@ -144,8 +144,8 @@ def test_an_operation_without_tables_says_what_to_do(empty: Store) -> None:
 
 def test_an_operation_in_a_callers_transaction_without_tables_says_what_to_do(empty: Store) -> None:
     with (
-        empty.transaction() as connection,
         pytest.raises(SchemaError, match=r"^find: .*stagepost_job.*Run `stagepost migrate`"),
+        empty.transaction() as connection,
     ):
         run_in(connection.raw, jobs.find(new_id()), clock=SystemClock())
 

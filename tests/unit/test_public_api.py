@@ -18,6 +18,7 @@ from stagepost.model.outcome import Outcome
 MACHINERY = {
     *(
         "AsyncStore",
+        "AsyncTransactions",
         "Clock",
         "WorkerWaker",
         "JobSeries",
@@ -28,6 +29,7 @@ MACHINERY = {
         "Submission",
         "Task",
         "TaskDecorator",
+        "Transaction",
     ),
     *(outcome.__name__ for outcome in typing.get_args(Outcome)),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +19,12 @@ from stagepost.client.handle import JobHandle
 from stagepost.client.limiter import RateLimiter
 from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
+from stagepost.client.transaction import Transaction
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
 from stagepost.database.async_store import AsyncStore
+from stagepost.database.async_transactions import AsyncTransactions
 from stagepost.database.migrate import migrate
 from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
@@ -38,7 +41,7 @@ __all__ = ["App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OPENED = ("client", "waker", "async_store", "users_store", "store")
+OPENED = ("client", "waker", "async_store", "async_transactions", "users_store", "store")
 """Attributes that an app creates on first use, in the order in which `close` releases them."""
 
 
@@ -244,19 +247,14 @@ class App:
         """Return the latest progress that a job reported, without blocking the event loop."""
         return await self.client.progress_of_async(job_id)
 
-    @contextmanager
-    def transaction(self, *, read_only: bool = False) -> Iterator[Any]:
-        """Provide a driver connection to the app's database, in a transaction that commits if the body returns.
+    def transaction(self, *, read_only: bool = False) -> Transaction:
+        """Provide a driver connection to the app's database, in a transaction that commits if the block returns.
 
-        On SQLite, which allows only one writer, a `read_only` transaction does not take the write lock.
+        `with` gives a blocking connection (sqlite3, psycopg, PyMySQL), `async with` an asynchronous one (aiosqlite,
+        psycopg, asyncmy). On SQLite, which allows only one writer, a `read_only` transaction does not take the write
+        lock.
         """
-        notifier = self.store.notifier
-        with (
-            self.users_store.transaction(read_only=read_only) as connection,
-            notifier.collecting(connection.raw) as loan,
-        ):
-            yield connection.raw
-        notifier.notify_committed(loan)
+        return Transaction(self, read_only=read_only)
 
     @cached_property
     def users_store(self) -> Store:
@@ -264,6 +262,12 @@ class App:
         if self.store.database.is_memory:
             return self.store
         return self.open_store(for_handlers=True)
+
+    @cached_property
+    def async_transactions(self) -> AsyncTransactions:
+        """Asynchronous connections for handlers' own transactions."""
+        store = self.users_store
+        return AsyncTransactions(store.database, store.pool, call_seconds=store.call_seconds)
 
     @contextmanager
     def moved_to(self, database_url: str, *, clock: Clock) -> Iterator[None]:
@@ -285,6 +289,12 @@ class App:
             opened = self.__dict__.pop(name, None)
             if hasattr(opened, "close"):
                 opened.close()
+
+    async def close_async(self) -> None:
+        """Close every connection without blocking the event loop."""
+        if opened := self.__dict__.get("async_transactions"):
+            await opened.close_async()
+        await asyncio.to_thread(self.close)
 
 
 class TaskDecorator:

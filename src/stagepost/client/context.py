@@ -242,14 +242,18 @@ class JobContext:
 
     def _settle(self, tx: Any, outcome: Outcome) -> None:
         self._check(run_in(tx, self._settlement(outcome), clock=self._clock))
+        self._observe_commit(tx)
+
+    async def _settle_async(self, tx: Any, outcome: Outcome) -> None:
+        self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock))
+        self._observe_commit(tx)
+
+    def _observe_commit(self, tx: Any) -> None:
         if isinstance(self.task, AppTask):
             app_of(self.task).store.notifier.call_after_commit(tx, self._note_commit)
 
     def _note_commit(self) -> None:
         self.is_settled = True
-
-    async def _settle_async(self, tx: Any, outcome: Outcome) -> None:
-        self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock))
 
     def _settlement(self, outcome: Outcome) -> Operation[dict[Fence, bool]]:
         # Set before the statement runs, because only the caller's commit decides whether it takes effect.

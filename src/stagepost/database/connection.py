@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -18,30 +17,28 @@ from stagepost.database.deadline import Deadlines
 from stagepost.database.dialect import MYSQL, POSTGRES, Dialect, ParameterStyle
 from stagepost.database.libpq import Session
 from stagepost.database.opening import closed_on_failure, shut_down
+from stagepost.database.session import (
+    CALL_SECONDS,
+    CONNECT_SECONDS,
+    configure,
+    driver,
+    mysql_configuration,
+    postgres_begin,
+    postgres_configuration,
+    postgres_options,
+)
 from stagepost.database.sqlite import SqliteDatabase, sqlite_path
 from stagepost.database.statement import Row, Rows
-from stagepost.errors import ConfigurationError, StoreUnavailable, ValueTooLarge
+from stagepost.errors import ConfigurationError, StoreError, StoreUnavailable, ValueTooLarge
 from stagepost.model.groups import groups_of
 
 __all__ = ["Connection", "Database", "database_at"]
 
-CONNECT_SECONDS = 10
 MOST_LOADED = 10_000
 PAYLOAD = 1
 """The position of the longest value in a row for `load`."""
-CALL_SECONDS = 60
-"""Time limit for the statements of handlers; our own statements have `Deadlines`."""
-LOCK_SECONDS = 10
-IDLE_SECONDS = 60
-"""How long a process that was stopped inside a transaction keeps its locks."""
-POSTGRES_LIMITS = (
-    f"set {{scope}} lock_timeout = '{LOCK_SECONDS}s'; "
-    f"set {{scope}} idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
-)
-POSTGRES_PLANS = "set session enable_seqscan = off; set session jit = off"
-"""Our statements find rows by an index. Otherwise a plan made for a small table would scan it, and PostgreSQL would
-keep that plan when the table has a million jobs. With sequential scans off, a statement that has no index is estimated
-as so expensive that PostgreSQL would compile it every time; so `jit` is off as well."""
+FAILED = 3
+"""libpq's status of a transaction in which a statement has failed."""
 
 
 class Connection(Protocol):
@@ -124,41 +121,36 @@ class PostgresDatabase:
     """Limits the statements that set a new session up."""
 
     def connect(self) -> PostgresConnection:
-        psycopg = _driver("psycopg", extra="postgres")
+        psycopg = driver("psycopg", extra="postgres")
         try:
-            raw = psycopg.connect(
-                self.url,
-                autocommit=True,
-                **_unless_in_url(
-                    self.url,
-                    connect_timeout=CONNECT_SECONDS,
-                    keepalives_idle=10,
-                    keepalives_interval=5,
-                    keepalives_count=2,
-                    tcp_user_timeout=15_000,
-                    application_name="stagepost",
-                ),
-            )
+            raw = psycopg.connect(self.url, autocommit=True, **postgres_options(self.url))
             set_up = self.deadlines.limit(CONNECT_SECONDS, partial(shut_down, raw.fileno()))
             with closed_on_failure(raw), set_up:
-                [session] = raw.execute("select pg_backend_pid()").fetchone()
-                is_pooled = session != raw.info.backend_pid
-                if is_pooled:
-                    # A pooler answers in the server's place. Its sessions may change with every transaction: what was
-                    # prepared under the same name in another one would be run instead of ours, and settings of ours
-                    # would stay behind for others.
-                    raw.prepare_threshold = None
-                else:
-                    raw.execute(POSTGRES_LIMITS.format(scope="session"))
-                    raw.execute("set session characteristics as transaction isolation level read committed")
-                    if not self.for_handlers:
-                        raw.execute(POSTGRES_PLANS)
+                configuration = postgres_configuration(raw.info.backend_pid, for_handlers=self.for_handlers)
+                is_pooled = configure(configuration, lambda sql: _first_row(raw.execute(sql)))
+                prepare_for_use(raw, is_pooled=is_pooled)
         except psycopg.Error as error:
             raise StoreUnavailable(f"PostgreSQL at {masked(self.url)} cannot be reached: {error}") from error
-        text = _driver("psycopg.types.string", extra="postgres").TextLoader
-        for name in ("uuid", "json"):  # taken as they are: ids are strings here, payloads are decoded by msgspec
-            raw.adapters.register_loader(name, text)
         return PostgresConnection(raw, is_pooled=is_pooled)
+
+
+def prepare_for_use(raw: Any, *, is_pooled: bool) -> None:
+    """Set what psycopg itself keeps for a connection, blocking or asynchronous."""
+    if is_pooled:
+        # What was prepared under the same name in another session would be run instead of ours.
+        raw.prepare_threshold = None
+    text = driver("psycopg.types.string", extra="postgres").TextLoader
+    for name in ("uuid", "json"):  # taken as they are: ids are strings here, payloads are decoded by msgspec
+        raw.adapters.register_loader(name, text)
+
+
+def require_unbroken(raw: Any) -> None:
+    """Raise an error where PostgreSQL would take a commit for a rollback, and report success."""
+    if raw.pgconn.transaction_status == FAILED:
+        raise StoreError(
+            "the transaction was rolled back, not committed: one of its statements failed, and its error was caught. "
+            "Let the error leave the block, or run the statement in a savepoint: `with tx.transaction(): …`."
+        )
 
 
 @dataclass
@@ -183,10 +175,10 @@ class PostgresConnection:
             return int(cursor.rowcount)
 
     def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers take no locks
-        limits = POSTGRES_LIMITS.format(scope="local") if self.is_pooled else ""
-        self._session.command(f"begin isolation level read committed; {limits}")
+        self._session.command(postgres_begin(is_pooled=self.is_pooled))
 
     def commit(self) -> None:
+        require_unbroken(self.raw)
         self._session.command("commit")
 
     def rollback(self) -> None:
@@ -239,19 +231,23 @@ class MysqlDatabase:
             raise ConfigurationError(f"database URL {masked(url)!r} names no database: add it as the path.")
         return cls(url, options)
 
+    def unconnected(self) -> Any:
+        """Make a connection that is not opened, to read off how PyMySQL understands the options."""
+        return _mysql_connection()(**self.options, defer_connect=True)
+
     def connect(self) -> MysqlConnection:
-        pymysql = _driver("pymysql", extra="mysql")
+        pymysql = driver("pymysql", extra="mysql")
         # PyMySQL limits only the opening of the socket by `connect_timeout`; the handshake counts as reading.
         defaults = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), CONNECT_SECONDS)
         try:
             raw = _mysql_connection()(**{**defaults, **self.options})
             with closed_on_failure(raw), raw.cursor() as cursor:
-                cursor.execute(f"set session innodb_lock_wait_timeout = {LOCK_SECONDS}, sql_mode = 'STRICT_ALL_TABLES'")
-                cursor.execute("set session transaction isolation level read committed")
-                if "mariadb" in raw.get_server_info().lower():  # MySQL has no such limit
-                    cursor.execute(f"set session idle_transaction_timeout = {IDLE_SECONDS}")
-                cursor.execute(f"select {MYSQL.longest_statement}")  # of this session: it stays as it is now
-                [(raw.most_bytes,)] = cursor.fetchall()
+
+                def execute(sql: str) -> Any:
+                    cursor.execute(sql)
+                    return _first_row(cursor)
+
+                raw.most_bytes = configure(mysql_configuration(raw.get_server_info()), execute)
             raw._read_timeout = self.options.get("read_timeout", CALL_SECONDS)  # noqa: SLF001 - there is no other way
             raw._write_timeout = self.options.get("write_timeout", CALL_SECONDS)  # noqa: SLF001
         except pymysql.Error as error:
@@ -261,8 +257,8 @@ class MysqlDatabase:
 
 @cache
 def _mysql_connection() -> type[Any]:
-    base: Any = _driver("pymysql.connections", extra="mysql").Connection
-    no_backslashes = _driver("pymysql.constants.SERVER_STATUS", extra="mysql").SERVER_STATUS_NO_BACKSLASH_ESCAPES
+    base: Any = driver("pymysql.connections", extra="mysql").Connection
+    no_backslashes = driver("pymysql.constants.SERVER_STATUS", extra="mysql").SERVER_STATUS_NO_BACKSLASH_ESCAPES
 
     class Connection(base):  # type: ignore[misc]
         """Differs from PyMySQL's class in three ways.
@@ -342,13 +338,5 @@ class MysqlConnection:
             shut_down(self.raw._sock.fileno())  # noqa: SLF001 - PyMySQL has no public way
 
 
-def _driver(name: str, *, extra: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigurationError(f"the driver {name} is not installed: pip install 'stagepost[{extra}]'") from error
-
-
-def _unless_in_url(url: str, **defaults: Any) -> dict[str, Any]:
-    given = dict(parse_qsl(urlsplit(url).query))
-    return {name: value for name, value in defaults.items() if name not in given}
+def _first_row(cursor: Any) -> Any:
+    return cursor.fetchone() if cursor.description else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,8 @@ __all__ = ["LocalNotifier", "PendingNotices"]
 
 Subscriber = Callable[[Collection[str]], None]
 """Receives the names of queues that have new jobs, in the notifying thread."""
+AwaitedSubscriber = Callable[[Collection[str]], Awaitable[None]]
+"""Receives the same in the coroutine that committed."""
 
 
 @dataclass
@@ -31,6 +33,7 @@ class LocalNotifier:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._subscribers: list[Subscriber] = []
+        self._awaited: dict[Subscriber, AwaitedSubscriber] = {}
         self._stop_subscribers: list[Callable[[], None]] = []
         self._pending: dict[int, PendingNotices] = {}
         renew_after_fork(self)
@@ -39,6 +42,7 @@ class LocalNotifier:
         """Drop all subscribers in a forked child, which has none of its parent's workers."""
         self._lock = threading.Lock()
         self._subscribers = []
+        self._awaited = {}
         self._stop_subscribers = []
 
     @property
@@ -46,15 +50,18 @@ class LocalNotifier:
         """Whether anybody in this process would be called."""
         return bool(self._subscribers)
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Call `subscriber` after every commit of new jobs."""
+    def subscribe(self, subscriber: Subscriber, *, awaited: AwaitedSubscriber | None = None) -> None:
+        """Call `subscriber` after every commit of new jobs; after one in a coroutine, await `awaited` instead."""
         with self._lock:
             self._subscribers.append(subscriber)
+            if awaited is not None:
+                self._awaited[subscriber] = awaited
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Stop calling `subscriber`; does nothing if it was not subscribed."""
         with self._lock, contextlib.suppress(ValueError):
             self._subscribers.remove(subscriber)
+            self._awaited.pop(subscriber, None)
 
     def subscribe_to_stops(self, subscriber: Callable[[], None]) -> None:
         """Call `subscriber` whenever a running job is asked to stop."""
@@ -110,3 +117,16 @@ class LocalNotifier:
         for call in pending.calls:
             call()
         self.notify(pending.queues)
+
+    async def notify_committed_async(self, pending: PendingNotices) -> None:
+        """Send the notices of a transaction that has committed in this coroutine."""
+        for call in pending.calls:
+            call()
+        if pending.queues:
+            with self._lock:
+                subscribers = [(subscriber, self._awaited.get(subscriber)) for subscriber in self._subscribers]
+            for subscriber, awaited in subscribers:
+                if awaited is None:
+                    subscriber(pending.queues)
+                else:
+                    await awaited(pending.queues)

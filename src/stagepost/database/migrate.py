@@ -110,13 +110,13 @@ def script_of(migrations: Sequence[Migration]) -> str:
 
 def applied(store: Store) -> list[tuple[int, str, str]]:
     """List (version, name, checksum) of the migrations that the database has."""
-    with store.transaction(read_only=True) as connection:
-        try:
+    try:
+        with store.transaction(read_only=True) as connection:
             rows = _read(connection)
-        except Exception as error:
-            if store.dialect.trouble(error) is Trouble.SCHEMA:
-                return []
-            raise
+    except Exception as error:
+        if store.dialect.trouble(error) is Trouble.SCHEMA:
+            return []
+        raise
     return [(version, name, checksum) for version, name, checksum in rows]
 
 

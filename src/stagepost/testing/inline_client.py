@@ -45,7 +45,7 @@ class InlineClient(Client):
     def __init__(self, app: App) -> None:
         super().__init__(app.store, app.registry, async_store=app.async_store)
         self._attempts = Attempts(app)
-        app.store.notifier.subscribe(self.run_committed)
+        app.store.notifier.subscribe(self.run_committed, awaited=self.run_committed_async)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job and run it, now or when `app.transaction()` commits."""
@@ -75,7 +75,9 @@ class InlineClient(Client):
         return submitted
 
     async def enqueue_async(self, job: NewJob, *, tx: Any = None) -> Enqueued:
-        """Store one job and run it in the calling coroutine."""
+        """Store one job and run it in the calling coroutine, now or when `app.transaction()` commits."""
+        if tx is not None and self._store.notifier.has_lent(tx):
+            return await super().enqueue_async(_at_once(job), tx=tx)
         if tx is not None:
             await run_in_async(tx, _nothing(), clock=self._store.clock)
         enqueued, leased = self._attempts.take(job)
@@ -88,6 +90,8 @@ class InlineClient(Client):
 
     async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store and run one child after another; an exception from a child is raised here, in its parent's handler."""
+        if tx is not None and self._store.notifier.has_lent(tx):
+            return await super().submit_async(parent, [_child_at_once(child) for child in children], tx=tx)
         if tx is not None:
             await run_in_async(tx, _nothing(), clock=self._store.clock)
         submitted: list[Enqueued] = []
@@ -102,6 +106,12 @@ class InlineClient(Client):
         for queue in sorted(queues):
             for leased in self._attempts.lease(queue, [task.name for task in self._registry]):
                 self._run_here(leased)
+
+    async def run_committed_async(self, queues: Collection[str]) -> None:
+        """Run jobs that were enqueued in `async with app.transaction()`, after its commit."""
+        for queue in sorted(queues):
+            for leased in self._attempts.lease(queue, [task.name for task in self._registry]):
+                await self._run_in_coroutine(leased)
 
     def _run_here(self, job: LeasedJob | None) -> None:
         while job is not None:
