@@ -23,6 +23,11 @@ import stagepost
 ROOT = Path(stagepost.__path__[0])
 USED = {
     "database/adapters/sqlite.py": {"_execute", "_conn"},
+    "database/async_connection.py": {
+        "_execute", "_thread", "_tx", "_running", "_connection",  # aiosqlite
+        "_close_reason", "_transport",  # asyncmy
+        "_ssl_required",  # our own subclass of PyMySQL's connection
+    },
     "database/connection.py": {"_read_timeout", "_write_timeout", "_sock"},
     "transport/rabbitmq/broker_thread.py": {"_transport"},
     "transport/rabbitmq/deliveries.py": {
@@ -39,7 +44,7 @@ OWN = {
 DOCUMENTED = {"_asdict", "_replace", "_exit"}
 """Of named tuples and of `os`."""
 DEFINED = {
-    aiosqlite.Connection: {"_execute", "_conn"},
+    aiosqlite.Connection: {"_execute", "_conn", "_thread", "_tx", "_running", "_connection"},
     pymysql.connections.Connection: {"_read_timeout", "_write_timeout", "_sock", "_create_ssl_ctx"},
     pika.SelectConnection: {
         "_transport", "_frame_buffer", "_channels", "_trim_frame_buffer", "_output_marshaled_frames",
