@@ -152,7 +152,7 @@ def test_unique_keys_are_kept_among_many(store: Bench) -> None:
 
 
 def test_too_many_are_refused_before_anything_is_stored(store: Bench) -> None:
-    with pytest.raises(ConfigurationError, match=r"100,001 jobs in one transaction: 100,000 are possible"):
+    with pytest.raises(ConfigurationError, match=r"100,001 jobs in one transaction: at most 100,000 are allowed"):
         store.run(jobs.enqueue_many([new_job()] * 100_001))
 
     assert store.rows("select count(*) from stagepost_job") == [(0,)]

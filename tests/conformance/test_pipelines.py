@@ -304,7 +304,7 @@ def test_results_that_were_discarded_before_a_retry_fail_the_step_that_takes_the
 
     assert work(store, run_id) is RunState.FAILED
 
-    assert "1 of 1 results of step 'a' are not there any more" in (look(store, run_id).error or "")
+    assert "1 of 1 results of step 'a' no longer exist" in (look(store, run_id).error or "")
 
 
 def test_a_worker_that_died_is_replaced_when_its_lease_ends(store: Bench) -> None:

@@ -120,7 +120,7 @@ def test_wrong_arguments_in_the_middle_leave_nothing(
 
 
 def test_too_many_are_refused_before_anything_is_stored(store: Bench) -> None:
-    with pytest.raises(ConfigurationError, match=r"100,001 jobs in one transaction: 100,000 are possible"):
+    with pytest.raises(ConfigurationError, match=r"100,001 jobs in one transaction: at most 100,000 are allowed"):
         store.run(jobs.enqueue_many(a_task().build_many(NO_OPTIONS, [("Ada",)] * 100_001)))
 
     assert store.rows("select count(*) from stagepost_job") == [(0,)]

@@ -73,7 +73,7 @@ class Arena:
     def enqueue(
         self, task: str, number: int = 1, *, queue: str = "default", tries: int = 5, **arguments: Any
     ) -> list[str]:
-        """Ask for jobs as a careful producer does, and write down what became of the request."""
+        """Enqueue jobs as a careful producer does, and record the result in the journal."""
         return self.submit(jobs_of(task, number, queue=queue, tries=tries, **arguments))
 
     def submit(self, jobs: Sequence[NewJob]) -> list[str]:
@@ -88,7 +88,7 @@ class Arena:
         return ids
 
     def operate(self, operation: Operation[T]) -> T:
-        """Do what an operator does, past any proxy."""
+        """Run an operator's operation, bypassing any proxy."""
         with contextlib.closing(Store.at(self.backend.url, pool_size=1)) as store:
             return store.run(operation)
 
@@ -108,7 +108,7 @@ class Arena:
         return self._nursery.start(variables | (environment or {}))
 
     def start_producer(self, upload: Upload) -> WorkerProcess:
-        """Start a process that adds a batch's items, or goes on adding them."""
+        """Start a process that adds a batch's items, or resumes adding them."""
         variables = self.environment() | {UPLOAD: msgspec.json.encode(upload).decode()}
         return self.start_program(PRODUCER, variables)
 
@@ -123,7 +123,7 @@ class Arena:
         return variables | {SINK: str(self.sink.path)}
 
     def jobs(self, ids: Iterable[str] | None = None) -> dict[str, JobRow]:
-        """What the database has."""
+        """Read jobs from the database."""
         jobs = sample_of(self.backend).jobs
         return jobs if ids is None else {job_id: jobs[job_id] for job_id in ids if job_id in jobs}
 
@@ -152,12 +152,12 @@ class Arena:
             time.sleep(0.02)
 
     def wait_for_end(self, ids: Iterable[str] | None = None, *, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until jobs have ended: those given, or all."""
+        """Wait until the given jobs, or all jobs, have ended."""
         chosen = set(self.jobs() if ids is None else ids)
         self.wait(lambda: self.have_ended(chosen), "jobs to end", seconds=seconds)
 
     def pause(self, worker: WorkerProcess) -> None:
-        """Pause a worker, but not where it holds SQLite's only lock: then nobody else could do anything."""
+        """Pause a worker, but not while it holds SQLite's only lock, which would block everybody else."""
         if self.backend.name != "sqlite":
             worker.pause()
             return
@@ -168,7 +168,7 @@ class Arena:
             holder.execute("rollback")
 
     def end_leases(self, ids: Iterable[str] | None = None) -> None:
-        """Let leases that nobody renews end now, those given or all, as if their time had passed."""
+        """Let the leases of the given jobs, or of all, expire now, as if their time had passed without a renewal."""
         for job_id in self.live() if ids is None else ids:
             self.backend.rows(
                 "update stagepost_job set lease_until = :now where id = :id and state = 'running'", id=job_id
@@ -187,14 +187,14 @@ class Arena:
         self.wait(are_renewed, "leases to be renewed")
 
     def _lease_of(self, job_id: str) -> tuple[int, int]:
-        """The number of a running attempt, and until when it has its lease; none of a job that does not run."""
+        """The number of a running attempt and the end of its lease; None if the job is not running."""
         rows = self.backend.rows(
             "select attempts, lease_until from stagepost_job where id = :id and state = 'running'", id=job_id
         )
         return rows[0] if rows else (0, 0)
 
     def supervise(self, condition: Callable[[], bool], *, seconds: float = 2 * WAIT_SECONDS, **options: Any) -> int:
-        """Keep one worker alive until the condition holds, free at once what a dead one had; returns how many died."""
+        """Keep one worker alive until the condition holds, and free dead ones' jobs at once; returns how many died."""
         worker = self.start_worker(**options)
         deaths = 0
         deadline = time.monotonic() + seconds
@@ -209,7 +209,7 @@ class Arena:
         return deaths
 
     def crashes(self) -> int:
-        """How many attempts kills have cost, as far as it is noticed."""
+        """How many attempts were lost to kills, as far as the store has noticed."""
         [(crashes,)] = self.backend.rows(
             "select sum(crashes) from (select crashes from stagepost_job union all "
             "select crashes from stagepost_job_history) as job"
@@ -217,17 +217,17 @@ class Arena:
         return int(crashes or 0)
 
     def have_ended(self, ids: Iterable[str]) -> bool:
-        """Whether all of them have."""
+        """Whether all these jobs have ended."""
         return self.live().isdisjoint(ids)
 
     @contextlib.contextmanager
     def sampling(self, *, seconds: float = 0.5) -> Iterator[None]:
-        """Sample the database in the body, every so often, for the oracle."""
+        """Sample the database regularly during the body, for the oracle."""
         with Sampler(self.backend, self.observed, seconds=seconds):
             yield
 
     def verify(self, **changes: Any) -> Evidence:
-        """Let the oracle judge; `changes` are limits of `Evidence`."""
+        """Let the oracle check the run; `changes` override limits of `Evidence`."""
         evidence = gather(
             self.backend, seed=self.seed, journal=self.journal, sink=self.sink, observed=self.observed, **changes
         )
@@ -239,7 +239,7 @@ class Arena:
         return "".join(worker.logged() for worker in self._nursery.workers)
 
     def stop_workers(self) -> None:
-        """Tell all workers to end and wait for it."""
+        """Ask all workers to stop, and wait until they have."""
         for worker in self._nursery.workers:
             worker.terminate()
         for worker in self._nursery.workers:
@@ -258,7 +258,7 @@ class Arena:
 
 
 def jobs_of(task: str, number: int = 1, *, queue: str = "default", tries: int = 5, **arguments: Any) -> list[NewJob]:
-    """Jobs with these arguments, not asked for yet."""
+    """Jobs with these arguments, not enqueued yet."""
     payload = json.dumps(arguments)
     return [
         NewJob(id=new_id(), task_name=task, payload=payload, queue_name=queue, max_attempts=tries)

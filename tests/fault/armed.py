@@ -33,7 +33,7 @@ class Fault:
             return self._fired
 
     def wait(self, *, times: int = 1, seconds: float = 120.0) -> None:
-        """Block until it has fired so often."""
+        """Block until it has fired `times` times."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._fired >= times, seconds):
                 raise TimeoutError(f"{self._what}: fired {self._fired} times within {seconds:g} s, not {times}")
@@ -45,7 +45,7 @@ class Fault:
 
 
 class ByteLimit(Fault):
-    """Lets so many bytes pass, whatever the connection."""
+    """Lets a number of bytes pass, over all connections."""
 
     def __init__(self, count: int, direction: Direction | None) -> None:
         super().__init__(f"cut after {count} bytes")
@@ -57,7 +57,7 @@ class ByteLimit(Fault):
         return self._left == 0
 
     def take(self, data: bytes, direction: Direction) -> bytes:
-        """Return what of `data` may pass."""
+        """Return the part of `data` that may pass."""
         if self._direction not in {None, direction}:
             return data
         passing = data[: self._left]

@@ -30,7 +30,7 @@ Rows = list[tuple[Any, ...]]
 
 
 class Backend:
-    """One migrated database, looked at through a connection that no fault touches."""
+    """One migrated database, inspected through a connection that no fault affects."""
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class Backend:
         return list(self.each_row(sql, **parameters))
 
     def each_row(self, sql: str, **parameters: Any) -> Iterator[tuple[Any, ...]]:
-        """Do as `rows`, but let each row go before the next where the driver can; nobody else gets any meanwhile."""
+        """As `rows`, but streams the rows if the driver can; nobody else may use the connection meanwhile."""
         with self._lock:
             yield from _each_row(self._connection, sql.replace(":now", self.dialect.now), parameters)
 
@@ -62,7 +62,7 @@ class Backend:
         return self.rows(SESSIONS[self.name]) if self.name in SESSIONS else []
 
     def end_session(self, session_id: int) -> None:
-        """End somebody's session as an operator would."""
+        """Kill a session as an operator would."""
         if self.name == "postgres":
             self.rows("select pg_terminate_backend(cast(:id as integer))", id=session_id)
         else:
@@ -70,7 +70,7 @@ class Backend:
                 self.rows(f"kill {int(session_id)}")
 
     def reconnect(self) -> None:
-        """Look through a new connection: the server was down, and the old one went with it."""
+        """Open a new connection after the server was down."""
         with self._lock:
             with contextlib.suppress(Exception):
                 self._connection.close()

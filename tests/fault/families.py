@@ -20,7 +20,7 @@ def chance(seed: int, name: str, question: str) -> int:
 
 
 def fails(seed: int, name: str) -> bool:
-    """Whether the last of a line fails for good."""
+    """Whether the last generation's member fails permanently."""
     return len(name) > DEPTH and chance(seed, name, "fails?") < 15
 
 
@@ -30,7 +30,7 @@ def is_strict(name: str) -> bool:
 
 
 def joins(seed: int, name: str) -> bool:
-    """Whether a parent goes on with a continuation."""
+    """Whether a parent has a continuation."""
     return chance(seed, name, "joins?") < 50
 
 
@@ -76,6 +76,6 @@ def live(ctx: JobContext, seed: int, name: str) -> int:
 
 @app.task(name="join", retry=soon)
 def join(ctx: JobContext, name: str) -> int:
-    """Add up what the children gave."""
+    """Add up the children's results."""
     note(ctx, f"join {name}")
     return 1 + sum(child.result or 0 for child in ctx.children())

@@ -40,7 +40,7 @@ class Injection(NamedTuple):
 
 @dataclass
 class Injector:
-    """Counts all calls of an app and strikes at one of them; after a death, at all that follow."""
+    """Counts all calls of an app and fails one of them; after a simulated death, all that follow."""
 
     injection: Injection | None
     dialect: str
@@ -85,7 +85,7 @@ class Injector:
 
 
 def sever(dialect: str, raw: Any) -> None:
-    """End a connection as a broken network does: the database rolls back, the driver is not told."""
+    """End a connection as a broken network does: the database rolls back, the driver does not notice."""
     with contextlib.suppress(Exception):
         if dialect == "sqlite" and raw.in_transaction:
             raw.execute("rollback")  # close() alone leaves it open while a cursor lives, in a traceback say
@@ -93,7 +93,7 @@ def sever(dialect: str, raw: Any) -> None:
 
 
 def undo(dialect: str, raw: Any) -> None:
-    """Roll back in the database, as a deadlock's victim is."""
+    """Roll back in the database, as for a deadlock's victim."""
     with contextlib.suppress(sqlite3.Error, psycopg.Error, pymysql.MySQLError):
         if dialect == "mysql":
             raw.query("rollback")

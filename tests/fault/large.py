@@ -14,7 +14,7 @@ MOST_BYTES = 1_048_576
 
 @app.task(name="give_large", limits=PayloadLimits(max_bytes=MOST_BYTES))
 def give_large(ctx: JobContext, size: int) -> str:
-    """Give a result of so many characters, and report nearly as much as can be on the way."""
+    """Return a result of `size` characters, and report progress of nearly the largest size before."""
     note(ctx, "start")
     ctx.report("x" * 10_000)
     return (AWKWARD + "x" * 96) * (size // 100)
@@ -22,7 +22,7 @@ def give_large(ctx: JobContext, size: int) -> str:
 
 @app.task(name="fail_large")
 def fail_large(ctx: JobContext) -> None:
-    """Fail with an error and a traceback that are cut to the longest that is stored."""
+    """Fail with an error and a traceback that are longer than what is stored."""
     note(ctx, "start")
     raise Permanent(AWKWARD * 100_000)
 

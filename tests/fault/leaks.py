@@ -54,7 +54,7 @@ def no_bigger_than(before: Footprint, pid: int) -> None:
 
 
 def own_files() -> list[str]:
-    """What this process has open, but for SQLite's files: it keeps those for reuse while another connection is open."""
+    """This process's open files, except SQLite's, which it reuses while another connection is open."""
     gc.collect()  # what only a cycle holds is not leaked
     targets = []
     for link in Path("/proc/self/fd").iterdir():

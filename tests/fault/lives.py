@@ -44,7 +44,7 @@ class InjectedApp(TrappedApp):
 
 
 class Life:
-    """Leads one job to its end, whatever is injected; a process that dies is replaced by one without faults."""
+    """Runs one job to its end despite an injected fault; a process that dies is replaced by one without faults."""
 
     def __init__(self, backend: Backend, injector: Injector) -> None:
         self.backend = backend
@@ -99,7 +99,7 @@ class Life:
         raise AssertionError("enqueue failed three times with one injected error")
 
     async def _round(self) -> None:
-        """One turn of a worker's loops; one that fails is tried again next time, as in production."""
+        """One pass of a worker's loops; a loop that fails is retried in the next pass, as in production."""
         worker = self.worker
         self._renewed.clear()
         await _try(worker.parts.claimer.run_once)

@@ -26,7 +26,7 @@ WORKER = "tests.fault.worker_main"
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """A worker of the nursery's; signals are only sent while it is known to live."""
+    """A worker started by the nursery; signals are only sent while it is known to be alive."""
 
     pid: int
     log: Path
@@ -39,7 +39,7 @@ class WorkerProcess:
 
     @property
     def peak_bytes(self) -> int:
-        """How much memory it had at most; known when it has ended."""
+        """Its peak memory, known after it has ended."""
         return self._nursery.peak_of(self.pid)
 
     def signal(self, number: int) -> None:
@@ -53,7 +53,7 @@ class WorkerProcess:
         self.signal(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop it where it is, and wait until it stands still."""
+        """Stop it with SIGSTOP, and wait until it has stopped."""
         self.signal(signal.SIGSTOP)
         stat = Path(f"/proc/{self.pid}/stat")
         while self.status is None and stat.read_text().rpartition(")")[2].split()[0] != "T":
@@ -74,7 +74,7 @@ class WorkerProcess:
 
 
 class Nursery:
-    """The test's end: asks for workers, hears of their deaths."""
+    """The test's side: requests workers and is notified when they die."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -160,7 +160,7 @@ class Nursery:
 
 
 def serve() -> None:
-    """The nursery's end: fork a worker per line, tell who died."""
+    """The nursery's side: fork a worker for each line, and report which ones died."""
     import tests.fault.imports  # noqa: F401 - so that a fork has nothing left to import
 
     wake_reader, wake_writer = os.pipe()

@@ -90,20 +90,20 @@ def i5_nothing_hangs(evidence: Evidence) -> Offences:
 
 
 def i6_final_is_final(evidence: Evidence) -> Offences:
-    """What has ended stays as it ended, unless an operator's action is on record."""
+    """An ended job does not change, unless an operator's action is on record."""
     for job_id, offence in evidence.observed.altered.items():
         if job_id not in evidence.operated:
             yield f"{job_id} {offence}"
 
 
 def i7_counters_equal_rows(evidence: Evidence) -> Offences:
-    """A number that is kept equals the rows it counts, in every sample."""
+    """Every stored count equals the rows it counts, in every sample."""
     for counter in evidence.observed.drifted.values():
         yield f"{counter.name} is stored as {counter.stored}, its rows are {counter.counted}"
 
 
 def i8_exactly_what_was_asked(evidence: Evidence) -> Offences:
-    """There is no job nobody asked for, and no two jobs of one key."""
+    """No job exists that was not requested, and no two jobs have the same key."""
     fired = {job_id for _, _, job_id in evidence.runs}
     for job_id in sorted(evidence.jobs.keys() - evidence.asked - fired):
         yield f"{job_id} was never asked for"
@@ -114,7 +114,7 @@ def i8_exactly_what_was_asked(evidence: Evidence) -> Offences:
 
 
 def i11_budgets_are_kept(evidence: Evidence) -> Offences:
-    """No more failures or crashes than allowed; what is parked says why."""
+    """No job has more failures or crashes than allowed, and every dead letter says why."""
     for job in evidence.jobs.values():
         if job.failures > job.max_attempts:
             yield f"{job.id} failed {job.failures} times, {job.max_attempts} are allowed"
@@ -165,13 +165,13 @@ INVARIANTS: dict[str, Callable[[Evidence], Offences]] = {
 
 
 def violations(evidence: Evidence) -> dict[str, list[str]]:
-    """The first offences, and how many more there are, by the invariant they break."""
+    """The first violations of each invariant, and how many more there are."""
     found = {name: list(_shortened(check(evidence))) for name, check in INVARIANTS.items()}
     return {name: offences for name, offences in found.items() if offences}
 
 
 def verify(evidence: Evidence) -> None:
-    """Raise with the offenders and the seed that leads there again."""
+    """Raise an error with the offenders and the seed that reproduces them."""
     if broken := violations(evidence):
         lines = [f"seed {evidence.seed}: {', '.join(broken)} broken"]
         lines += [f"  {name}: {offence}" for name, offences in broken.items() for offence in offences]

@@ -89,7 +89,7 @@ class Names:
                 channel.basic_publish("", self.name(queue), message.body, properties)
 
     def reject(self, queue: str = "default") -> None:
-        """Take the next message of a queue as a program does that does not want it."""
+        """Take the next message of a queue and reject it, as a program might."""
         with self.channel() as channel:
             method, _, _ = channel.basic_get(self.name(queue))
             channel.basic_reject(method.delivery_tag, requeue=False)
@@ -103,20 +103,20 @@ class Names:
         return self.settings.routing_key(queue)
 
     def depth(self, queue: str = "default") -> int:
-        """How many messages wait in a queue; none where there is no such queue."""
+        """How many messages wait in a queue; 0 if it does not exist."""
         with self.channel() as channel, contextlib.suppress(pika.exceptions.ChannelClosedByBroker):
             count: int = channel.queue_declare(self.name(queue), passive=True).method.message_count
             return count
         return 0
 
     def is_consumed(self, queue: str = "default") -> bool:
-        """Whether there is such a queue, with somebody who waits for its messages."""
+        """Whether the queue exists and has a consumer."""
         with self.channel() as channel, contextlib.suppress(pika.exceptions.ChannelClosedByBroker):
             return bool(channel.queue_declare(self.name(queue), passive=True).method.consumer_count)
         return False
 
     def purge(self, queue: str = "default") -> int:
-        """Throw all messages of a queue away; returns how many there were."""
+        """Delete all messages of a queue; returns how many there were."""
         with self.channel() as channel:
             count: int = channel.queue_purge(self.name(queue)).method.message_count
             return count
@@ -138,5 +138,5 @@ class Names:
 
 
 def resent(arena: Arena) -> int:
-    """How many jobs were sent again because their message was thought to be lost."""
+    """How many jobs were sent again because their message seemed to be lost."""
     return sum(map(int, RESENT.findall(arena.logged())))

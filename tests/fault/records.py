@@ -19,7 +19,7 @@ SINK = "FAULT_SINK"
 
 
 class Journal:
-    """The producer's own record: `maybe` on disk before it asks, `ok` on disk once it was told."""
+    """The producer's record: `maybe` is on disk before a request, `ok` after it is confirmed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Note(NamedTuple):
 
 
 class Sink:
-    """A place outside the database that handlers append to, whatever becomes of their transaction."""
+    """A place outside the database that handlers append to, whatever happens to their transaction."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class Sink:
 
 @dataclass
 class Evidence:
-    """Everything known about a run once it has come to rest."""
+    """Everything known about a finished run."""
 
     seed: int
     jobs: dict[str, JobRow] = field(default_factory=dict)
@@ -110,7 +110,7 @@ Rows = list[tuple[Any, ...]]
 def gather(
     backend: Backend, *, seed: int, journal: Journal, sink: Sink, observed: Observations, **limits: Any
 ) -> Evidence:
-    """Collect the evidence of a run that has come to rest; a last sample is added to what was observed."""
+    """Collect the evidence of a finished run, including a last sample."""
     last = counted_sample_of(backend)
     observed.add(last)
     return Evidence(

@@ -158,7 +158,7 @@ def note_two_at_once(ctx: JobContext) -> str:
 
 @app.task(name="node", retry=soon)
 def node(ctx: JobContext, node: str, bad: int, given: list[int | list[int] | None], element: int | None = None) -> int:
-    """A step of a random pipeline; what it gives depends on all that it is given."""
+    """A step of a random pipeline, whose result depends on all its inputs."""
     note(ctx, "start")
     arguments = {"node": node, "bad": bad, "given": given} | ({} if element is None else {"element": element})
     if fails(arguments):
@@ -202,7 +202,7 @@ async def note_at_gate_async(ctx: JobContext, gate: str) -> None:
 
 @app.task(name="note_late", retry=soon)
 def note_late(ctx: JobContext, due: float) -> None:
-    """Fails once, to be tried again at an instant, and then says how late that is."""
+    """Fails once, to be retried at a given time, and then reports how late the retry is."""
     if ctx.job.failures == 0:
         raise Retryable("the first time", after=max(0.0, due - time.time()))
     note(ctx, f"late {time.time() - ctx.job.available_at / 1e6:.4f}")
@@ -228,7 +228,7 @@ def note_then_die(ctx: JobContext) -> str:
 
 @app.task(name="transfer_until_stopped", retry=soon)
 def transfer_until_stopped(ctx: JobContext, seconds: float, seconds_again: float | None = None) -> None:
-    """Works for so long, unless it is asked to stop; in later attempts perhaps for another time."""
+    """Works for `seconds`, or `seconds_again` in later attempts, unless it is asked to stop."""
     note(ctx, "start")
     deadline = time.monotonic() + (seconds if ctx.attempt == 1 or seconds_again is None else seconds_again)
     while time.monotonic() < deadline:

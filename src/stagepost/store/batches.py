@@ -26,7 +26,7 @@ from stagepost.model.batch import (
 from stagepost.model.job import NewJob, microseconds
 from stagepost.store.batch_locks import batch_of, locked, stored
 from stagepost.store.counting import batch_scope, count_items, removed_scope
-from stagepost.store.gates import close_gate, count_begun, open_gate
+from stagepost.store.gates import close_gate, count_started, open_gate
 from stagepost.store.jobs import enqueue_many, known_of
 
 __all__ = [
@@ -86,7 +86,7 @@ def open_batch(new: NewBatch, *, on_open: str | None = None) -> Statements[Batch
             # A locking read: a plain one would miss what was committed after a caller's transaction took its snapshot.
             rows = yield Statement("lock_batch_of_key", {"batch_key": new.key})
         if new.gate is not None and str(rows[0][0]) == new.id:
-            yield from count_begun(new.gate)
+            yield from count_started(new.gate)
     batch = batch_of(rows[0])
     if batch.gate != new.gate and new.gate is not None:
         raise ConfigurationError(

@@ -37,7 +37,7 @@ def submit_children(
         raise LeaseLost(parent.id, parent.attempt)
     _, has_children, is_asked_to_stop, _, batch_id = rows[0]
     if is_asked_to_stop:
-        raise Cancelled("cancelled while it ran: it submits no more children")
+        raise Cancelled("cancelled while it ran, so it cannot submit children")
     batch = yield from _opened(parent.id, batch_id and str(batch_id), has_children=bool(has_children))
     items = [Item(child_key(child, batch.position), child.job).in_batch(batch.id) for child in children]
     known = yield from known_of([item.id for item in items])

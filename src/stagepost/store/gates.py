@@ -20,8 +20,8 @@ __all__ = [
     "StoredGate",
     "Unfinished",
     "close_gate",
-    "count_begun",
     "count_gates",
+    "count_started",
     "declare",
     "find_gate",
     "list_gates",
@@ -79,7 +79,7 @@ def close_gate(name: str, *, on_open: str | None = None) -> Statements[None]:
         yield Statement("set_gate", {"name": name, "on_open": on_open})
 
 
-def count_begun(name: str) -> Statements[None]:
+def count_started(name: str) -> Statements[None]:
     """Count a batch that starts under the gate, in the transaction that called `close_gate`."""
     yield Statement("move_gate", {"name": name, "by": 1})
 

@@ -139,7 +139,7 @@ def _store_all(
     """Store jobs as `enqueue_many` describes. `is_tried` means that inserting the only job has stored nothing."""
     if len(jobs) > MOST_AT_ONCE:
         raise ConfigurationError(
-            f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
+            f"{len(jobs):,} jobs in one transaction: at most {MOST_AT_ONCE:,} are allowed. Use several calls."
         )
     asked = jobs if isinstance(jobs, JobSeries) else Singles(jobs)
     chosen = set() if are_derived else set(asked.chosen_ids)
@@ -220,7 +220,7 @@ def _refuse_doubles(ids: Collection[str]) -> Statements[None]:
     doubled = [job_id for job_id, times in found.items() if times > 1]
     if doubled:
         raise StoreUnavailable(
-            f"job {doubled[0]} ended while it was enqueued once more. Roll your transaction back and make it again."
+            f"job {doubled[0]} ended while it was enqueued again. Roll back your transaction and repeat it."
         )
 
 

@@ -193,7 +193,7 @@ def _output(step: StepPlan, record: StepRecord) -> Statements[Raw | None]:
     missing = sum(position not in jobs for position in wanted)
     if missing and record.state is not StepState.FAILED:
         raise CannotCompose(
-            f"{missing:,} of {len(wanted):,} results of step {step.name!r} are not there any more: their jobs were "
+            f"{missing:,} of {len(wanted):,} results of step {step.name!r} no longer exist: their jobs were "
             f"discarded, or pruned from history, after the run had ended. Start another run."
         )
     ended = [jobs[position] for position in wanted if position in jobs and jobs[position].state in WELL]

@@ -294,7 +294,7 @@ def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | 
 def _unanswered(job_id: str, attempts: int, sends: int) -> Settlement:
     state = next_state(JobState.QUEUED, Cause.EXHAUST)
     times = "once" if sends == 1 else f"{sends} times"
-    error = f"its request was sent {times} and never answered: no program runs it, or one took it and kept silent"
+    error = f"its request was sent {times} and never answered: no program took it, or one took it and did not answer"
     return Settlement.of_state(job_id, attempts, None, state, error=error)
 
 
