@@ -1,4 +1,4 @@
-# Everything is in ./dev; this file is for hands that type `make`. Arguments: make test ARGS="-k leases"
+# Forwards its targets to ./dev. Arguments: make test ARGS="-k leases"
 
 .PHONY: demo test check bench docs
 

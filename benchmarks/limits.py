@@ -89,7 +89,7 @@ def _claiming() -> Statement:
 
 
 def _first_of(operation: Operation[Any]) -> Statement:
-    step = next(operation.start())
+    step = next(iter(operation))
     assert isinstance(step, Statement)
     return step
 

@@ -128,8 +128,7 @@ TABLES: dict[str, Table] = {
     ),
     "stagepost_move": Table(
         "Numbers of jobs that changed from one class to another. Every change adds a row; folding adds the rows to "
-        "`stagepost_count` and deletes them. A class is a state; `queued` and `running` together form the class "
-        "`active`.",
+        "`stagepost_count` and deletes them. A class is a state, but `queued` and `running` are one: `active`.",
         {
             "id": "Its number.",
             "scope": "Where the jobs are counted: `queue:` and a queue's name, or `batch:` and a batch's id.",
@@ -228,7 +227,7 @@ TABLES: dict[str, Table] = {
             "pid": "Its process.",
             "queues": "The queues that the worker serves, as JSON.",
             "tasks": "The tasks that the worker knows, as JSON.",
-            "loops": "The names of the worker's loops, as JSON.",
+            "loops": "The names of its loops, as JSON.",
             "slots": "How many jobs the worker can run at once.",
             "running": "How many jobs it is running.",
             "started_at": "When it started.",

@@ -1,4 +1,4 @@
-"""Limits in tests: rules as code would give them, and blocked jobs let through as a worker's sweep does."""
+"""Limits in tests: rules as code would declare them, and blocked jobs let through as a worker's sweep does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def unblock(rules: LimitRules = NO_RULES) -> Statements[int]:
     """Let jobs through as far as limits have room; those of remote tasks have theirs stored. Returns how many."""
     through, after = 0, ""
     while True:
-        swept = yield from sweep(rules, after=after).start()
+        swept = yield from sweep(rules, after=after)
         through += swept.through
         if swept.after is None:
             return through

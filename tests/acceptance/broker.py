@@ -1,4 +1,4 @@
-"""An app whose queues RabbitMQ carries, and somebody who listens to all that is published."""
+"""An app whose queues RabbitMQ carries, and a listener that receives every published message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 120.0
 
 
 def carried(database_url: str, broker_url: str, **options: Any) -> App:
-    """Make an app with names of its own at the broker; on a slow machine, too, nothing is taken for lost."""
+    """Create an app with its own names at the broker; even on a slow machine, no message counts as lost."""
     patient = {"lost_after": 120.0, "confirm_timeout": 120.0}
     rabbitmq = RabbitmqSettings(**{"prefix": f"t{new_id()[-12:]}", "prefetch": 10, **patient, **options})
     settings = msgspec.structs.replace(quick_settings(database_url), transport=broker_url, rabbitmq=rabbitmq)
@@ -46,7 +46,7 @@ class Heard:
 
 
 class Broker:
-    """The broker as a foreign program sees it."""
+    """The broker as an external program sees it."""
 
     def __init__(self, app: App) -> None:
         assert app.settings.transport is not None
@@ -83,7 +83,7 @@ class Broker:
         return {name: None if depth is None else depth.ready for name, depth in found.items()}
 
     def is_empty(self) -> bool:
-        """Whether no queue has messages; those that somebody has taken do not count."""
+        """Whether no queue has messages; unacknowledged ones do not count."""
         return set(self.waiting().values()) == {0}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the checks behind the documentation's code need; those stand in comments, which readers do not see."""
+"""Helpers for the checks behind the documentation's code, which are in comments that readers do not see."""
 
 from __future__ import annotations
 

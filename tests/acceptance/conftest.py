@@ -1,4 +1,4 @@
-"""The fixture `app`: an empty one on each database, with a table of the application's own beside Stagepost's."""
+"""The fixture `app`: an empty app on each database, with an application's table beside Stagepost's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What these tests do over and over."""
+"""Helpers that many acceptance tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation's pages, taken apart: code blocks and how each is tested, links, names in code type."""
+"""Parses the documentation's pages: code blocks and how each is tested, links, names in code type."""
 
 from __future__ import annotations
 

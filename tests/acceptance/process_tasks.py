@@ -1,4 +1,4 @@
-"""Tasks for processes: in a module of their own, which a handler's process imports as a worker's would."""
+"""Tasks for processes, in a separate module, which a handler's process imports as a worker's would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An app with a remote task, workers for it in the background, and a foreign program that does as it is told."""
+"""An app with a remote task, workers for it in the background, and an external program that tests control."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 class Stranger:
-    """A foreign program that takes requests and answers just as a test wants it to."""
+    """An external program that takes requests and answers just as a test wants it to."""
 
     def __init__(self, url: str, settings: RabbitmqSettings) -> None:
         self._url = url

@@ -1,4 +1,4 @@
-"""Runs the documentation's code: Python as modules, consoles command by command, and compares what they print."""
+"""Runs the documentation's code: Python as modules, consoles command by command, and compares the output."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def source_of(block: Block) -> str:
 
 
 def run_python(block: Block, folder: Path, variables: Mapping[str, str]) -> None:
-    """Run a block in this process, or in one of its own if it says `alone`."""
+    """Run a block in this process, or in a separate one if it says `alone`."""
     name = f"{block.page.stem.replace('-', '_').lower()}_{block.line}"
     file = folder / f"{name}.py"
     file.write_text(source_of(block), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A handler that has ended its job itself: what it does afterwards is not disturbed, and the worker writes no more."""
+"""A handler that has ended its job may continue undisturbed, and the worker writes no second outcome."""
 
 from __future__ import annotations
 

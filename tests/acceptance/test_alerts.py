@@ -1,4 +1,4 @@
-"""The task that an app has for alerts is told of what ended outside of any handler."""
+"""An app's alert task gets a report of every job or message that ended outside a handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking for jobs and getting their results, through `App`, its tasks and its clients."""
+"""Enqueuing jobs and reading their results through `App`, its tasks and its clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications that cancel `Worker.run()`, or close its event loop: it stops as if told to, and nothing is charged."""
+"""Applications that cancel `Worker.run()` or close its event loop: it stops cleanly and charges no job."""
 
 from __future__ import annotations
 

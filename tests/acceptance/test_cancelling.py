@@ -1,4 +1,4 @@
-"""How soon a worker notices that a job it runs was cancelled, long before it renews its leases, and what that costs."""
+"""A worker notices a cancelled job long before it renews its leases, and what that costs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from stagepost import App, JobContext, JobState, Worker
 from stagepost.database import Store
+from stagepost.database.deadline import Deadlines
+from stagepost.database.statement import Operation
 from stagepost.store.leases import claim
 from stagepost.worker import lease_keeper
 from stagepost.worker.lease_keeper import LeaseKeeper
@@ -98,9 +101,9 @@ class CountingStore(Store):
 
     calls = 0
 
-    def _run_once(self, operation: object) -> object:  # type: ignore[override]
+    def _run_once(self, operation: Operation[Any], deadlines: Deadlines) -> Any:
         self.calls += 1
-        return super()._run_once(operation)  # type: ignore[arg-type]
+        return super()._run_once(operation, deadlines)
 
 
 async def test_one_look_finds_a_cancelled_job_and_looks_cost_nothing_while_no_handler_runs(app: App) -> None:

@@ -1,4 +1,4 @@
-"""Consumers at a broker that forgets them without a word."""
+"""Consumers at a broker that forgets them without notice."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_queue_deleted_without_notice_is_recreated(broker_url: str, queue: Que
 def test_a_consumer_that_receives_nothing_notices_that_messages_wait(
     broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RabbitMQ 3.10 lets a quorum queue that is made anew at once give messages to consumers that never get them."""
+    """In RabbitMQ 3.10, a quorum queue that is recreated at once assigns messages to consumers that never get them."""
     with consuming(broker_url, queue, prefetch=1) as consumer:
         queue.delete()
         queue.make()

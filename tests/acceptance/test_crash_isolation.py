@@ -1,4 +1,4 @@
-"""Jobs that crashed twice: one at a time, and only the one that has begun is charged with the next crash."""
+"""Jobs that crashed twice run one at a time, and only the one that has started is charged with the next crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from stagepost import App, JobState, Worker
 from stagepost.client.handle import JobHandle
-from stagepost.database import connection
+from stagepost.database import sqlite
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StoreUnavailable
 from stagepost.model.identity import new_id
@@ -71,7 +71,7 @@ async def test_suspects_run_one_after_the_other_beside_other_jobs(app: App, monk
 
 
 async def test_a_long_running_suspect_does_not_hold_up_the_others(app: App) -> None:
-    """They are put back, for other workers; what is no suspect has their places."""
+    """They are put back for other workers, and jobs that are not suspects use their slots."""
     started, may_end, others_ran, have_all_ended = (asyncio.Event() for _ in range(4))
     ended: list[int] = []
 
@@ -156,7 +156,7 @@ async def test_no_suspect_in_line_starts_while_a_stopping_worker_waits_for_a_cla
 
 
 class Line:
-    """Suspects of which one may run, without a worker around them."""
+    """Suspects that may run one at a time, without a worker."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.path = folder / "stagepost.db"
@@ -246,7 +246,7 @@ async def test_a_suspect_that_loses_its_lease_in_line_is_dropped(line: Line) -> 
 
 
 async def test_a_line_keeps_its_order_while_the_store_is_away(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 0.01)
     other = sqlite3.connect(line.path, isolation_level=None)
     other.execute("begin immediate")
     with pytest.raises(StoreUnavailable):

@@ -1,4 +1,4 @@
-"""The documentation: its code runs, its commands parse, its names and links exist, and it lists all there is."""
+"""The documentation: its code runs, its commands parse, its names and links exist, and its lists are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database roles of the documentation: what is granted is enough, and a role cannot do another's work."""
+"""The database roles in the documentation: their grants are sufficient, and a role cannot do another's work."""
 
 from __future__ import annotations
 

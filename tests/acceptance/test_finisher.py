@@ -1,4 +1,4 @@
-"""The finisher, when the store does not take what it writes."""
+"""The finisher when the store refuses its writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stagepost import App, JobState
-from stagepost.database import connection
+from stagepost.database import sqlite
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
@@ -28,7 +28,7 @@ from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 async def test_outcomes_behind_one_that_lost_its_lease_in_a_lock_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 0.01)
     monkeypatch.setattr(finisher, "PATIENCE_SECONDS", 0)
     monkeypatch.setattr(finisher, "MOST_AT_ONCE", 2)
     app = App(f"sqlite:///{tmp_path}/stagepost.db")

@@ -1,4 +1,4 @@
-"""What an app does when it is used for the first time in a process."""
+"""The first use of an app in a process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_app_whose_tables_cannot_be_made_leaves_no_connection_open(tmp_path: 
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("update stagepost_migration set checksum = 'of another release'")
 
-    with pytest.raises(SchemaError, match="was applied with other contents"):
+    with pytest.raises(SchemaError, match="was applied with a different content"):
         App(url).client.jobs()
 
     assert [file.name for file in tmp_path.iterdir()] == ["shop.db"]  # SQLite removes its log with the last connection

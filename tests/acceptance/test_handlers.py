@@ -1,4 +1,4 @@
-"""What handlers may do: fail, put off, take too long, be stopped, end their job in their own transaction."""
+"""Handlers may fail, snooze, time out, be stopped, and end their job in their own transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large payloads: what a worker holds and what it publishes at once is bounded in bytes, not only in number."""
+"""Large payloads: a worker bounds the bytes it holds and publishes at once, not only the number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many jobs run at once: per task and per key, over all workers."""
+"""How many jobs run at once, per task and per key, across all workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many jobs of one task asked for at once: `task.enqueue_many`, with options, in transactions, in both colours."""
+"""Many jobs of one task enqueued at once: `task.enqueue_many`, with options, in transactions, in both colours."""
 
 from __future__ import annotations
 

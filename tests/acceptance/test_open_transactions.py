@@ -1,4 +1,4 @@
-"""Callers keep transactions open at their driver's default isolation, and work goes on meanwhile."""
+"""Work continues while callers keep transactions open at their driver's default isolation."""
 
 from __future__ import annotations
 

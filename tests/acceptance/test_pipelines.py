@@ -1,4 +1,4 @@
-"""Pipelines as a user has them: declared, started, worked on by real workers, looked at, retried and cancelled."""
+"""Pipelines as users see them: declared, started, run by real workers, inspected, retried and cancelled."""
 
 from __future__ import annotations
 

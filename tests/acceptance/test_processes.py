@@ -1,4 +1,4 @@
-"""Handlers in processes of their own, for CPU work and code that may crash."""
+"""Handlers in separate processes, for CPU work and code that may crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far jobs are: what handlers report, wherever they run, is seen by others while they run."""
+"""Progress that handlers report, wherever they run, is visible while they run."""
 
 from __future__ import annotations
 

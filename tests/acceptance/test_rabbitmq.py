@@ -25,7 +25,7 @@ SOON = RetryPolicy(
 
 @pytest.fixture
 def app(database: DatabaseOnBench, broker_url: str) -> Iterator[App]:
-    """An app on each database whose queues RabbitMQ carries, with a table of its own."""
+    """An app on each database whose queues RabbitMQ carries, with its own table."""
     database.empty()
     with database.store.transaction() as connection:
         connection.execute("delete from effect", {})
@@ -204,7 +204,7 @@ async def test_a_parent_ends_when_its_children_have_come_through_the_broker(app:
 async def test_jobs_start_though_the_broker_gives_their_messages_to_nobody(
     database: DatabaseOnBench, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quorum queue that is deleted and made anew at once mostly counts its old consumers, which get nothing."""
+    """A quorum queue that is deleted and recreated at once usually counts its old consumers, which get nothing."""
     monkeypatch.setattr(stalled_consumers, "LOOK_SECONDS", 0.5)
     database.empty()
     app = carried(database.url, broker_url, lost_after=2.0)

@@ -1,4 +1,4 @@
-"""Dead letters of queues that RabbitMQ carries: what the broker gives up, what cannot be read, and dying in between."""
+"""Dead letters of queues that RabbitMQ carries: dropped requests, unreadable messages, and crashes in between."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batc
     app.close()
 
 
-async def test_a_request_that_a_foreign_program_rejects_ends_its_job(app: App) -> None:
+async def test_a_request_that_an_external_program_rejects_ends_its_job(app: App) -> None:
     @app.task(queue="foreign")
     def recognise(file: str) -> None: ...
 

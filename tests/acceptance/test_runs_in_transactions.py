@@ -1,4 +1,4 @@
-"""Runs in the caller's transaction: found, looked at and retried there; and a handler that knows its last try."""
+"""Runs in the caller's transaction: found, read and retried there; and a handler that knows its last attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker ends: drains, gives back what it cannot finish, and hurries when told twice."""
+"""How a worker stops: it drains, releases what it cannot finish, and speeds up when asked twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor with real processes, small ones that do as they are told."""
+"""The supervisor with small real processes that tests control."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_all_processes_are_asked_to_stop_once_and_awaited(notes: Path) -> 
 
 @pytest.fixture
 def _reaped_by_loop() -> Iterator[None]:
-    """Let asyncio reap processes on the loop, as it does from Python 3.12 on; before, a thread of its own does."""
+    """Let asyncio reap processes on the loop, as it does from Python 3.12 on; earlier versions use a thread."""
     if sys.version_info >= (3, 12):
         yield
         return

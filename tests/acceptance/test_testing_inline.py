@@ -1,4 +1,4 @@
-"""Tests of applications in which jobs run at once, where they are enqueued."""
+"""Tests of applications whose jobs run immediately when they are enqueued."""
 
 from __future__ import annotations
 

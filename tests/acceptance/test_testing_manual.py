@@ -1,4 +1,4 @@
-"""Tests of applications that keep their jobs until they drain them, by a clock of their own."""
+"""Tests of applications that keep their jobs until they drain them, with their own clock."""
 
 from __future__ import annotations
 

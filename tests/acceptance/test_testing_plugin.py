@@ -1,4 +1,4 @@
-"""Assertions on what was enqueued, and the pytest plugin, for the tests of applications."""
+"""Assertions on enqueued jobs, and the pytest plugin, for the tests of applications."""
 
 from __future__ import annotations
 

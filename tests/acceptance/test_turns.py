@@ -1,4 +1,4 @@
-"""Jobs of one worker share its loop, and coroutines that end at once even a task; nothing of one reaches another."""
+"""Jobs of one worker share its event loop, and quick coroutines even a task, without affecting each other."""
 
 from __future__ import annotations
 

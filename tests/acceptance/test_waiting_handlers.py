@@ -1,4 +1,4 @@
-"""A handler that waits for other work holds a slot; the worker says so before, and when, nothing can go on."""
+"""A handler that waits for other work holds a slot; the worker warns before, and when, all slots wait."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def filled(store: Bench, number: int, key: str = "upload:42", **changes: Any) ->
 
 
 def end(store: Bench, number: int, outcome: Outcome | None = None) -> list[str]:
-    """Run the next jobs, all with one outcome; returns the ids of their batches, for whoever concludes them."""
+    """Run the next jobs, all with one outcome; returns the ids of their batches, which the caller concludes."""
     jobs = claim(store, slots=number)
     assert len(jobs) == number
     held = store.run(settling.settle([Settlement.of(job, outcome or Completed()) for job in jobs]))
@@ -51,10 +51,10 @@ def end(store: Bench, number: int, outcome: Outcome | None = None) -> list[str]:
 
 
 def item_ids(batch: Batch, *keys: str) -> list[str]:
-    """The jobs' ids of items, sorted as operations return them."""
+    """The ids of the items' jobs, sorted as operations return them."""
     return sorted(item_id(batch.id, key) for key in keys)
 
 
 def told(store: Bench) -> int:
-    """How many jobs that tell of a completion or an opening were enqueued, live or ended."""
+    """How many jobs that announce a completion or an opening were enqueued, live or ended."""
     return len(store.run(listing.list_jobs(queue_name="told", most=1000)))

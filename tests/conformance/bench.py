@@ -26,7 +26,7 @@ from stagepost.store.counting import PARTS, repair
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 120.0
-"""Longer than any machine stands still: what is tried again or broken off was in a deadlock, or waits for ever."""
+"""Longer than any machine freezes: a call that is retried or aborted was in a deadlock, or waits forever."""
 PATIENT = {
     "sqlite": f"pragma busy_timeout = {PATIENCE_SECONDS * 1000:.0f}",
     "postgres": f"set session lock_timeout = '{PATIENCE_SECONDS:.0f}s'",
@@ -35,7 +35,7 @@ PATIENT = {
 
 
 def patient_store(url: str, **options: Any) -> Store:
-    """A store that waits for locks and answers as long as it takes."""
+    """A store that waits for locks and answers for as long as necessary."""
     store = Store.at(url, call_seconds=PATIENCE_SECONDS, patience_seconds=PATIENCE_SECONDS, **options)
     connect = store.database.connect
 
@@ -49,7 +49,7 @@ def patient_store(url: str, **options: Any) -> Store:
 
 
 class Colour(StrEnum):
-    """Whether operations run on blocking connections of our own, or on asynchronous ones of a caller's."""
+    """Whether operations run on the store's blocking connections, or on a caller's asynchronous ones."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -129,13 +129,13 @@ class Bench:
         return instant
 
     def run(self, operation: Operation[T]) -> T:
-        """Run an operation in a transaction of its own, in the bench's colour."""
+        """Run an operation in a separate transaction, in the bench's colour."""
         if self.colour is Colour.SYNC:
             return self.database.store.run(operation)
         return self.database.loop.run(self._run_async(operation))
 
     def rows(self, sql: str, **parameters: Any) -> Rows:
-        """Run one plain statement that commits by itself; parameters are written `:name` on every database."""
+        """Run one plain statement and commit it; parameters are written `:name` on every database."""
         call = call_of(sql, parameters, self.database.store.database.style)
         with self.database.store.pool.connection() as loan:
             rows = loan.connection.execute(call.sql, call.parameters)
@@ -143,7 +143,7 @@ class Bench:
             return rows
 
     def edit(self, sql: str, **parameters: Any) -> None:
-        """Change rows as somebody with a database client would, and let the store count them again."""
+        """Change rows by hand, as with a database client, and let the store recount them."""
         self.rows(sql, **parameters)
         for part in PARTS:
             self.run(repair(part))
@@ -155,12 +155,12 @@ class Bench:
             yield connection
 
     def race(self, *operations: Operation[T]) -> list[T]:
-        """Run each operation on a connection and in a thread of its own, all started at once."""
+        """Run each operation on a separate connection and thread, all started at once."""
         stores = self.database.racers(len(operations))
         return at_once([_call(store, operation) for store, operation in zip(stores, operations, strict=True)])
 
     def race_to_end(self, *operations: Operation[Any]) -> list[Any]:
-        """As `race`, for operations that may be refused: an error of ours takes the place of the result."""
+        """As `race`, for operations that may be refused: a Stagepost error replaces the result."""
 
         def ended(store: Store, operation: Operation[Any]) -> Callable[[], Any]:
             def call() -> Any:
@@ -181,7 +181,7 @@ class Bench:
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Make calls in threads that leave a barrier together; results come in the calls' order."""
+    """Make calls in threads that leave a barrier together; returns the results in the order of the calls."""
     barrier = threading.Barrier(len(calls))
 
     def go(call: Callable[[], T]) -> T:
@@ -199,11 +199,11 @@ WAITING_ON_POSTGRES = (
 
 
 def is_kept_waiting(store: Bench) -> bool:
-    """Whether somebody waits for a lock; in this database, for other runs have theirs on the same server."""
+    """Whether a connection waits for a lock in this database; other runs may use the same server."""
     if store.dialect.name == "postgres":
         [(waiting,)] = store.rows(WAITING_ON_POSTGRES)
         return int(waiting) > 0
-    # Not from information_schema.innodb_trx: it stays as it was until nobody has read it for a tenth of a second.
+    # Not from information_schema.innodb_trx, which is only refreshed when it has not been read for a tenth of a second.
     [(*_, status)] = store.rows("show engine innodb status")
     _, *open_ones = str(status).split("---TRANSACTION ")
     waiting = [transaction for transaction in open_ones if "\nLOCK WAIT " in transaction]
@@ -270,7 +270,7 @@ def _call(store: Store, operation: Operation[T]) -> Callable[[], T]:
 
 
 def filled_tables(dialect: Dialect) -> str:
-    """A statement that names those of our tables that have rows, which are few after most tests."""
+    """A statement that lists Stagepost's tables that have rows, which are few after most tests."""
     return " union all ".join(f"select '{table}' where exists (select 1 from {table})" for table in tables_of(dialect))
 
 

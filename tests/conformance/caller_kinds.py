@@ -20,7 +20,7 @@ def sqlite_path(url: str) -> str:
 
 
 def as_dict(cursor: Any, values: Any) -> dict[str, Any]:
-    """A row shape whose iteration gives names instead of values."""
+    """A row type that iterates over names instead of values."""
     return dict(zip([column[0] for column in cursor.description], values, strict=True))
 
 
@@ -151,7 +151,7 @@ def sqlalchemy_url(url: str, driver: str) -> str:
 
 
 def sqlalchemy_opener(driver: str, wrap: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Make an engine and let `wrap` make of it what is handed over."""
+    """Create an engine, and let `wrap` build the object that is passed as `tx`."""
 
     def open_(url: str, *, autocommit: bool = False, odd_rows: bool = False) -> Any:
         import sqlalchemy
@@ -242,7 +242,7 @@ DJANGO_ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mys
 
 
 def django_kind(database: str, needs: str) -> Kind:
-    """Django's own way: autocommit, and `atomic` around what belongs together."""
+    """Django's default: autocommit, with `atomic` around statements that belong together."""
     blocks: dict[str, Any] = {}
 
     def open_(url: str, *, autocommit: bool = False, odd_rows: bool = False) -> Any:
@@ -334,7 +334,7 @@ QUICK = {
     "mariadb-asyncmy",
     "mariadb-sqlalchemy-pymysql-connection",
 }
-"""One of each family, which `./dev test` tries; the others differ in what they are wrapped in."""
+"""One of each family, which `./dev test` uses; the others differ only in their wrappers."""
 
 
 def each_kind(chosen: Callable[[Kind], bool] = lambda _kind: True) -> pytest.MarkDecorator:

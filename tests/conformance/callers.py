@@ -1,4 +1,4 @@
-"""Every kind of connection an application may hand over, brought to one shape for the tests."""
+"""Every kind of connection that an application may pass, behind one interface for the tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Kind:
     needs: str
     """The driver's module."""
     open: Callable[..., Any]
-    """Takes the database's URL and `autocommit` and `odd_rows`, and gives what is handed over as `tx`."""
+    """Takes the database's URL, `autocommit` and `odd_rows`, and returns the object to pass as `tx`."""
     execute: Callable[[Any, str], Any]
     commit: Callable[[Any], Any] = lambda tx: tx.commit()
     rollback: Callable[[Any], Any] = lambda tx: tx.rollback()
@@ -40,14 +40,14 @@ class Kind:
     takes_begin: bool = True
     """With autocommit, a plain `begin` opens a transaction."""
     has_odd_rows: bool = True
-    """The application can set another shape of rows on this connection."""
+    """The application can set another row type on this connection."""
 
     def __str__(self) -> str:
         return f"{self.database}-{self.name}"
 
 
 class Caller:
-    """An application with a connection; its asynchronous kinds run on a loop of their own."""
+    """An application with a connection; asynchronous kinds run on a separate event loop."""
 
     def __init__(self, kind: Kind, url: str, clock: Clock, **options: bool) -> None:
         if kind.needs not in INSTALLED:
@@ -64,11 +64,11 @@ class Caller:
         self._finish(self.kind.execute(self.tx, sql))
 
     def write(self, note: str) -> None:
-        """Write a row of the application's own."""
+        """Write a row of the application."""
         self.execute(f"insert into caller_note (note) values ('{note}')")
 
     def read(self) -> None:
-        """Read something of the application's own."""
+        """Read a row of the application."""
         self.execute("select note from caller_note")
 
     def run(self, operation: Operation[T]) -> T:

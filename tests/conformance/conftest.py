@@ -24,12 +24,12 @@ BENCHES = (
         for name in ("sqlite-async", "postgres-async", "postgres-asyncpg", "mariadb-async")
     ),
 )
-"""Operations are the same in each colour; what differs, the runners, has tests of its own (`test_transactions.py`)."""
+"""Operations are the same in each colour; the runners, which differ, are tested in `test_transactions.py`."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def statements_recorded() -> Iterator[None]:
-    """Notes what ran, for the test that demands every statement."""
+    """Records which statements ran, for the test that demands all of them."""
     start_recording()
     yield
     stop_recording()
@@ -39,7 +39,7 @@ def statements_recorded() -> Iterator[None]:
 def database_on_bench(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], DatabaseOnBench]]:
-    """Makes each of the databases when it is first asked for."""
+    """Creates each of the databases when it is first used."""
     made: dict[str, DatabaseOnBench] = {}
 
     def make(name: str) -> DatabaseOnBench:
@@ -69,7 +69,7 @@ def bench(request: pytest.FixtureRequest, database_on_bench: Callable[[str], Dat
 
 @pytest.fixture
 def store(bench: Bench) -> Iterator[Bench]:
-    """An empty store, once for each database and colour. Whatever a test did, the counts equal the rows in the end."""
+    """An empty store, once for each database and colour. After every test, the counts must equal the rows."""
     bench.database.empty()
     store = Bench(bench.database, bench.colour)
     yield store
@@ -87,7 +87,7 @@ def blocking_store(database: DatabaseOnBench) -> Iterator[Bench]:
 
 @pytest.fixture
 def own_store(blocking_store: Bench) -> Iterator[AsyncStore]:
-    """What loops of upkeep run on."""
+    """The store that upkeep loops use."""
     store = AsyncStore(blocking_store.database.store)
     yield store
     store.close()
@@ -95,14 +95,14 @@ def own_store(blocking_store: Bench) -> Iterator[AsyncStore]:
 
 @pytest.fixture
 def leader(own_store: AsyncStore, blocking_store: Bench) -> Leader:
-    """One that leads."""
+    """A leader for upkeep loops."""
     leader = Leader(own_store, owner="worker-a", clock=blocking_store.clock)
     assert asyncio.run(leader.run_once())
     return leader
 
 
 def check(store: Bench) -> None:
-    """Look for what may never be, whatever was done."""
+    """Check the invariants that hold after every test."""
     assert kept(store) == counted(store)
     assert store.rows("select id, state from stagepost_job where sent_at is not null and state <> 'queued'") == []
     if store.dialect.name == "mysql":
@@ -119,7 +119,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def callers_store(kind: Kind, database_on_bench: Callable[[str], DatabaseOnBench]) -> Iterator[Bench]:
-    """The kind's database, seen from outside the caller's transaction; in the end the counts equal the rows."""
+    """The kind's database, seen from outside the caller's transaction. In the end, the counts must equal the rows."""
     database = database_on_bench(kind.database)
     store = Bench(database, Colour.SYNC)
     store.rows("create table if not exists caller_note (note varchar(100))")

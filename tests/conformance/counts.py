@@ -1,4 +1,4 @@
-"""What the store says it counts, and what there is to be counted."""
+"""The counts that the store keeps, and the rows that they should equal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Counts = dict[str, dict[JobState, int]]
 
 
 def kept(store: Bench) -> Counts:
-    """The numbers that the store keeps, without zeros."""
+    """The counts that the store keeps, without zeros."""
     return _without_zeros(store.run(count_by_queue()))
 
 

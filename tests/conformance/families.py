@@ -34,7 +34,7 @@ def submission(parent: LeasedJob, *children: NewChild) -> Operation[list[Enqueue
 
 
 def submit(store: Bench, parent: LeasedJob, number: int = 1) -> list[str]:
-    """Submit so many children, numbered from 0; returns their ids."""
+    """Submit children, numbered from 0; returns their ids."""
     made = store.run(submission(parent, *(child(position) for position in range(number))))
     return [enqueued.id for enqueued in made]
 
@@ -73,7 +73,7 @@ def counts(store: Bench, job: LeasedJob) -> Counts:
 
 
 def then(**changes: Any) -> Completed:
-    """What a handler gives that named a continuation."""
+    """The outcome of a handler that named a continuation."""
     facts = {"queue_name": "binding", "task_name": THEN_TASK, "payload": '{"cover":"red"}', "max_attempts": 9}
     job: NewJob = new_job(**(facts | {"priority": 3} | changes))
     return Completed('"so far"', DeferredOutcome(then=job))

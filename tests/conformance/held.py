@@ -1,4 +1,4 @@
-"""Operations that run in callers' transactions, each with the rows that it needs, and what others do meanwhile."""
+"""Operations in callers' open transactions, each with the rows it needs, and the operations of others meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue, new_job, sett
 from tests.limits import unblock
 
 Prepared = Callable[[Bench], Operation[Any]]
-"""Stores what an operation needs, and makes the operation."""
+"""Stores the rows that an operation needs, and returns the operation."""
 
 FAILED = Failed("no ink", timedelta(minutes=1))
 REFUSED = Refused("no such street")
@@ -34,7 +34,7 @@ def leased(store: Bench, queue_name: str) -> LeasedJob:
 
 
 def running(store: Bench, **changes: Any) -> LeasedJob:
-    """Store a job and lease it, in a queue of its own: others wait in theirs."""
+    """Store a job in a separate queue and lease it, because jobs of other tests wait in theirs."""
     queue_name = new_id()
     enqueue(store, queue_name=queue_name, **changes)
     return leased(store, queue_name)

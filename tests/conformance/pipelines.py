@@ -1,4 +1,4 @@
-"""Runs of pipelines on the test bench: steps whose tasks answer as the test says."""
+"""Runs of pipelines on the test bench: steps whose tasks return what the test says."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def step(
     on_failed: str = "stop",
     max_bytes: int = 10_000,
 ) -> StepPlan:
-    """A step of a task that has its name; inputs that are no sources are constants."""
+    """A step whose task has the same name; inputs that are not sources are constants."""
     sources: dict[str, Source] = {
         key: value if isinstance(value, Source) else Constant(raw(value)) for key, value in (inputs or {}).items()
     }

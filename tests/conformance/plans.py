@@ -21,9 +21,9 @@ MYSQL_INDEXES = {
     "stagepost_job_lease": "stagepost_job_time",
     "stagepost_job_sent": "stagepost_job_claim",
 }
-"""What stands in for the partial indexes that others have; the first entry of one may be all that is read."""
+"""Indexes that replace the partial indexes of other databases; a statement may read only the first entry of one."""
 SORTS = {"sqlite": "TEMP B-TREE", "postgres": "Sort", "mysql": "filesort"}
-"""What databases say when they sort what no index brings in order."""
+"""How databases report that they sort rows for which no index gives the order."""
 ANALYZE = {"sqlite": "analyze", "postgres": "vacuum analyze", "mysql": "analyze table"}
 
 
@@ -92,7 +92,7 @@ def analyze(store: Bench, *tables: str) -> None:
 
 
 def copy_to_history(store: Bench) -> None:
-    """Let there be as many ended jobs as there are live ones."""
+    """Copy all live jobs to history."""
     columns = (
         "id, queue_name, task_name, {state}, priority, available_at, attempts, failures, crashes, max_attempts, "
         "payload, created_at, {finished}"

@@ -1,4 +1,4 @@
-"""Which statements ran on which database: the last test of the suite demands all of them."""
+"""Records which statements ran on which database; the last test of the suite demands all of them."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def all_statements(dialect: Dialect) -> set[tuple[str, str, int]]:
 
 
 def _recorded(
-    statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock
+    statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock, needs_transaction: bool = True
 ) -> Generator[SqlCall, Rows, Rows]:
     script = dialect.script(
         statement.name, style, own_clock=clock.instant() is not None, given=statement.parameters.keys()
     )
     positions: dict[str, Any] = {text.sql: position for position, text in enumerate(script.texts)}
-    calls = _calls_of(statement, dialect=dialect, style=style, clock=clock)
+    calls = _calls_of(statement, dialect=dialect, style=style, clock=clock, needs_transaction=needs_transaction)
     try:
         call = next(calls)
         while True:

@@ -1,4 +1,4 @@
-"""Jobs whose every column has a value of its own, so that mixed-up columns show."""
+"""Jobs in which every column has a different value, so that mixed-up columns are noticed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TASK = "send_letter"
 
 
 def new_job(**changes: Any) -> NewJob:
-    """A request to run now; what a test does not care about differs from every other column."""
+    """A request to run now, in which every column that a test does not set has a different value."""
     facts: dict[str, Any] = {
         "id": new_id(),
         "task_name": TASK,
@@ -40,7 +40,7 @@ def new_job(**changes: Any) -> NewJob:
 
 
 def new_series(number: int) -> JobSeries:
-    """A request for many jobs of one task, in a queue of their own."""
+    """A request for many jobs of one task, in a separate queue."""
     pattern = new_job(queue_name="letters", priority=3, max_attempts=6)
     letters = [("Ada", copies) for copies in range(number)]
     return JobSeries(pattern, letters, lambda args, _: as_json(dict(zip(("to", "copies"), args, strict=True))))
@@ -52,7 +52,7 @@ def enqueue(store: Bench, **changes: Any) -> str:
 
 
 def claim(store: Bench, *, slots: int = 1, owner: str = "worker-a") -> list[LeasedJob]:
-    """Lease jobs of the sample task, all of which begin."""
+    """Lease jobs of the sample task and start them."""
     leased = store.run(leases.claim(QUEUE, owner=owner, task_names=[TASK], slots=slots, lease=LEASE))
     for job in leased:
         if job.crashes >= SUSPECT_CRASHES:
@@ -87,15 +87,15 @@ def finish(store: Bench, outcome: Outcome) -> LeasedJob:
 
 
 def lose_lease(store: Bench) -> None:
-    """Let the leases of all running jobs end, and take the jobs back."""
+    """Let the leases of all running jobs expire, and rescue the jobs."""
     store.clock.advance(LEASE + timedelta(seconds=1))
     store.run(leases.rescue_expired(grace=timedelta(0)))
 
 
 @operation
 def looking_too_early(work: Operation[T]) -> Statements[T]:
-    """Do what an operation does whose first look came just before another made what it asks for."""
-    steps = work.start()
+    """Run an operation whose first read happens just before another transaction creates the row it looks for."""
+    steps = iter(work)
     next(steps)
     try:
         step = steps.send([])
@@ -108,7 +108,7 @@ def looking_too_early(work: Operation[T]) -> Statements[T]:
 
 @contextmanager
 def held_by_another(store: Bench, job_id: str) -> Iterator[None]:
-    """Let somebody else hold a job's row for the body; the test is skipped where nobody can."""
+    """Let another transaction lock a job's row for the body; the test is skipped where that is impossible."""
     if not store.database.store.dialect.has_row_locks:
         pytest.skip("one writer at a time: nobody else can hold a row")
     [other] = store.database.racers(1)

@@ -1,4 +1,4 @@
-"""Short ways to declare schedules and to look at what they did."""
+"""Helpers that declare schedules and read what they did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a relay and a worker of a carried queue do with the store, without a broker between them."""
+"""What a relay and a worker of a carried queue do to the store, without a broker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue
 
 
 def unsent(store: Bench, queue_name: str = QUEUE) -> list[Fence]:
-    """What is to be sent, as messages would name it."""
+    """The unsent jobs, as messages would name them."""
     return [(job.id, job.attempt) for job in store.run(sending.unsent(queue_name, most=1000))]
 
 
 def send(store: Bench, queue_name: str = QUEUE) -> list[Fence]:
-    """Publish all that is to be sent, as a relay does; returns the messages in their order."""
+    """Publish all unsent jobs as a relay does; returns the messages in order."""
     messages = unsent(store, queue_name)
     assert store.run(mark_sent(messages)) == len(messages)
     return messages
@@ -43,7 +43,7 @@ def taking(
 
 
 def started(store: Bench, messages: Sequence[Fence]) -> list[LeasedJob]:
-    """Take messages that all start something."""
+    """Take messages that all start a job."""
     taken = store.run(taking(messages))
     assert [(job.id, job.attempt) for job in sorted(taken.jobs, key=lambda job: job.id)] == sorted(messages)
     assert taken == ClaimedDeliveries(taken.jobs)
@@ -51,7 +51,7 @@ def started(store: Bench, messages: Sequence[Fence]) -> list[LeasedJob]:
 
 
 def sent_job(store: Bench) -> Fence:
-    """Store a sample job and send it; no other may be to be sent."""
+    """Store a sample job and send it; no other job may be unsent."""
     job_id = enqueue(store)
     assert send(store) == [(job_id, 1)]
     return job_id, 1

@@ -1,4 +1,4 @@
-"""What happened lately, what operators did, and removing what a benchmark left behind."""
+"""Recent activity, operators' actions, and the removal of a benchmark's jobs."""
 
 from __future__ import annotations
 

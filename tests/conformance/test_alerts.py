@@ -1,4 +1,4 @@
-"""Alerts are stored with what they tell of, or neither is."""
+"""Alerts are stored together with the change they report, or neither is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GRACE = timedelta(seconds=15)
 
 @dataclass(frozen=True)
 class Work:
-    """Something that alerts tell of."""
+    """An operation that alerts report."""
 
     prepare: Callable[[Bench], Operation[Any]]
     """Store what it needs, and return what is done then."""

@@ -1,4 +1,4 @@
-"""Answers of foreign programs: each settles its job once, whenever and however often it comes."""
+"""Answers of external programs: each settles its job once, however late or often it arrives."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_progress_of_another_attempt_is_not_stored(store: Bench) -> None:
     assert progress(store, job_id) == "0.1"
 
 
-def test_a_foreign_program_cannot_report_progress_of_jobs_that_workers_run(store: Bench) -> None:
+def test_an_external_program_cannot_report_progress_of_jobs_that_workers_run(store: Bench) -> None:
     ours, stranger = running(store), enqueue(store, task_name="unknown_here")
 
     store.run(accepting([], in_progress={(ours.id, 1): b"1", (ours.id, 2): b"2", (stranger, 1): b"3"}))

@@ -1,4 +1,4 @@
-"""What became of attempts, as the only writer of their outcomes tells it; what follows is for others to do."""
+"""The only writer of attempts' outcomes reports what it wrote; other modules act on that."""
 
 from __future__ import annotations
 

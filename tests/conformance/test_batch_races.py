@@ -1,4 +1,4 @@
-"""Batches and gates with many connections at once: one completion, never early, never stuck, nothing doubled."""
+"""Batches and gates with many connections at once: one completion, never early, never stuck, no duplicates."""
 
 from __future__ import annotations
 
@@ -285,17 +285,17 @@ def test_a_batch_that_begins_while_another_ends_keeps_the_gate_closed(store: Ben
 @operation
 def pass_and_enqueue(number: int) -> Statements[int]:
     """Open work from a dataset, as an application would after its check."""
-    standing = yield from gates.pass_through("dataset:7").start()
+    standing = yield from gates.pass_through("dataset:7")
     if not standing.unfinished:
-        yield from jobs.enqueue_many([new_job(queue_name="labels", unique_key=f"label:{number}")]).start()
+        yield from jobs.enqueue_many([new_job(queue_name="labels", unique_key=f"label:{number}")])
     return standing.unfinished
 
 
 @operation
 def begin_upload(number: int) -> Statements[bool]:
     """Begin an upload, and say whether work had been opened from the dataset before."""
-    yield from batches.open_batch(new_batch(f"upload:{number}", gate="dataset:7")).start()
-    found = yield from listing.list_jobs(queue_name="labels", most=1000).start()
+    yield from batches.open_batch(new_batch(f"upload:{number}", gate="dataset:7"))
+    found = yield from listing.list_jobs(queue_name="labels", most=1000)
     return any(job.unique_key == f"label:{number}" for job in found)
 
 

@@ -1,4 +1,4 @@
-"""Batches: items are added once, counted exactly, and their end is told once."""
+"""Batches: items are added once, counted exactly, and their completion is announced once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many jobs in one request: put the quick way where there is one, and just what one by one would have given."""
+"""Many jobs in one request: bulk-loaded if possible, with the same result as one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parents wait for their children, end after them, and once."""
+"""Parents wait for their children and end after them, exactly once."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_another_child_in_the_same_place_is_refused(store: Bench) -> None:
         store.run(submission(again, child(0), child(1, payload='{"copy":7}')))
     [by_key] = store.run(submission(again, child(1, key="1", payload='{"copy":7}')))
 
-    assert not by_key.is_new  # whoever chose a key has said that it is the same
+    assert not by_key.is_new  # the same key means the same child
 
 
 def test_an_attempt_that_lost_its_lease_cannot_submit(store: Bench) -> None:

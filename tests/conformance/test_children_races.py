@@ -43,7 +43,7 @@ Call = Callable[[Store], Any]
 
 
 def race(store: Bench, *calls: Call) -> list[Any]:
-    """Make calls at one instant, each with a connection of its own."""
+    """Make calls at the same instant, each with a separate connection."""
     stores = store.database.racers(len(calls))
     return at_once([partial(call, own) for call, own in zip(calls, stores, strict=True)])
 
@@ -243,7 +243,7 @@ def test_a_parent_that_submits_while_it_is_cancelled_leaves_no_child_behind(bloc
 
 
 def test_an_attempt_that_submits_while_it_is_settled_leaves_no_child_behind(blocking_store: Bench) -> None:
-    """Such as a thread that ignores its timeout: its job ends by another hand while it submits."""
+    """For example a thread that ignores its timeout: another attempt settles its job while it submits."""
     store = blocking_store
     for _ in range(ROUNDS):
         parent = running(store)

@@ -1,4 +1,4 @@
-"""Claiming and renewing: order, what is passed over, and what a lease holds."""
+"""Claiming and renewing: order, skipped jobs, and the contents of a lease."""
 
 from __future__ import annotations
 

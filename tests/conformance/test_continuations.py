@@ -1,4 +1,4 @@
-"""Continuations: what a job goes on with when its children have ended."""
+"""Continuations: a job continues with another task when its children have ended."""
 
 from __future__ import annotations
 

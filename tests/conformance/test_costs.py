@@ -1,19 +1,18 @@
-"""What the hot operations cost, in things that can be counted on any machine: calls, rows and log, never seconds."""
+"""The costs of the hot operations in units that any machine can count: calls, rows and log, never seconds."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from stagepost.database import Store
-from stagepost.database.connection import Connection, Database
-from stagepost.database.dialect import Dialect, ParameterStyle, arranged
-from stagepost.database.statement import Operation, Row, Rows, Statement, as_json
+from stagepost.database.dialect import arranged
+from stagepost.database.statement import Operation, Statement, as_json
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs, leases, settling
@@ -22,65 +21,11 @@ from stagepost.store.listing import list_jobs
 from stagepost.store.sending import mark_sent, take_delivered, unsent
 from stagepost.store.settlement import Settlement
 from tests.conformance.bench import Bench
+from tests.conformance.counted import Counted
 from tests.conformance.plans import analyze, left_alone
 from tests.conformance.samples import LEASE, QUEUE, TASK, new_job, new_series
 
 BATCH = 500
-
-
-@dataclass
-class Counted:
-    """A database whose every call is noted, by its first word."""
-
-    database: Database
-    calls: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.dialect: Dialect = self.database.dialect
-        self.style: ParameterStyle = self.database.style
-        self.shares_one_connection = self.database.shares_one_connection
-
-    @property
-    def is_memory(self) -> bool:
-        return self.database.is_memory
-
-    def connect(self) -> Connection:
-        return CountedConnection(self.database.connect(), self.calls)
-
-
-class CountedConnection:
-    """Notes what goes to the database."""
-
-    def __init__(self, connection: Connection, calls: list[str]) -> None:
-        self._connection, self._calls = connection, calls
-        self.raw, self.is_pooled = connection.raw, connection.is_pooled
-        self.most_bytes = connection.most_bytes
-
-    def execute(self, sql: str, parameters: Any) -> Rows:
-        self._calls.append(sql.split(maxsplit=1)[0])
-        return self._connection.execute(sql, parameters)
-
-    def load(self, sql: str, rows: Iterable[Row]) -> int:
-        self._calls.append("load")
-        return self._connection.load(sql, rows)
-
-    def begin(self, *, read_only: bool = False) -> None:
-        self._calls.append("begin")
-        self._connection.begin(read_only=read_only)
-
-    def commit(self) -> None:
-        self._calls.append("commit")
-        self._connection.commit()
-
-    def rollback(self) -> None:
-        self._calls.append("rollback")
-        self._connection.rollback()
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def abort(self) -> None:
-        self._connection.abort()
 
 
 @pytest.fixture
@@ -96,7 +41,7 @@ def quiet_store(store: Bench) -> Iterator[Bench]:
 
 
 def calls_of_a_life(store: Bench) -> dict[str, list[str]]:
-    """What it takes to enqueue, claim and end jobs, each in an operation of its own."""
+    """The calls that enqueue, claim and end jobs, each in a separate operation."""
     counted = Counted(store.database.store.database)
     counting = Store(counted, clock=store.clock, pool_size=1)
     found: dict[str, list[str]] = {}
@@ -178,7 +123,7 @@ def test_a_jobs_life_takes_no_more_calls_than_it_must(store: Bench) -> None:
 
 
 def calls_of_a_carried_life(store: Bench) -> dict[str, list[str]]:
-    """What a broker adds between a job's two ends: read what is to be sent, mark it, claim what came back."""
+    """The calls that a broker adds: read unsent jobs, mark them as sent, claim deliveries."""
     store.run(jobs.enqueue_many([new_job() for _ in range(BATCH)]))
     counted = Counted(store.database.store.database)
     counting = Store(counted, clock=store.clock, pool_size=1)
@@ -306,7 +251,7 @@ def test_a_claim_updates_its_row_in_place(quiet_store: Bench) -> None:
 
 
 def first_of(operation: Operation[Any]) -> Statement:
-    step = next(operation.start())
+    step = next(iter(operation))
     assert isinstance(step, Statement)
     return step
 

@@ -1,4 +1,4 @@
-"""What looking after a large batch costs: as little as after a small one, for nobody reads its items."""
+"""Maintaining a large batch costs as little as a small one, because nothing reads all its items."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagepost.database.statement import Operation, Rows, Statement, Statements, Step
+from stagepost.database.statement import Operation, Rows, Statement, Statements, Step, operation
 from stagepost.model.batch import BatchState
 from stagepost.store import batches, concluding, runs
 from tests.conformance.batches import end, filled
@@ -25,7 +25,7 @@ def store(blocking_store: Bench) -> Bench:
 
 
 def sealed(store: Bench, *, ended: int) -> str:
-    """Store a batch of which so many items have ended; some of the others run."""
+    """Store a batch in which `ended` items have ended and some of the others run."""
     batch = filled(store, ITEMS)
     store.run(concluding.seal(batch.id))
     end(store, ended)
@@ -33,15 +33,16 @@ def sealed(store: Bench, *, ended: int) -> str:
     return batch.id
 
 
-def statements_of(store: Bench, operation: Operation[Any]) -> list[Statement]:
+def statements_of(store: Bench, work: Operation[Any]) -> list[Statement]:
     """Run an operation and return what it asked the database."""
     asked: list[Step] = []
-    store.run(Operation(_noting, (operation, asked), {}))
+    store.run(_noting(work, asked))
     return [step for step in asked if isinstance(step, Statement)]
 
 
-def _noting(operation: Operation[Any], asked: list[Step]) -> Statements[Any]:
-    steps: Generator[Step, Rows, Any] = operation.start()
+@operation
+def _noting(work: Operation[Any], asked: list[Step]) -> Statements[Any]:
+    steps: Generator[Step, Rows, Any] = iter(work)
     try:
         step = next(steps)
         while True:
@@ -53,7 +54,7 @@ def _noting(operation: Operation[Any], asked: list[Step]) -> Statements[Any]:
 
 @pytest.mark.parametrize("name", ["count_batch", "idle_batches"])
 def test_whether_items_of_a_batch_live_is_found_out_without_reading_them(store: Bench, name: str) -> None:
-    """Both are asked again and again while a batch is worked off."""
+    """Both run repeatedly while a batch is processed."""
     batch_id = sealed(store, ended=ITEMS // 2)
     operations = {"count_batch": concluding.try_conclude(batch_id), "idle_batches": batches.idle_batches()}
     style = store.database.store.database.style

@@ -197,7 +197,7 @@ def test_a_repeated_request_does_not_recreate_a_job_that_ends_concurrently(
             wait_until(
                 lambda: enqueued.done() or is_kept_waiting(store), "a request that waits for its job's end", seconds=60
             )
-            assert not enqueued.done() or store.dialect.name == "mysql"  # which sees by a plain read that it is there
+            assert not enqueued.done() or store.dialect.name == "mysql"  # where a plain read finds the job
         enqueued.result(timeout=60)
 
     assert store.run(jobs.get(job.id)).state is JobState.COMPLETED

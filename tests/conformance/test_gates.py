@@ -1,4 +1,4 @@
-"""Gates: closed from the first batch that begins under them until the last is done."""
+"""Gates: closed from the start of the first batch under them until the last is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database answers, and whatever could lose confirmed work is named."""
+"""The database answers, and every setting that could lose committed work is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ended jobs: their results, dead letters in groups, and removing what is old."""
+"""Ended jobs: their results, dead letters in groups, and pruning."""
 
 from __future__ import annotations
 

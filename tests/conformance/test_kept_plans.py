@@ -1,4 +1,4 @@
-"""Plans that PostgreSQL keeps are good for tables of any size, though it may have made them while all was empty."""
+"""Plans that PostgreSQL keeps are good for tables of any size, even if it made them while tables were empty."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.conformance.ran import all_statements
 from tests.conformance.samples import claim, new_job
 
 WALKS = {"find_batch_drift", "find_live_drift", "group_dead_letters", "list_few_live_jobs", "lock_owned_jobs"}
-"""Rare ones, which count or look at many jobs by their nature, or are not used without one of their clauses."""
+"""Rare statements, which need to read many jobs, or are never used without one of their clauses."""
 FEW = "stagepost_job_(due|lease|limit|sent)"
-"""Indexes of few jobs, such as those that run: it does no harm to go through all of one."""
+"""Indexes of few jobs, such as running ones, which may be scanned completely."""
 
 
 def kept_texts() -> list[tuple[str, CompiledText]]:

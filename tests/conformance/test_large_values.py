@@ -1,14 +1,17 @@
-"""Values that are large together: written by several statements of one transaction, just as by one."""
+"""Values that are too large together are written by several statements of one transaction."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
-from stagepost.database import capacity
-from stagepost.database.statement import Operation, Rows, Statement, Statements, Step
+from stagepost.database import capacity, runner
+from stagepost.database.dialect import SqlCall
+from stagepost.database.statement import Operation, Rows, Statement
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused
@@ -32,23 +35,18 @@ def short_statements(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def names_of(store: Bench, operation: Operation[object]) -> list[str]:
-    """Run an operation and return the names of its statements."""
-    asked: list[Step] = []
-    store.run(Operation(_noting, (operation, asked), {}))
-    return [step.name for step in asked if isinstance(step, Statement)]
+    """Run an operation and return the names of the statements that were sent."""
+    names: list[str] = []
+    send = runner.calls_of  # type: ignore[attr-defined]
 
+    def record(statement: Statement, **options: Any) -> Generator[SqlCall, Rows, Rows]:
+        names.append(statement.name)
+        return send(statement, **options)
 
-def _noting(operation: Operation[object], asked: list[Step]) -> Statements[object]:
-    steps = operation.start()
-    rows: Rows
-    try:
-        step = next(steps)
-        while True:
-            asked.append(step)
-            rows = yield step
-            step = steps.send(rows)
-    except StopIteration as stop:
-        return stop.value
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "calls_of", record)
+        store.run(operation)
+    return names
 
 
 def started(store: Bench, number: int = NUMBER) -> list[LeasedJob]:
@@ -115,7 +113,7 @@ def test_leases_are_renewed_and_progress_written_by_several_statements(store: Be
 
 
 @pytest.mark.usefixtures("short_statements")
-def test_reports_of_foreign_programs_are_written_by_several_statements(store: Bench) -> None:
+def test_reports_of_external_programs_are_written_by_several_statements(store: Bench) -> None:
     waiting = [enqueue(store) for _ in range(NUMBER)]
     reports = {(job_id, 1): LARGE.encode() for job_id in waiting}
 

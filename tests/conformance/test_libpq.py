@@ -1,4 +1,4 @@
-"""Statements that go to PostgreSQL below the driver's cursors: what those would have looked after."""
+"""Statements sent to PostgreSQL below the driver's cursors handle everything that cursors would."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_values_are_read_back_unchanged(session: Session) -> None:
 
 @pytest.mark.parametrize("value", [b"bytes", True, {"a": 1}])
 def test_values_without_a_text_form_are_refused(session: Session, value: Any) -> None:
-    with pytest.raises(TypeError, match="text, numbers and null"):
+    with pytest.raises(TypeError, match="text, numbers or None"):
         session.execute("select $1::text", [value])
 
 

@@ -1,4 +1,4 @@
-"""Claims within limits: a job with room starts at once, and what is over a limit waits outside the queue."""
+"""Claims within limits: a job with a free slot starts at once, and jobs over a limit wait outside the queue."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_job_that_was_released_waits_behind_nobody_it_preceded(store: Bench) -
     [job] = claim(store, one)
     settle(store, job, Released())
 
-    assert claim(store, one) == []  # it joins the line, of which it is the first
+    assert claim(store, one) == []  # it is the first in line now
     store.run(let_through(["limit:printer"], one))
     assert [job.id for job in claim(store, one)] == [first]
 

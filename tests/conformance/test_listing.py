@@ -1,4 +1,4 @@
-"""Looking jobs up: one, many in pages, and their failures."""
+"""Looking up jobs: one, many in pages, and their failures."""
 
 from __future__ import annotations
 

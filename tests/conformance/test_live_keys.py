@@ -1,4 +1,4 @@
-"""Unique keys that outlive their job because somebody deleted its row: upkeep frees them, and only those."""
+"""Unique keys that outlive their job because its row was deleted by hand: upkeep frees exactly those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an open transaction of a caller's locks on MariaDB: the rows it writes, so that nobody else has to wait."""
+"""A caller's open transaction on MariaDB locks only the rows it writes, so that nobody else has to wait."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def store(database_on_bench: Callable[[str], DatabaseOnBench]) -> Iterator[Bench
 
 @pytest.fixture
 def impatient(store: Bench) -> Iterator[Store]:
-    """Somebody else, who takes a lock that is not free within a second for an error."""
+    """Another store, which fails if it has to wait for a lock for more than a second."""
     other = Store.at(store.url, pool_size=1, clock=store.clock, patience_seconds=0)
     connect = other.database.connect
 
@@ -60,7 +60,7 @@ def impatient(store: Bench) -> Iterator[Store]:
 
 
 def begin(caller: Caller, isolation: str) -> None:
-    """Begin as an application does, which reads something of its own first."""
+    """Begin a transaction as an application does, by reading one of its own rows."""
     caller.execute(f"set session transaction isolation level {isolation}")
     caller.begin()
     caller.execute("select count(*) from stagepost_queue")

@@ -1,4 +1,4 @@
-"""Messages that are lost, or cannot be sent, told apart from those that are merely late."""
+"""Messages that are lost or cannot be sent, as distinguished from messages that are merely late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making the tables: once, by one of many, and never over other contents."""
+"""Creating the tables: once, by one of many processes, and never over a changed migration."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_migration_applied_with_other_contents_is_refused(empty: Store) -> Non
         connection.execute("update stagepost_migration set checksum = 'other'", {})
 
     for refused in (migrate.migrate, pending, check_schema):
-        with pytest.raises(SchemaError, match="0001_initial was applied with other contents"):
+        with pytest.raises(SchemaError, match="0001_initial was applied with a different content"):
             refused(empty)
 
 

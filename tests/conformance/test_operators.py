@@ -1,4 +1,4 @@
-"""Cancelling and restarting: what operators may do to a job in each state, and that it is recorded."""
+"""Cancelling and restarting: what operators may do to a job in each state, recorded in the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages for the broker that are no requests, and what comes back from its queue of dead letters."""
+"""Messages in the outbox, and messages from the broker's dead letter queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do to runs of pipelines: look at them, retry, cancel, prune."""
+"""Operators' actions on runs of pipelines: inspect, retry, cancel, prune."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of pipelines: each step after those it takes something of, once, whoever ends what and when."""
+"""Runs of pipelines: each step runs once, after the steps it depends on, in whatever order jobs end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the hot statements are run on large tables: through their index, without sorting or reading it all."""
+"""The hot statements on large tables use their index, without sorting or scanning everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How statements on batches, gates and runs are run where there are many of them: through their index."""
+"""Statements on batches, gates and runs use their index when there are many rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of queues at the broker, and kept where the next leader finds it."""
+"""Observations of broker queues, stored where the next leader finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues are paused, limited and looked at; limits hold whoever claims."""
+"""Queues are paused, limited and listed; limits hold for every way to claim."""
 
 from __future__ import annotations
 

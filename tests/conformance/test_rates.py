@@ -1,4 +1,4 @@
-"""Token buckets in the store: nobody gets more than the rate allows, whoever asks and from wherever."""
+"""Token buckets in the store: requests from many connections never get more than the rate allows."""
 
 from __future__ import annotations
 

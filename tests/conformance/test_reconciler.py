@@ -1,4 +1,4 @@
-"""What the reconciler makes of what the broker says."""
+"""What the reconciler concludes from the broker's reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOLD_OF_NONE = Depth(0, 0)
 
 
 class Scene:
-    """A job whose message was sent, a worker that is heard from, and a leader that looks every few seconds."""
+    """A job whose message was sent, a live worker, and a leader that checks every few seconds."""
 
     def __init__(self, bench: Bench, store: AsyncStore, leader: Leader, told: list[Depth]) -> None:
         self._bench, self._leader, self._told = bench, leader, told
@@ -37,7 +37,7 @@ class Scene:
         bench.run(sending.mark_sent([(enqueue(bench), 1)]))
 
     def resent(self, told: Depth, *, seconds: int, is_heard: bool = True) -> int:
-        """How many jobs are sent again if the broker says this for so long."""
+        """How many jobs are sent again if the broker reports this for `seconds`."""
         self._told[:] = [told]
         for _ in range(0, seconds, LOOK):
             self._bench.clock.advance(LOOK)

@@ -1,4 +1,4 @@
-"""Counts that differ from the rows are found, reported and repaired, while jobs move and by several at once."""
+"""Counts that differ from the rows are found, reported and repaired, concurrently and while jobs move."""
 
 from __future__ import annotations
 

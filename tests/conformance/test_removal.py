@@ -1,4 +1,4 @@
-"""Discarding, pruning and purging: what a batch, a family or a run still needs stays, and its numbers do not change."""
+"""Discarding, pruning and purging keep what a batch, a family or a run still needs, and change no counts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def failed_in(store: Bench, batch: Batch) -> str:
 
 
 def remove_everything(store: Bench) -> None:
-    """Whatever deletes ended jobs, and what looks after counts and batches then."""
+    """Run every operation that deletes ended jobs, and then the upkeep of counts and batches."""
     store.clock.advance(1)
     ended = store.run(list_jobs(most=100))
     store.run(history.discard([job.id for job in ended], actor="ada"))

@@ -1,4 +1,4 @@
-"""Taking back jobs whose worker is gone, or that a worker leased without knowing it."""
+"""Rescuing jobs whose worker is dead, or that a worker leased without knowing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule fires only while some running worker's code declares it, whatever is deployed in which order."""
+"""A schedule fires only while the code of some running worker declares it, in whatever order versions are deployed."""
 
 from __future__ import annotations
 

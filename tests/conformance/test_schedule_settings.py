@@ -1,4 +1,4 @@
-"""Schedules are declared by code, and paused, run by hand, looked at and removed by operators."""
+"""Schedules are declared by code; operators pause, run, list and remove them."""
 
 from __future__ import annotations
 

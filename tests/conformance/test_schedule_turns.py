@@ -1,4 +1,4 @@
-"""Schedules that are due take turns: one with a long backlog holds up no other, and a pass has bounded work."""
+"""Due schedules take turns: one with a long backlog delays no other, and the work of a pass is bounded."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_the_statements_of_a_pass_do_not_grow_with_the_backlog(store: Bench) -> 
 
     @operation
     def noted() -> Statements[Fired]:
-        steps = fire_due().start()
+        steps = iter(fire_due())
         statement = next(steps)
         while True:
             sent.append(statement.name)

@@ -1,4 +1,4 @@
-"""A schedule fires once per due time, whoever fires it, and one that is broken stops no other."""
+"""A schedule fires once per due time even with several schedulers, and a broken one stops no other."""
 
 from __future__ import annotations
 

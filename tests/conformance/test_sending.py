@@ -1,4 +1,4 @@
-"""Jobs of queues that a broker carries: what is to be sent, what was sent, what a delivery starts."""
+"""Jobs of queues that a broker carries: unsent jobs, sent jobs, and the jobs that deliveries start."""
 
 from __future__ import annotations
 

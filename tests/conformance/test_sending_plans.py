@@ -1,4 +1,4 @@
-"""How the statements of carried queues are run with 100,000 jobs sent and as many to be sent."""
+"""The statements of carried queues use their index with 100,000 sent and 100,000 unsent jobs."""
 
 from __future__ import annotations
 

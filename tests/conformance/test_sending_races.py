@@ -112,7 +112,7 @@ def test_two_relays_send_the_same_jobs_and_lose_none(store: Bench) -> None:
 
 
 def test_a_job_that_is_put_back_is_claimed_once(store: Bench, order: int) -> None:
-    """Its queue is carried no more: some workers take from the database, a last message is still on its way."""
+    """Its queue is no longer carried: some workers claim from the database while a last message is on its way."""
     retries = store.database.retries
     for _ in range(ROUNDS):
         messages = sent_jobs(store)

@@ -1,4 +1,4 @@
-"""Jobs of carried queues that are sent again: queued anew, put back, or lost; and what is known of what was sent."""
+"""Jobs of carried queues that are sent again because they were requeued, put back or lost."""
 
 from __future__ import annotations
 

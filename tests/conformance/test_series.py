@@ -1,4 +1,4 @@
-"""Many jobs of one task, made on the way to the database: just what each made before would have given."""
+"""Many jobs of one task, built while they are sent to the database, equal jobs built beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settling: what each outcome does to its job, and that only the holder of the lease may."""
+"""Settling: what each outcome does to its job, and that only the holder of the lease may settle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on some jobs never waits for others', not even in tables so small that a database would rather read all."""
+"""Work on some jobs never waits for others, even in tables so small that a database prefers to scan them."""
 
 from __future__ import annotations
 

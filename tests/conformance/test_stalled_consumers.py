@@ -1,4 +1,4 @@
-"""When a consumer connects again because jobs were sent again and it got nothing."""
+"""A consumer reconnects if jobs were sent again and it received nothing."""
 
 from __future__ import annotations
 

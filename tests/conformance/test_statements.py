@@ -1,4 +1,4 @@
-"""What every `.sql` file keeps to, so that databases do not drift apart."""
+"""Rules for every `.sql` file, so that databases do not drift apart."""
 
 from __future__ import annotations
 

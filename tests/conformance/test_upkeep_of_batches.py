@@ -1,4 +1,4 @@
-"""The loops that look after batches and gates, on every database."""
+"""The upkeep loops for batches and gates, on every database."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def waiting_chain(store: Bench, depth: int) -> list[str]:
 def test_a_deep_tree_is_cancelled_in_one_pass(
     store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside others, cancelled before, of which items still run."""
+    """Earlier cancelled batches still have running items."""
     monkeypatch.setattr(batch_rescuer, "MOST_AT_ONCE", 2)
     stopping = [filled(store, 1, f"upload:{number}") for number in range(3)]
     claim(store, slots=3)

@@ -1,4 +1,4 @@
-"""The loops that fold moves and compare counts with rows, on every database."""
+"""The upkeep loops that fold moves and compare counts with rows, on every database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that deletes what is too old, on every database."""
+"""The upkeep loop that deletes old history, on every database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that wait: for their time, or for room under a limit."""
+"""Jobs that wait for their due time, or for a free slot under a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers describe themselves, and work that none of them would take is noticed."""
+"""Workers describe themselves, and tasks that none of them knows are noticed."""
 
 from __future__ import annotations
 

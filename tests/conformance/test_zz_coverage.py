@@ -1,4 +1,4 @@
-"""Runs last: each statement of each database must have run, or nobody knows whether it works."""
+"""Runs last: each statement of each database must have run, otherwise it is untested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run against one database: a producer with a journal, workers that are real processes, and the oracle."""
+"""One run against one database: a producer with a journal, workers as real processes, and the oracle."""
 
 from __future__ import annotations
 

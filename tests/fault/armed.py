@@ -1,4 +1,4 @@
-"""Faults that wait for their moment: after so many bytes, or at a statement."""
+"""Faults that are triggered after a number of bytes, or at a statement."""
 
 from __future__ import annotations
 

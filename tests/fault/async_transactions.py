@@ -1,4 +1,4 @@
-"""Transactions on asynchronous connections of a handler's own, and the effect that it writes in them."""
+"""Transactions on a handler's own asynchronous connections, and the effect written in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families of jobs whose course is random and yet known: everything follows from a name and a seed."""
+"""Families of jobs whose random course is predictable: everything follows from a name and a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures with servers of a test's own, to be stopped, killed and paused."""
+"""Fixtures with private servers that a test may stop, kill and pause."""
 
 from __future__ import annotations
 

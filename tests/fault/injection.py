@@ -1,4 +1,4 @@
-"""An error at the k-th call of a driver, before or after the call took effect, as that driver would raise it."""
+"""Raises an error at the k-th call of a driver, before or after the call took effect, as that driver would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that give large values: results, errors, progress, children."""
+"""Tasks that produce large values: results, errors, progress, children."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stagepost.errors import Permanent
 from tests.fault.tasks import app, note
 
 AWKWARD = "\"'\\é"
-"""Characters of which each is several bytes by the time it is in a statement."""
+"""Characters that each take several bytes in a statement."""
 MOST_BYTES = 1_048_576
 
 

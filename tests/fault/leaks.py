@@ -1,4 +1,4 @@
-"""I12: after every fault nothing is left over: no open transaction, no connection on loan, no thread, no file."""
+"""I12: no fault leaves anything behind: no open transaction, no connection on loan, no thread, no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What samples show: each is examined as it is taken, and only what the oracle needs of it is kept."""
+"""Observations: each sample is examined when it is taken, and only what the oracle needs is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A private RabbitMQ to hurt, and what tests do to it; each test has names of its own on it."""
+"""A private RabbitMQ for fault tests; each test uses different names on it."""
 
 from __future__ import annotations
 

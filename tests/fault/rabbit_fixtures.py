@@ -1,4 +1,4 @@
-"""Fixtures with a private RabbitMQ: one node for a run, names of its own for each test."""
+"""Fixtures with a private RabbitMQ: one node per run, different names for each test."""
 
 from __future__ import annotations
 

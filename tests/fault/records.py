@@ -1,4 +1,4 @@
-"""What the oracle is fed: the producer's journal, the handlers' sink, and what was seen of the database."""
+"""The oracle's evidence: the producer's journal, the handlers' sink, and observations of the database."""
 
 from __future__ import annotations
 

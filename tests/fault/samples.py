@@ -1,4 +1,4 @@
-"""Samples: the jobs that a database has at one moment, and the numbers that it keeps about them."""
+"""Samples: a database's jobs at one moment, and the counts it keeps of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private servers to hurt: never the shared ones, which belong to everybody on the machine."""
+"""Private servers for fault tests; the shared ones belong to everybody on the machine."""
 
 from __future__ import annotations
 

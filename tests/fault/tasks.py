@@ -1,4 +1,4 @@
-"""An app with tasks of every kind, good and bad; configured by the environment, as its processes are."""
+"""An app with good and bad tasks of every kind, configured by the environment, like its processes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def transfer_three_at_once(ctx: JobContext, seconds: float = 0.0) -> None:
 
 @app.task(name="transfer_flaky", retry=soon)
 def transfer_flaky(ctx: JobContext) -> None:
-    """Fails once, in a transaction of its own, then does its work."""
+    """Fails once, in its own transaction, then does its work."""
     note(ctx, "start")
     if ctx.job.failures == 0:
         with app.transaction() as tx:

@@ -1,4 +1,4 @@
-"""F61: a big batch loses and doubles nothing, and is counted exactly, while producer and workers are killed."""
+"""F61: a big batch loses and duplicates nothing, and is counted exactly, while producer and workers are killed."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Producers:
 
 
 class Workers:
-    """Some workers, each killed after a random time; those that are left at the end may live."""
+    """Some workers, each killed after a random time, except those that remain at the end."""
 
     def __init__(self, arena: Arena, storm: Storm) -> None:
         self.kills = 0

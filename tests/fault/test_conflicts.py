@@ -1,4 +1,4 @@
-"""F29, F33, F34, F37: transactions that collide are run again as a whole, and nobody is told."""
+"""F29, F33, F34, F37: transactions that collide are repeated as a whole, invisibly to the caller."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_a_lock_timeout_in_a_handlers_transaction_undoes_all_of_it(backend: Back
 
 
 def complete_with_effect(store: Store, job: LeasedJob, *, first: str) -> None:
-    """What a handler does in a transaction of its own, after a statement of its choice."""
+    """What a handler does in its own transaction, after a given statement."""
     effect = "insert into ledger (job_id, attempt, effect, at) values (:id, 1, 'done', 0)"
     with store.transaction() as connection:
         connection.execute(first, None)

@@ -1,4 +1,4 @@
-"""F20, F26: sessions are ended by an operator, and sockets whose other end is gone without a word."""
+"""F20, F26: sessions killed by an operator, and sockets whose other end disappeared silently."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def end_sessions(arena: Arena, number: int) -> int:
 
 
 class Unlucky(Exception):
-    """What the body of a transaction raises for reasons of its own."""
+    """An error that the body of a transaction raises itself."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""F67 and counting in general: the numbers that are kept equal the rows at every moment, whoever dies."""
+"""F67 and counting in general: the counts equal the rows at every moment, whatever dies."""
 
 from __future__ import annotations
 

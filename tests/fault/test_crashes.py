@@ -11,7 +11,7 @@ from tests.fault.arena import LASTING_LEASE, Arena
 
 
 def test_jobs_that_kill_their_worker_become_dead_letters_and_their_neighbours_continue(arena: Arena) -> None:
-    """F13: one dies in a thread, one on the loop; those that were leased with them die with them, twice."""
+    """F13: one dies in a thread, one on the loop; jobs leased together with them crash twice."""
     poison = arena.enqueue("die", how="segfault") + arena.enqueue("die_async", how="exit")
     neighbours = arena.enqueue("note", 20) + arena.enqueue("transfer", 5, seconds=0.1)
 
@@ -26,7 +26,7 @@ def test_jobs_that_kill_their_worker_become_dead_letters_and_their_neighbours_co
 
 
 def test_a_new_crashing_job_does_not_take_down_jobs_that_crashed_twice(arena: Arena) -> None:
-    """At most the one whose turn it is, in each of its first two crashes; then it waits for its own."""
+    """Each of its first two crashes takes down at most the suspect whose turn it is; then it waits in line itself."""
     poison = arena.enqueue("die_async", how="exit")
     suspects = arena.enqueue("note", 20)
     for job_id in suspects:

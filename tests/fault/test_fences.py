@@ -1,4 +1,4 @@
-"""Every write after a claim is fenced by attempt and owner; time is the database's; a claim is one worker's."""
+"""Every write after a claim is fenced by attempt and owner; only the database's clock counts; claims are exclusive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F25 and F11 together: workers are told to stop while their database takes everything and answers nothing."""
+"""F25 and F11 together: workers are asked to stop while their database accepts requests but never answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ENDED_SECONDS = 120.0
 
 
 class CommandLineWorker:
-    """`stagepost worker` in a process of its own, with all that it starts."""
+    """`stagepost worker` in a separate process, with its child processes."""
 
     def __init__(self, arena: Arena, *options: str) -> None:
         self.log = arena.folder / f"command-{len(list(arena.folder.glob('command-*')))}.log"

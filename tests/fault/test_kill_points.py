@@ -1,4 +1,4 @@
-"""F1 to F4: a worker dies at the worst moments, each exactly where a transaction begins or ceases to count."""
+"""F1 to F4: a worker dies at the worst moments, immediately before or after a transaction takes effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F75: values that are large together, or alone, for a server that takes only short statements."""
+"""F75: values too large for a server that accepts only short statements, together or alone."""
 
 from __future__ import annotations
 

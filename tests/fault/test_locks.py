@@ -1,4 +1,4 @@
-"""The locks themselves, as a MariaDB of its own shows them: the rows that were written, and no gap beside one."""
+"""The locks that a private MariaDB reports: the rows written, and no gaps beside them."""
 
 from __future__ import annotations
 

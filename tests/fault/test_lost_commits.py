@@ -1,4 +1,4 @@
-"""F21: the COMMIT took effect and its reply never came, for every kind of operation, and for whole workers."""
+"""F21: the COMMIT took effect but its reply was lost, for every kind of operation and for whole workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lost COMMIT reply against real databases: the client sees an error, and the row is there."""
+"""A lost COMMIT reply against real databases: the client sees an error although the row exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Negative controls: each fault that is planted in the product makes a test fail, mostly of this suite."""
+"""Negative controls: each fault planted in the product makes a test fail, mostly one of this suite."""
 
 from __future__ import annotations
 

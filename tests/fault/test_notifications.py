@@ -1,4 +1,4 @@
-"""What PostgreSQL tells listening workers: once per statement, when it commits, of what they can claim."""
+"""PostgreSQL notifies listening workers once per statement, at commit, of the jobs they can claim."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_transaction_does_not_notify_while_others_that_would_delay_its_commit_
 
 
 def test_postgres_notifies_of_a_continuation(postgres_database: str, heard: Callable[[], list[str]]) -> None:
-    """It is queued by whoever ends the last child, not by an insert."""
+    """Ending the last child queues it, not an insert."""
     parent, child, then = (
         NewJob(id=new_id(), task_name="bind", payload="{}", queue_name=name)
         for name in ("letters", "copies", "bindery")

@@ -1,4 +1,4 @@
-"""The oracle itself: it says nothing of a sound run, and names every violation that is planted."""
+"""The oracle itself: it accepts a sound run and names every planted violation."""
 
 from __future__ import annotations
 

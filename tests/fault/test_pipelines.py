@@ -1,4 +1,4 @@
-"""F66: random pipelines go on, each step after its inputs and each join once, while their workers are killed."""
+"""F66: random pipelines continue, each step after its inputs and each join once, while their workers are killed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def kill_workers(arena: Arena, number: int, produce: Callable[[], None]) -> None
 
 
 def complete(arena: Arena, ids: list[str]) -> None:
-    """Wait for the ends of runs; an operator retries those of which a job was hit too often."""
+    """Wait until runs end; an operator retries a run if one of its jobs was killed too often."""
     left = set(ids)
 
     def all_have_completed() -> bool:

@@ -1,4 +1,4 @@
-"""The fault proxy itself: each fault happens as said, and only then."""
+"""The fault proxy itself: each fault happens as configured, and only then."""
 
 from __future__ import annotations
 

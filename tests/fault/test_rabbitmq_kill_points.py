@@ -1,4 +1,4 @@
-"""A worker dies exactly where what it took from the broker, or gave to it, begins or ceases to count."""
+"""A worker dies immediately before or after its exchange with the broker takes effect."""
 
 from __future__ import annotations
 

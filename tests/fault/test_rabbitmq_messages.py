@@ -1,4 +1,4 @@
-"""F48, F49, F51, F52, F53, F55: messages are lost, come again, are nobody's or garbage; each job runs once."""
+"""F48, F49, F51, F52, F53, F55: lost, repeated, unknown and unreadable messages; each job runs once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F50, F52 to F54, F56: long runs against a broker that is purged, blocked, impatient or left by its consumers."""
+"""F50, F52 to F54, F56: long runs against a broker that is purged, blocked, times out or loses its consumers."""
 
 from __future__ import annotations
 

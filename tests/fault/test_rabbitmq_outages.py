@@ -1,4 +1,4 @@
-"""F46, F47 and more: the broker restarts, loses all it had, is away or is not used any more; work goes on by itself."""
+"""F46, F47 and more: the broker restarts, loses its data, is down or is no longer used; work continues by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remote tasks: the foreign program and our workers are killed again and again; nothing is lost, or sent again."""
+"""Remote tasks: the external program and the workers are killed repeatedly; nothing is lost or sent again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampler sees on every database what happens to jobs, whether its samples show all jobs or only live ones."""
+"""The sampler sees what happens to jobs on every database, whether its samples show all jobs or only live ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F10, F30, F35: no processor to be had, too few connections, and no room on the disk."""
+"""F10, F30, F35: no CPU time, too few connections, and a full disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LONG = '{"trace_id": "' + "x" * 20_000 + '"}'
 )
 @pytest.mark.prove
 def test_a_worker_without_a_processor_to_itself_keeps_its_leases(arena: Arena, lease: int, niceness: int) -> None:
-    """F10: other processes take every core, and handlers of its own the interpreter, for two leases."""
+    """F10: other processes use every core, and the worker's own handlers the interpreter, for two leases."""
     jobs = arena.enqueue("transfer_spinning", SPINNERS, seconds=2 * lease)
     arena.start_worker(lease=lease, prefetch=0)
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")

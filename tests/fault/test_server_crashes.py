@@ -1,4 +1,4 @@
-"""F22 to F25, F32: the database itself dies, restarts or hangs while workers are at work."""
+"""F22 to F25, F32: the database itself dies, restarts or hangs while workers run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def server(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Itera
 
 @pytest.fixture
 def arena(server: Victim, nursery: Nursery, tmp_path: Path) -> Iterator[Arena]:
-    """On a database of its own, which goes with the server."""
+    """On a separate database, which is deleted with the server."""
     if isinstance(server, PrivatePostgres):
         name, url = "postgres", PostgresServer(server.url, origin="").fresh_database()
     else:

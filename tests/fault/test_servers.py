@@ -1,4 +1,4 @@
-"""The private servers themselves: they come back from what is done to them, and leave nothing behind."""
+"""The private servers themselves: they recover from every fault and leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F11, F12: workers are told to stop at bad times, with too little time, and twice."""
+"""F11, F12: workers are asked to stop at bad times, with too little time, and twice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_worker_may_be_asked_to_stop_at_any_moment_of_its_start(arena: Arena) 
             worker.terminate()
     fates = {worker.wait(ENDED_SECONDS) for worker in workers}
 
-    # Before it has begun to listen the signal ends it at once, which is as good.
+    # A signal before its handler is installed ends the process at once, which is fine, too.
     assert fates <= {0, -signal.SIGTERM}
     assert not [job for job in arena.jobs().values() if job.state == "running"]
     arena.start_worker(lease=LASTING_LEASE)

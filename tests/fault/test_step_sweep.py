@@ -1,4 +1,4 @@
-"""Proof by exhaustion: an error at every single call that ends a step of a pipeline and starts what follows."""
+"""Proof by exhaustion: an error at every single call that ends a step of a pipeline and starts the next."""
 
 from __future__ import annotations
 

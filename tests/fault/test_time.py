@@ -54,7 +54,7 @@ class SkewedWorker:
     """A worker whose clock is off by as many seconds as its file says."""
 
     def __init__(self, arena: Arena, library: str, name: str, seconds: int) -> None:
-        """It works on a queue of its own name, and on what is for all."""
+        """It serves a queue with its own name, and the queue for all workers."""
         self._file = arena.folder / f"clock-{name}"
         self.set_clock(seconds)
         variables = arena.environment(lease=STEADY_LEASE) | {

@@ -1,4 +1,4 @@
-"""F6, F7: a worker stands still beyond its lease, another takes over, the first wakes up and goes on."""
+"""F6, F7: a worker freezes beyond its lease, another takes over, and the first wakes up and continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer that uploads many files as a batch under a gate; what becomes of each follows from its number."""
+"""A producer that uploads many files as a batch under a gate; each file's number determines its outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_broken(number: int, files: int) -> bool:
 
 
 def has_effect(number: int) -> bool:
-    """Whether a file's task writes in a transaction of its own, which takes long: one in ten."""
+    """Whether a file's task writes in its own transaction, which takes long; true for one in ten."""
     return number % 10 == 7
 
 

@@ -1,4 +1,4 @@
-"""Apps and workers that look for jobs once an hour: what they run sooner was brought by a wake-up."""
+"""Apps and workers that poll once an hour, so that anything they run sooner was due to a wake-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Just enough of each wire protocol to see a statement go by and to know when the server has answered it."""
+"""Just enough of each wire protocol to recognise a statement and the server's answer to it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class QuickWorker(Worker):
 def main() -> None:
     """Run until told to stop."""
     configure_logging()
-    faulthandler.register(signal.SIGUSR2, chain=False)  # for whoever looks into a hang
+    faulthandler.register(signal.SIGUSR2, chain=False)  # to investigate a hang
     import tests.fault.families
     import tests.fault.large
     import tests.fault.uploads  # noqa: F401 - all register tasks

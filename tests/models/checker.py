@@ -1,4 +1,4 @@
-"""Runs Spin: makes a C program of a model, compiles it, and searches every state for one that breaks a property."""
+"""Runs Spin: translates a model to C, compiles it, and searches every state for one that violates a property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models hold, and each variant that is broken on purpose breaks the property that names its fault."""
+"""The models hold, and each deliberately broken variant violates the property that names its fault."""
 
 from __future__ import annotations
 

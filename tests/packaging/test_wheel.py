@@ -1,4 +1,4 @@
-"""What is in the wheels: all of each package, its SQL included, and nothing else."""
+"""The contents of the wheels: all of each package, including its SQL, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Properties: what must hold for whatever comes, searched by hypothesis."""
+"""Properties that must hold for any input, searched by hypothesis."""

@@ -1,4 +1,4 @@
-"""The machine for batches: producers, operators and upkeep beside everything that the machine for jobs does."""
+"""The machine for batches: producers, operators and upkeep, in addition to everything the machine for jobs does."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def batch_world(url: str) -> World:
 
 @operation
 def add(new: NewBatch, items: list[Item], cursor: Cursor | None) -> Statements[tuple[int, Cursor]]:
-    """Open and add in one transaction, as a producer does with its first chunk, or in a transaction of its own."""
-    batch = yield from batches.open_batch(new).start()
-    added = yield from batches.add_items(batch.id, items, cursor=cursor).start()
+    """Open and add in one transaction, as a producer does with its first chunk, or in the caller's transaction."""
+    batch = yield from batches.open_batch(new)
+    added = yield from batches.add_items(batch.id, items, cursor=cursor)
     return added.new, added.cursor
 
 
@@ -221,5 +221,5 @@ BATCH_ID = 12
 
 @operation
 def _state_of(operation: Operation[Any]) -> Statements[str | None]:
-    batch = yield from operation.start()
+    batch = yield from operation
     return batch and str(batch.state)

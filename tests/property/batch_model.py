@@ -133,7 +133,7 @@ class BatchModel(Model):
             gate.openings, gate.opened_at = gate.openings + 1, self.now
 
     def idle(self) -> list[str]:
-        """Sealed batches of which no item lives."""
+        """Sealed batches without live items."""
         return sorted(
             batch.id
             for batch in self.batches.values()

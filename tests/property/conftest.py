@@ -1,4 +1,4 @@
-"""The fixture `world_url`: an empty database of its own for a machine."""
+"""The fixture `world_url`: an empty database for each machine."""
 
 from __future__ import annotations
 

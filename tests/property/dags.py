@@ -1,4 +1,4 @@
-"""Random pipelines whose every result depends on all that came before it, and what must become of their runs."""
+"""Random pipelines in which every result depends on all previous ones, and the expected outcome of their runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Node:
     name: str
     parents: tuple[str, ...]
     each: int | str | None
-    """So many elements, or those that a parent gave."""
+    """A number of elements, or the elements that a parent returned."""
     on_failed: OnStepFailed
     bad: int
     """Jobs fail whose value this number divides; 0 divides none."""
@@ -134,7 +134,7 @@ class Course:
         return next(node for node in self.nodes if node.name == name)
 
     def to_run(self, name: str) -> list[tuple[int, Arguments]]:
-        """Those of a step's jobs that are to be run: not those that gave something for the same before."""
+        """The jobs of a step that must run, without those that completed for the same element before."""
         return [
             (position, arguments)
             for position, arguments in enumerate(self.jobs[name])

@@ -1,4 +1,4 @@
-"""What a job of a family must end as, in plain Python: from what its last attempt gave and how its children ended."""
+"""The expected final state of a job in a family, from its last attempt's outcome and its children's states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine that does the same to the store and to the model, step by step, and compares."""
+"""Applies the same steps to the store and to the model, and compares them after each step."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(OWNERS), outcomes=st.lists(OUTCOMES, max_size=4))
     def work(self, owner: str, outcomes: list[Outcome]) -> None:
-        """As a worker does: claim whatever can be had, settle some of it, be killed before the rest."""
+        """As a worker does: claim all available jobs, settle some of them, and be killed before the rest."""
         self.promote()
         self.unblock()
         first = len(self.leases)
@@ -201,7 +201,7 @@ class JobMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(which=ATTEMPTS)
     def begin(self, which: tuple[str, int]) -> None:
-        """Also what was begun already, and what is another's by now."""
+        """Including jobs that have already started, and jobs that now belong to another owner."""
         self._begin(self.pick_lease(which))
 
     def _begin(self, lease: LeasedJob) -> None:
@@ -370,7 +370,7 @@ class JobMachine(RuleBasedStateMachine):
             assert state not in {"failed", "dead_letter"} or row[-2], "I11: it failed for no reason"
 
     def teardown(self) -> None:
-        """Let the world come to rest: every job that was accepted must have ended, as often as it was begun."""
+        """Let all work finish: every accepted job must have ended, as often as it was started."""
         if not self.is_sound:
             return  # what went wrong is told already
         for queue_name in QUEUES:

@@ -1,4 +1,4 @@
-"""The job store in plain Python, small enough to be believed: what every operation must do to every row."""
+"""The job store in plain Python, small enough to be trusted: what every operation must do to every row."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ class Model:
         return through
 
     def usage(self, limit_key: str) -> int:
-        """How many jobs count against a limit: those that run, and those let through to run."""
+        """How many jobs count against a limit: running jobs, and jobs let through to run."""
         through = [job for job in self.live.values() if job.blocked_on == f"limit:{limit_key}"]
         running = [job for job in self.live.values() if job.state == "running" and job.limit_key == limit_key]
         return len(running) + sum(job.state in {"queued", "scheduled"} for job in through)

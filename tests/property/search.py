@@ -1,4 +1,4 @@
-"""How hypothesis searches for steps after which store and model differ, and shows that it would find them."""
+"""How hypothesis searches for steps after which store and model differ, and proof that it finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine may draw: requests, outcomes, and which of the things there are."""
+"""What the machine may draw: requests, outcomes, and existing jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families under any order of steps: counts equal rows, nobody ends before its children, nothing is left waiting."""
+"""Families under any order of steps: counts equal rows, parents end after their children, nothing waits forever."""
 
 from __future__ import annotations
 

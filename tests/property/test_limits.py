@@ -1,4 +1,4 @@
-"""Limits and rates, whatever happens in whatever order: never exceeded, and nobody waits for ever."""
+"""Limits and rates under any order of events: never exceeded, and no job waits forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a task can be given comes back equal, and nothing over a limit gets through."""
+"""Every valid argument is decoded to an equal value, and nothing over a limit is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random graphs of steps against a model: each after its inputs and once, each policy kept, whatever ends first."""
+"""Random graphs of steps against a model: each runs once, after its inputs, and each policy is obeyed."""
 
 from __future__ import annotations
 

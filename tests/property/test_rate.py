@@ -1,4 +1,4 @@
-"""However tokens are asked for, no window of time sees more of them than the limit allows."""
+"""However tokens are requested, no window of time grants more of them than the limit allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delays stay within their bounds for every policy, and spread a crowd."""
+"""Delays stay within their bounds for every policy, and spread simultaneous failures."""
 # ruff: noqa: S311 - seeded so that a failure repeats
 
 from __future__ import annotations

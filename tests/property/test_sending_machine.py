@@ -1,4 +1,4 @@
-"""The store of carried queues against the model, with a broker that does its worst; see test_job_machine.py."""
+"""The store of carried queues against the model, with the worst possible broker; see test_job_machine.py."""
 
 from __future__ import annotations
 

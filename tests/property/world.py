@@ -1,4 +1,4 @@
-"""The real store beside the model: one empty database per example, its rows read back whole."""
+"""The real store beside the model: one empty database per example, whose rows are read back completely."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class World:
         return now
 
     def run(self, operation: Operation[Any]) -> Any:
-        """Run an operation in a transaction of its own."""
+        """Run an operation in a separate transaction."""
         return self.store.run(operation)
 
     def run_in_callers_transaction(

@@ -1,4 +1,4 @@
-"""Which tests a change can affect, by layer: a change affects the tests of its own layer and of those above."""
+"""Which tests a change can affect, by layer: those of its own layer and of the layers above."""
 
 from __future__ import annotations
 

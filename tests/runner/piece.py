@@ -1,4 +1,4 @@
-"""A piece of work of a run: one pytest process, or one command; and what is known of it while it runs."""
+"""A piece of a run: one pytest process or one command, and its progress."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Run:
 
     @classmethod
     def of(cls, piece: Piece, variables: Mapping[str, str]) -> Run:
-        """Start the piece in a process group of its own, so that it can be stopped with all its children."""
+        """Start the piece in a separate process group, so that it can be stopped with all its children."""
         LOGS.mkdir(parents=True, exist_ok=True)
         piece.progress_file.unlink(missing_ok=True)
         run = cls(piece)

@@ -51,4 +51,4 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "models": (("tests/models",),),
     "unit": (("tests/unit", "tests/services", "tests/packaging", "tests/runner"),),
 }
-"""What pytest runs for each part of the proof, each in a process of its own."""
+"""What pytest runs for each part of the proof, each in a separate process."""

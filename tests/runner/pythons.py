@@ -20,7 +20,7 @@ TESTS = ("tests/unit", "tests/conformance", "tests/acceptance")
 
 
 def pieces(screen: Screen) -> list[Piece]:
-    """Tests and type checks for each interpreter, in an environment of its own."""
+    """Tests and type checks for each interpreter, in a separate environment."""
     found = interpreters()
     screen.say(f"Interpreters found: {', '.join(found)}")
     wanted: list[Piece] = []

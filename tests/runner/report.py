@@ -1,4 +1,4 @@
-"""What a run ends with: totals and the slowest files, or the table of the proof."""
+"""The report at the end of a run: totals and the slowest files, or the table of the proof."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def totals(runs: Sequence[Run], *, seconds: float) -> str:
 
 
 def cpu_seconds() -> float:
-    """What all processes that have ended used: those of this run and those that they started."""
+    """The resources used by all ended processes of this run, including their children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

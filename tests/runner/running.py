@@ -1,4 +1,4 @@
-"""Runs pieces, as many at once as the machine bears, and follows them."""
+"""Runs pieces, as many at once as the machine can handle, and follows them."""
 
 from __future__ import annotations
 

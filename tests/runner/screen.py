@@ -1,4 +1,4 @@
-"""What a person sees while pieces run: one line for each on a terminal, a line now and then elsewhere."""
+"""Shows pieces while they run: one line for each on a terminal, an occasional line elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Database servers that all pieces of a run share: private, and without waiting for the disk at every commit."""
+"""Private database servers that all pieces of a run share, without waiting for the disk at every commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner sees everything: every test file belongs to a piece, every failure is reported, every stamp is earned."""
+"""The runner misses nothing: every test file belongs to a piece, every failure is reported, every stamp is earned."""
 
 from __future__ import annotations
 

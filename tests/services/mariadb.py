@@ -23,7 +23,7 @@ PROTOCOL_10 = 0x0A
 
 
 class MariadbInstance(PrivateServer):
-    """A data directory of its own; root has no password on loopback."""
+    """A private data directory; root has no password on loopback."""
 
     label = "mariadb"
     accounts = ("mysql",)

@@ -1,4 +1,4 @@
-"""Names of a run's own databases, which tell whether the run that made them is still alive."""
+"""Names of a run's databases, which show whether the run that created them is still alive."""
 
 from __future__ import annotations
 

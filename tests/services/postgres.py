@@ -22,7 +22,7 @@ PROGRAM_DIRECTORIES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/ho
 
 
 class PostgresInstance(PrivateServer):
-    """A cluster of its own; trusts everyone on loopback."""
+    """A private cluster that trusts every connection from loopback."""
 
     label = "postgres"
     accounts = ("postgres",)
@@ -68,7 +68,7 @@ class PostgresServer(Server):
         return name
 
     def _drop(self, name: str) -> None:
-        """Drop it, whoever is connected; the server itself waits for them no longer than 5 s."""
+        """Drop it even if there are connections; the server itself waits for them for at most 5 s."""
         import psycopg
 
         def is_dropped() -> bool:

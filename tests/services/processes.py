@@ -21,7 +21,7 @@ import psutil
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20_000, 32_000)
-"""Below those that Linux takes for outgoing connections: one of these may take a server's port while it restarts."""
+"""Below the ports that Linux uses for outgoing connections, which could take a server's port while it restarts."""
 START_SECONDS = 180.0
 STOP_SECONDS = 120.0
 

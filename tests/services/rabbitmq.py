@@ -1,4 +1,4 @@
-"""RabbitMQ for tests: a private node, and virtual hosts of one's own on any broker we may administer."""
+"""RabbitMQ for tests: a private node, and separate virtual hosts on any broker that we may administer."""
 
 from __future__ import annotations
 

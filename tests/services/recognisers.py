@@ -1,4 +1,4 @@
-"""The foreign programs among the examples, built and started as their users would."""
+"""The external programs among the examples, built and started as their users would."""
 
 from __future__ import annotations
 

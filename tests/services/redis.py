@@ -1,4 +1,4 @@
-"""Redis for tests: a private instance, and numbered databases of one's own on any server."""
+"""Redis for tests: a private instance, and separate numbered databases on any server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every service offers to tests: databases of a run's own, empty at first and gone at the end."""
+"""The interface of a service for tests: separate databases, empty at first and dropped at the end."""
 
 from __future__ import annotations
 

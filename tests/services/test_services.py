@@ -1,4 +1,4 @@
-"""How services are found, and that a run cleans up after itself and after dead ones."""
+"""How services are found, and that a run cleans up after itself and after dead runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which delivery tags are acknowledged one by one, and which by one that stands for all before it."""
+"""Which delivery tags are acknowledged one by one, and which by a tag that includes all previous ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batches are made of, without a database: keys, progress, and how a source becomes chunks."""
+"""The model of batches, without a database: keys, progress, and how a source is split into chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pure parts of the benchmarks: what becomes of samples, and the ledger that every run is checked by."""
+"""The pure parts of the benchmarks: how samples are evaluated, and the ledger that every run is checked against."""
 
 from __future__ import annotations
 

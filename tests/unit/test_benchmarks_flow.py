@@ -1,4 +1,4 @@
-"""The pure parts of the figures about jobs that are in each other's way, and of putting their runs into a report."""
+"""The pure parts of the figures about jobs that delay each other, and of merging their runs into a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A link to a broker that is not there, hangs up or talks nonsense: it says why, tries again, and can be stopped."""
+"""A link to a broker that is unreachable, hangs up or talks nonsense: it says why, retries, and can be stopped."""
 
 from __future__ import annotations
 

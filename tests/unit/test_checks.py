@@ -1,4 +1,4 @@
-"""Durations, ids, functions and addresses that cannot work are refused where they are given."""
+"""Invalid durations, ids, functions and addresses are refused where they are given."""
 
 from __future__ import annotations
 

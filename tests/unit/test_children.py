@@ -1,4 +1,4 @@
-"""What the ends of its children make of a job."""
+"""How the outcomes of its children affect a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that start at marks: only while it pays, and never for long."""
+"""Claims that start at marks: only while that is faster, and never for long."""
 
 from __future__ import annotations
 

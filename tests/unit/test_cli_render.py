@@ -1,4 +1,4 @@
-"""How commands write numbers, times and tables."""
+"""How commands format numbers, times and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines for COPY: what is special in them is written so that it comes back, and what rows share is not mixed up."""
+"""Lines for COPY: special characters are escaped, and shared columns are not mixed up."""
 
 from __future__ import annotations
 

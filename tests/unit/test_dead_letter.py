@@ -1,4 +1,4 @@
-"""What a message in the queue of dead letters is about, and how it is written down."""
+"""How a message in the dead letter queue is classified and stored."""
 
 from __future__ import annotations
 

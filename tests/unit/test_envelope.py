@@ -1,4 +1,4 @@
-"""The JSON that travels through a broker: what is written is a contract, what is read may be anything."""
+"""The JSON that travels through a broker: the written form is a contract, the received form may be anything."""
 
 from __future__ import annotations
 

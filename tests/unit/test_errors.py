@@ -1,4 +1,4 @@
-"""The tree in the module's docstring is the tree there is."""
+"""The error tree in the module's docstring matches the classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which annotations of results fit which of parameters, as their values look in JSON."""
+"""Which result annotations fit which parameter annotations, judged by the JSON form of their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that are bounded in number and in bytes."""
+"""Groups bounded in number and in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of one job: what can be written as text means what it says."""
+"""Options of one job that can be given as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every state with every cause: what is allowed leads where it should, all else is refused."""
+"""Every state with every cause: allowed transitions lead to the right state, all others are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When messages are taken for lost: never while they may merely wait."""
+"""When messages count as lost: never while they may merely be waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls become JSON objects and come back the same, or are refused with a message that helps."""
+"""Calls are encoded as JSON objects and decoded unchanged, or refused with a helpful message."""
 
 from __future__ import annotations
 

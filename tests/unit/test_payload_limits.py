@@ -1,4 +1,4 @@
-"""Nothing gets into a payload that a database or another reader of JSON would refuse or change."""
+"""No payload contains values that a database or another JSON reader would refuse or change."""
 
 from __future__ import annotations
 

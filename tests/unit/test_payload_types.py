@@ -1,4 +1,4 @@
-"""Arguments come back as they were, whatever their types, or are refused with a message that helps."""
+"""Arguments of every type are decoded unchanged, or refused with a helpful message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from how the steps of a run are, and how the arguments of a step's jobs are made."""
+"""How a run continues from the states of its steps, and how the arguments of a step's jobs are built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline is said while it is declared, with the pipeline, the step and the parameter."""
+"""Errors in a pipeline are reported when it is declared, with the pipeline, the step and the parameter."""
 
 from __future__ import annotations
 

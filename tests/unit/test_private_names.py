@@ -32,7 +32,6 @@ USED = {
 }  # fmt: skip
 """Names on objects other than `self`, by file; overridden methods are only in `DEFINED`."""
 OWN = {
-    "database/store.py": {"_deadlines"},
     "task.py": {"_limit_rule"},
     "client/tasks.py": {"_app"},
 }

@@ -1,4 +1,4 @@
-"""Progress on its way to the store: what is taken along with leases, and what comes out of a handler's process."""
+"""Progress on its way to the store: written together with leases, and sent from a handler's process."""
 
 from __future__ import annotations
 

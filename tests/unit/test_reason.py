@@ -1,4 +1,4 @@
-"""Reasons keep what alike errors share and drop what tells them apart."""
+"""Reasons keep what similar errors share and drop what distinguishes them."""
 
 from __future__ import annotations
 

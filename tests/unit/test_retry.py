@@ -1,4 +1,4 @@
-"""Which errors are tried again, after how long, and what is written down about them."""
+"""Which errors are retried, after which delay, and how they are described."""
 
 from __future__ import annotations
 

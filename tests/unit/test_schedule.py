@@ -1,4 +1,4 @@
-"""Rules are read, due times found, and pauses caught up with."""
+"""Rules are parsed, due times computed, and pauses caught up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A series of jobs is made as it is read, and refuses what cannot be one."""
+"""A series of jobs is built as it is read, and refuses invalid arguments."""
 
 from __future__ import annotations
 

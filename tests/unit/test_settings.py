@@ -1,4 +1,4 @@
-"""Settings of files, of the environment and of code, and what is said of those that cannot work."""
+"""Settings from files, the environment and code, and the errors for invalid ones."""
 
 from __future__ import annotations
 

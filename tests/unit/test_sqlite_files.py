@@ -1,4 +1,4 @@
-"""Opening SQLite files that others use."""
+"""Opening SQLite files that other processes use."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from stagepost.database import connection
-from stagepost.database.connection import SqliteDatabase
+from stagepost.database import sqlite
+from stagepost.database.sqlite import SqliteDatabase
 from stagepost.errors import StoreUnavailable
 
 
@@ -54,7 +54,7 @@ def test_a_file_that_sqlite_refuses_while_others_open_it_is_opened_a_moment_late
 def test_a_file_that_stays_locked_is_said_to_be(
     path: Path, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 0.05)
     with pytest.raises(StoreUnavailable, match=r"cannot be opened: database is locked\. Another process has it locked"):
         SqliteDatabase(str(path)).connect()
 
@@ -70,7 +70,7 @@ def test_a_file_that_stays_locked_is_not_left_open(
             opened.append(self)
 
     monkeypatch.setattr(sqlite3, "connect", Remembered)
-    monkeypatch.setattr(connection, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 0.05)
     with pytest.raises(StoreUnavailable):
         SqliteDatabase(str(path)).connect()
 
@@ -80,5 +80,7 @@ def test_a_file_that_stays_locked_is_not_left_open(
 
 
 def test_a_file_in_a_folder_that_is_not_there_is_said_to_be(path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match=r"unable to open database file\. Is its folder there, and writable\?"):
+    with pytest.raises(
+        StoreUnavailable, match=r"unable to open database file\. Check that its folder exists and is writable"
+    ):
         SqliteDatabase(str(path.parent / "missing" / "stagepost.db")).connect()

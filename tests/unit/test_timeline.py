@@ -1,4 +1,4 @@
-"""The story of a job, put in order."""
+"""A job's history in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker is made to have: names, limits, and where messages go that nobody took."""
+"""The topology at the broker: names, limits, and where unconsumed messages go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of messages on their way: each gets one verdict, and whoever waits gets them all, once."""
+"""Verdicts on published messages: each message gets one, and a waiting caller gets all of them, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's connection, made quicker by a few of its private names: they must be there, and change nothing."""
+"""The driver's connection, sped up through a few private names, which must exist and change no behaviour."""
 
 from __future__ import annotations
 

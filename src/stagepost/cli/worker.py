@@ -15,7 +15,7 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.watch import report_sources
 from stagepost.config.logging import configure_logging
-from stagepost.database.deadline import Deadlines
+from stagepost.database.deadline import Watcher
 from stagepost.database.migrate import check_schema
 from stagepost.worker.supervisor import Supervisor
 from stagepost.worker.supervisor_connection import OPTION, READY, ParentConnection
@@ -145,7 +145,7 @@ def _leave_within(seconds: float, code: int) -> None:
             sys.stderr.flush()
         os._exit(code)
 
-    Deadlines().enter(max(LEAST_SECONDS, seconds), leave)
+    Watcher().enter(max(LEAST_SECONDS, seconds), leave, None)
 
 
 def _obey(parent: ParentConnection, running: Worker) -> None:

@@ -1,4 +1,4 @@
-"""The store for async code: operations run on threads of its own, so the loop never waits for a database."""
+"""The store for async code: operations run in separate threads, so the event loop never waits for a database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stagepost.clock import monotonic
+from stagepost.database.deadline import Deadlines
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.threads import DaemonThreads
@@ -18,24 +19,26 @@ T = TypeVar("T")
 
 
 class AsyncStore:
-    """Runs a store's operations without blocking the loop.
+    """Runs a store's operations without blocking the event loop.
 
-    A caller that is cancelled stops waiting; its operation still commits or rolls back as a whole, and its
-    connection is never left in the middle of something.
+    A cancelled caller stops waiting. Its operation still commits or rolls back completely, so the connection is never
+    left inside a transaction.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.answered_at = float("-inf")
         """When an operation last succeeded, on the local monotonic clock."""
-        self._calls = store.twin()
+        self._deadlines = Deadlines()
         self._under_way: set[Future[Any]] = set()
-        # Its own threads, never the loop's default ones, which handlers may fill up.
+        # Not the default threads of the event loop, because handlers may occupy them all.
         self._threads = DaemonThreads(store.pool.size, name="stagepost-store")
 
     async def run(self, operation: Operation[T], *, patience_seconds: float | None = None) -> T:
-        """Run an operation in a transaction of its own."""
-        call = self._threads.submit(partial(self._calls.run, operation, patience_seconds=patience_seconds))
+        """Run an operation in its own transaction."""
+        call = self._threads.submit(
+            partial(self.store.run, operation, patience_seconds=patience_seconds, deadlines=self._deadlines)
+        )
         self._under_way.add(call)
         call.add_done_callback(self._under_way.discard)
         result = await asyncio.wrap_future(call)
@@ -43,15 +46,15 @@ class AsyncStore:
         return result
 
     async def finish_calls(self) -> None:
-        """Wait for the operations that are under way, among them those whose callers were cancelled."""
+        """Wait for all running operations, including those whose callers were cancelled."""
         if calls := list(self._under_way):
             await asyncio.gather(*map(asyncio.wrap_future, calls), return_exceptions=True)
 
     def close(self) -> None:
-        """Let running operations end, then stop the threads; the store itself stays open."""
+        """Wait for running operations, then stop the threads. The store itself stays open."""
         self._threads.close(waits=True)
 
     def abort(self) -> None:
-        """Break off running operations and stop the threads without waiting; the store itself stays open."""
-        self._calls.abort()
+        """Abort running operations and stop the threads without waiting. The store itself stays open."""
+        self._deadlines.abort_all()
         self._threads.close(waits=False)

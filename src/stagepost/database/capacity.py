@@ -1,94 +1,93 @@
-"""How much one statement takes: rows are cut into pieces that fit, and a value that never fits is refused."""
+"""Keeps statements within the size that a server accepts: splits rows, and refuses a value that can never fit."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from stagepost.database.dialect import Dialect, SqlCall
-from stagepost.database.statement import Capacity, Rows, Statement, Statements
+from stagepost.database.dialect import CompiledText, Dialect, SqlCall
+from stagepost.database.statement import Rows, Statement
 from stagepost.errors import ValueTooLarge
 from stagepost.model.groups import GROUP_BYTES, groups_of
 
-__all__ = ["MARGIN_BYTES", "Gauge", "Piece", "escaped_size", "in_pieces"]
+__all__ = ["SizeLimit"]
 
 MARGIN_BYTES = 16 * 1024
-"""For the text of a statement and its other parameters."""
+"""Reserved for the text of a statement and its other parameters."""
 ROW_BYTES = 100
-"""For the id of a row, which some texts list twice beside the rows."""
+"""Reserved for the id of a row, which some statements list twice beside the rows."""
 SAFE_BYTES = 32 * 1024
-"""So much is sent to a server without asking it for its limit."""
+"""Up to this size a statement is sent without asking the server for its limit."""
 
 
-class Piece(NamedTuple):
-    """Rows that one statement takes, and the same as its JSON parameter."""
-
-    rows: Sequence[Any]
-    text: str
-
-
-def in_pieces(name: str, parameter: str, rows: Sequence[Any]) -> Statements[list[Piece]]:
-    """Cut rows into pieces that a statement takes as this parameter, in their order; nearly always that is one."""
-    encoded = msgspec.json.encode(rows)
-    needed = _longest(encoded, len(rows))
-    [(most_bytes,)] = yield Capacity(name, parameter, needed)
-    if needed <= most_bytes:
-        return [Piece(rows, encoded.decode())]
-    parts = [(row, msgspec.json.encode(row)) for row in rows]
-    return [
-        Piece([row for row, _ in group], "[" + b",".join(text for _, text in group).decode() + "]")
-        for group in groups_of(
-            parts, size=lambda part: escaped_size(part[1]) + ROW_BYTES, most=len(parts), most_bytes=most_bytes
-        )
-    ]
-
-
-def _longest(encoded: bytes, rows: int) -> int:
-    """Say how long JSON may become in a statement; exactly only where it may be too long."""
-    size = 2 * len(encoded)
-    return (size if size <= SAFE_BYTES else escaped_size(encoded)) + ROW_BYTES * rows
-
-
-def escaped_size(text: bytes) -> int:
-    """Count the bytes of JSON as drivers write it that put parameters into the statement, between quotes."""
-    return len(text) + text.count(b"\\") + text.count(b'"') + text.count(b"'")
-
-
-class Gauge:
-    """Knows how long the statements of one connection may be; asks its server where that is the caller's."""
+class SizeLimit:
+    """The longest statement that one connection can send."""
 
     def __init__(self, dialect: Dialect, most_bytes: int | None) -> None:
-        self._dialect = dialect
+        self._variable = dialect.longest_statement
         self._most_bytes = most_bytes
-        self.is_needed = dialect.longest_statement is not None and most_bytes is None
-        """The connection is one that does not look at the size of statements itself."""
+        self.must_check = self._variable is not None and most_bytes is None
+        """Whether this is a caller's connection, which does not check the size of statements itself."""
 
-    def capacity(self, step: Capacity) -> Generator[SqlCall, Rows, int]:
-        """Say how many bytes of rows a statement takes, wherever its text repeats them."""
-        if self._dialect.longest_statement is None:
+    def pieces(self, statement: Statement, texts: Sequence[CompiledText]) -> Generator[SqlCall, Rows, list[Statement]]:
+        """Return the statement, or several that together do the same for fewer rows each."""
+        pieces = [statement]
+        if statement.split is not None:
+            rows = statement.parameters[statement.split]
+            encoded = msgspec.json.encode(rows)
+            needed = _longest(encoded, len(rows))
+            room = yield from self._room(needed, times=max(text.mentions[statement.split] for text in texts))
+            pieces = [_piece(statement, encoded)] if needed <= room else _split(statement, rows, most_bytes=room)
+        if self.must_check:
+            for piece in pieces:
+                yield from self._check(piece, texts)
+        return pieces
+
+    def _room(self, needed: int, *, times: int) -> Generator[SqlCall, Rows, int]:
+        """Return how many bytes of rows fit into a statement that names them so many times."""
+        if self._variable is None:
             return GROUP_BYTES
-        times = max(named[step.parameter] for named in self._dialect.mentions(step.name))
-        if self.is_needed and step.needed * times <= SAFE_BYTES:
-            return step.needed
+        if self.must_check and needed * times <= SAFE_BYTES:
+            return needed
         most = (yield from self._limit()) - MARGIN_BYTES
         return max(1, min(GROUP_BYTES, most // times))
 
-    def check(self, statement: Statement) -> Generator[SqlCall, Rows, None]:
-        """Refuse a statement that the server would refuse, and close the connection over."""
-        texts = {name: value for name, value in statement.parameters.items() if isinstance(value, str)}
-        if sum(map(len, texts.values())) <= SAFE_BYTES:
+    def _check(self, statement: Statement, texts: Sequence[CompiledText]) -> Generator[SqlCall, Rows, None]:
+        """Refuse a statement that the server would refuse, closing the connection."""
+        values = {name: value for name, value in statement.parameters.items() if isinstance(value, str)}
+        if sum(map(len, values.values())) <= SAFE_BYTES:
             return
         limit = yield from self._limit()
-        sizes = {name: escaped_size(text.encode()) for name, text in texts.items()}
-        mentions = self._dialect.mentions(statement.name)
-        size = max(sum(times * sizes.get(name, 0) for name, times in named.items()) for named in mentions)
+        sizes = {name: _escaped_size(value.encode()) for name, value in values.items()}
+        size = max(sum(times * sizes.get(name, 0) for name, times in text.mentions.items()) for text in texts)
         if size + MARGIN_BYTES > limit:
             raise ValueTooLarge(size, limit)
 
     def _limit(self) -> Generator[SqlCall, Rows, int]:
         if self._most_bytes is None:
-            [(limit,)] = yield SqlCall(f"select {self._dialect.longest_statement}", {}, needs_transaction=False)
+            [(limit,)] = yield SqlCall(f"select {self._variable}", {}, needs_transaction=False)
             self._most_bytes = int(limit)
         return self._most_bytes
+
+
+def _piece(statement: Statement, encoded: bytes) -> Statement:
+    return Statement(statement.name, {**statement.parameters, str(statement.split): encoded.decode()})
+
+
+def _split(statement: Statement, rows: Sequence[Any], *, most_bytes: int) -> list[Statement]:
+    encoded = map(msgspec.json.encode, rows)
+    groups = groups_of(encoded, size=lambda row: _escaped_size(row) + ROW_BYTES, most=len(rows), most_bytes=most_bytes)
+    return [_piece(statement, b"[" + b",".join(group) + b"]") for group in groups]
+
+
+def _longest(encoded: bytes, rows: int) -> int:
+    """Return how long JSON can become inside a statement; exact only if it may be too long."""
+    size = 2 * len(encoded)
+    return (size if size <= SAFE_BYTES else _escaped_size(encoded)) + ROW_BYTES * rows
+
+
+def _escaped_size(text: bytes) -> int:
+    """Count the bytes of JSON as drivers write it that put parameters into the statement, between quotes."""
+    return len(text) + text.count(b"\\") + text.count(b'"') + text.count(b"'")

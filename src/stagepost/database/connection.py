@@ -1,11 +1,9 @@
-"""Connections of our own: opened with deadlines, driven with plain SQL, thrown away when in doubt."""
+"""Our own connections: opened with deadlines, used with plain SQL, and closed when their state is in doubt."""
 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import ssl
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -14,13 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from stagepost.clock import monotonic
 from stagepost.config.urls import masked
 from stagepost.database.copying import pieces_of
 from stagepost.database.deadline import Deadlines
-from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
+from stagepost.database.dialect import MYSQL, POSTGRES, Dialect, ParameterStyle
 from stagepost.database.libpq import Session
 from stagepost.database.opening import closed_on_failure, shut_down
+from stagepost.database.sqlite import SqliteDatabase, sqlite_path
 from stagepost.database.statement import Row, Rows
 from stagepost.errors import ConfigurationError, StoreUnavailable, ValueTooLarge
 from stagepost.model.groups import groups_of
@@ -30,42 +28,40 @@ __all__ = ["Connection", "Database", "database_at"]
 CONNECT_SECONDS = 10
 MOST_LOADED = 10_000
 PAYLOAD = 1
-"""The place of the longest value in a row that is loaded."""
+"""The position of the longest value in a row for `load`."""
 CALL_SECONDS = 60
-"""How long a statement of a handler's own may take; ours have a deadline of their own."""
+"""Time limit for the statements of handlers; our own statements have `Deadlines`."""
 LOCK_SECONDS = 10
-REFUSED_SECONDS = 0.01
-"""How long to wait before a SQLite file is opened again that others are opening just now."""
 IDLE_SECONDS = 60
-"""How long a process that is stopped in a transaction keeps its locks."""
+"""How long a process that was stopped inside a transaction keeps its locks."""
 POSTGRES_LIMITS = (
     f"set {{scope}} lock_timeout = '{LOCK_SECONDS}s'; "
     f"set {{scope}} idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
 )
 POSTGRES_PLANS = "set session enable_seqscan = off; set session jit = off"
-"""Our statements find rows by an index, whatever the size of their tables. A plan that reads a table whole while it is
-small would be kept, and still be used when a million jobs are in it. Where there is no index, PostgreSQL takes reading
-the table for so costly that it would compile the statement first, each time."""
+"""Our statements find rows by an index. Otherwise a plan made for a small table would scan it, and PostgreSQL would
+keep that plan when the table has a million jobs. With sequential scans off, a statement that has no index is estimated
+as so expensive that PostgreSQL would compile it every time; so `jit` is off as well."""
 
 
 class Connection(Protocol):
-    """A driver's connection, brought to one shape."""
+    """The interface that we give to every driver's connection."""
 
     raw: Any
-    """What the driver calls a connection; callers' own statements go through it."""
+    """The driver's connection object, for the statements of callers."""
     is_pooled: bool
-    """Every transaction may be in another session: its limits must be set in each, so there must be one."""
+    """A pooler may give every transaction another session, so each transaction must set the limits itself."""
     most_bytes: int | None
-    """How long a statement may be, where the server has a limit; a longer one is a ValueTooLarge."""
+    """The longest statement that the server accepts, if it has a limit; a longer one raises ValueTooLarge."""
 
     def execute(self, sql: str, parameters: Any) -> Rows:
-        """Run one statement and fetch all it returns."""
+        """Run one statement and fetch all its rows."""
 
     def load(self, sql: str, rows: Iterable[Row]) -> int:
-        """Put many rows at once, all or none; returns how many."""
+        """Insert many rows at once, all or none; returns how many."""
 
     def begin(self, *, read_only: bool = False) -> None:
-        """Open a transaction; one that writes takes its locks early rather than failing late."""
+        """Start a transaction; one that writes takes SQLite's write lock now rather than failing later."""
 
     def commit(self) -> None: ...
 
@@ -74,33 +70,34 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
     def abort(self) -> None:
-        """Break off whatever another thread is waiting for; the connection is useless afterwards."""
+        """Abort the call that another thread is waiting for; the connection cannot be used afterwards."""
 
 
 class Database(Protocol):
-    """Where connections come from."""
+    """Opens connections to one database."""
 
     dialect: Dialect
     style: ParameterStyle
     shares_one_connection: bool
-    """All work of this process goes through one connection, one after the other."""
+    """All operations of this process use one connection, one after another."""
 
     @property
     def is_memory(self) -> bool:
-        """It lives in its only connection: another one would see another, empty database."""
+        """Whether the database lives in its only connection: a second one would see another, empty database."""
 
     def connect(self) -> Connection: ...
 
 
 def database_at(url: str, *, for_handlers: bool = False, folder: Path | None = None) -> Database:
-    """Choose the database by URL: sqlite, postgresql, mysql or mariadb; `for_handlers` runs their statements, too.
+    """Choose the database by URL: sqlite, postgresql, mysql or mariadb.
 
-    A relative SQLite path begins in `folder`, or else where the process is now; not where a handler goes later.
+    Pass `for_handlers` if handlers run statements of their own on its connections. A relative SQLite path starts in
+    `folder`, by default the current directory; it does not follow a handler that changes the directory later.
     """
     scheme = urlsplit(url).scheme.partition("+")[0]
     match scheme:
         case "sqlite":
-            return SqliteDatabase(_sqlite_path(url, folder or Path.cwd()))
+            return SqliteDatabase(sqlite_path(url, folder or Path.cwd()))
         case "postgresql" | "postgres":
             return PostgresDatabase("postgresql" + url[url.index(":") :], for_handlers=for_handlers)
         case "mysql" | "mariadb":
@@ -113,87 +110,12 @@ def database_at(url: str, *, for_handlers: bool = False, folder: Path | None = N
 
 
 @dataclass
-class SqliteDatabase:
-    """A file, or memory that lives as long as its only connection."""
-
-    path: str
-    dialect: Dialect = SQLITE
-    style: ParameterStyle = ParameterStyle.NAMED
-    shares_one_connection: bool = True
-
-    @property
-    def is_memory(self) -> bool:
-        return self.path == ":memory:"
-
-    def connect(self) -> SqliteConnection:
-        try:
-            raw = sqlite3.connect(self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
-            with closed_on_failure(raw):
-                _write_ahead(raw)
-                raw.execute("pragma synchronous = full")
-        except sqlite3.OperationalError as error:
-            advice = "Another process has it locked." if _is_busy(error) else "Is its folder there, and writable?"
-            raise StoreUnavailable(f"SQLite file {self.path!r} cannot be opened: {error}. {advice}") from error
-        return SqliteConnection(raw)
-
-
-def _write_ahead(raw: sqlite3.Connection) -> None:
-    """Let readers and a writer work at once; while others open a new file, too, SQLite may refuse without waiting."""
-    deadline = monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            raw.execute("pragma journal_mode = wal").fetchall()
-        except sqlite3.OperationalError as error:
-            if not _is_busy(error) or monotonic() > deadline:
-                raise
-            time.sleep(REFUSED_SECONDS)
-        else:
-            return
-
-
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-
-
-@dataclass
-class SqliteConnection:
-    """SQLite in autocommit mode, so that transactions begin where we say."""
-
-    raw: sqlite3.Connection
-    is_pooled: bool = False
-    most_bytes: int | None = None
-
-    def execute(self, sql: str, parameters: Any) -> Rows:
-        return self.raw.execute(sql, parameters).fetchall()
-
-    def load(self, sql: str, rows: Iterable[Row]) -> int:
-        return self.raw.executemany(sql, ((*own, *shared) for own, shared in rows)).rowcount
-
-    def begin(self, *, read_only: bool = False) -> None:
-        # Immediate: a transaction that reads first and writes later fails instead of waiting.
-        self.raw.execute("begin" if read_only else "begin immediate")
-
-    def commit(self) -> None:
-        self.raw.execute("commit")
-
-    def rollback(self) -> None:
-        if self.raw.in_transaction:
-            self.raw.execute("rollback")
-
-    def close(self) -> None:
-        self.raw.close()
-
-    def abort(self) -> None:
-        self.raw.interrupt()
-
-
-@dataclass
 class PostgresDatabase:
     """PostgreSQL through psycopg 3."""
 
     url: str
     for_handlers: bool = False
-    """It runs statements that are not ours, too: how they are planned is not ours to say."""
+    """Handlers run their own statements on its connections, so planner settings stay as they are."""
     dialect: Dialect = POSTGRES
     style: ParameterStyle = ParameterStyle.DOLLAR
     shares_one_connection: bool = False
@@ -241,7 +163,7 @@ class PostgresDatabase:
 
 @dataclass
 class PostgresConnection:
-    """psycopg in autocommit mode, so that transactions begin where we say."""
+    """A psycopg connection in autocommit mode, so that transactions start only where `begin` is called."""
 
     raw: Any
     is_pooled: bool = False
@@ -260,7 +182,7 @@ class PostgresConnection:
                     copy.write(piece)
             return int(cursor.rowcount)
 
-    def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
+    def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers take no locks
         limits = POSTGRES_LIMITS.format(scope="local") if self.is_pooled else ""
         self._session.command(f"begin isolation level read committed; {limits}")
 
@@ -279,9 +201,9 @@ class PostgresConnection:
 
 
 PACKET_HEAD_BYTES = 1024
-"""More than goes ahead of a statement on the wire."""
+"""More than the protocol sends before a statement."""
 FIXED_OPTIONS = {"charset": "utf8mb4", "autocommit": "1"}
-"""Options of a URL that may be given, but only so."""
+"""URL options that may be given, but only with these values."""
 
 
 @dataclass
@@ -319,7 +241,7 @@ class MysqlDatabase:
 
     def connect(self) -> MysqlConnection:
         pymysql = _driver("pymysql", extra="mysql")
-        # For the driver a connection is made once the socket is; what follows goes by the time for reading.
+        # PyMySQL limits only the opening of the socket by `connect_timeout`; the handshake counts as reading.
         defaults = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), CONNECT_SECONDS)
         try:
             raw = _mysql_connection()(**{**defaults, **self.options})
@@ -343,10 +265,11 @@ def _mysql_connection() -> type[Any]:
     no_backslashes = _driver("pymysql.constants.SERVER_STATUS", extra="mysql").SERVER_STATUS_NO_BACKSLASH_ESCAPES
 
     class Connection(base):  # type: ignore[misc]
-        """Reads none of the system's certificates to encrypt without checking any: that took longer than the rest.
+        """Differs from PyMySQL's class in three ways.
 
-        Writes backslashes in text only where they must be, which is not before the double quotes of JSON. Sends no
-        statement that is longer than the server takes, which would close the connection, as an outage does.
+        It does not read the system's certificates if none is checked: that took longer than the rest of connecting.
+        It escapes only backslashes and single quotes in text, not the double quotes of JSON. It refuses a statement
+        that is longer than the server accepts: the server would close the connection, which looks like an outage.
         """
 
         most_bytes: int | None = None
@@ -381,7 +304,7 @@ def _mysql_connection() -> type[Any]:
 
 @dataclass
 class MysqlConnection:
-    """PyMySQL in autocommit mode, so that transactions begin where we say."""
+    """A PyMySQL connection in autocommit mode, so that transactions start only where `begin` is called."""
 
     raw: Any
     is_pooled: bool = False
@@ -402,7 +325,7 @@ class MysqlConnection:
                 put += int(cursor.executemany(sql, group) or 0)
         return put
 
-    def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers wait for nobody
+    def begin(self, *, read_only: bool = False) -> None:  # noqa: ARG002 - readers take no locks
         self.raw.query("begin")
 
     def commit(self) -> None:
@@ -417,18 +340,6 @@ class MysqlConnection:
     def abort(self) -> None:
         with contextlib.suppress(Exception):
             shut_down(self.raw._sock.fileno())  # noqa: SLF001 - PyMySQL has no public way
-
-
-def _sqlite_path(url: str, folder: Path) -> str:
-    rest = url.partition("://")[2]
-    path = unquote(rest.partition("?")[0])
-    if path in {"", "/", "/:memory:", ":memory:"}:
-        return ":memory:"
-    if not path.startswith("/"):
-        raise ConfigurationError(
-            f"database URL {url!r}: write sqlite:///file.db for a file here, sqlite:////folder/file.db from the root."
-        )
-    return str(folder / path[1:])
 
 
 def _driver(name: str, *, extra: str) -> Any:

@@ -1,4 +1,4 @@
-"""Rows as PostgreSQL's COPY takes them: lines of text, in pieces of a size that is worth sending."""
+"""Formats rows as text for PostgreSQL's COPY, in pieces large enough to send efficiently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NULL = "\\N"
 
 
 def pieces_of(rows: Iterable[Row]) -> Iterator[str]:
-    """Write one line per row. What rows share is written once: for very many that is most of the work."""
+    """Format one line per row. Columns that rows share are formatted once, which saves most of the work."""
     shared, end = None, ""
     lines: list[str] = []
     size = 0
@@ -34,6 +34,6 @@ def _written(value: Any) -> str:
     if value is None:
         return NULL
     text = str(value)
-    if "\\" in text or "\t" in text or "\n" in text or "\r" in text:  # to look costs a fifth of replacing nothing
+    if "\\" in text or "\t" in text or "\n" in text or "\r" in text:  # the check costs a fifth of four calls to replace
         return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
     return text

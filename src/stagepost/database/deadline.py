@@ -9,26 +9,14 @@ from collections.abc import Callable
 from stagepost.clock import monotonic
 from stagepost.database.forks import renew_after_fork
 
-__all__ = ["Deadlines", "Limit"]
+__all__ = ["Deadlines", "Limit", "Watcher"]
+
+Abort = Callable[[], None]
+"""Ends a call from another thread; must not block."""
 
 
-class Limit:
-    """Limits the time of a `with` body; a class, because every call uses one and a generator costs thrice as much."""
-
-    __slots__ = ("_abort", "_deadlines", "_seconds", "_token")
-
-    def __init__(self, deadlines: Deadlines, seconds: float, abort: Callable[[], None]) -> None:
-        self._deadlines, self._seconds, self._abort = deadlines, seconds, abort
-
-    def __enter__(self) -> None:
-        self._token = self._deadlines.enter(self._seconds, self._abort)
-
-    def __exit__(self, *error: object) -> None:
-        self._deadlines.leave(self._token)
-
-
-class Deadlines:
-    """Watches calls and aborts those that are late, in one thread that starts with the first call and ends when idle.
+class Watcher:
+    """Aborts calls that are late, in one thread that starts with the first call and ends when idle.
 
     The thread sleeps until the earliest deadline, even if that call has ended by then. So a call costs no more than
     entering and leaving a dictionary, and a process that makes few calls is not woken for each of them.
@@ -37,6 +25,7 @@ class Deadlines:
     IDLE_SECONDS = 5.0
 
     def __init__(self) -> None:
+        self._next = 0
         renew_after_fork(self)
         self.renew()
 
@@ -44,21 +33,16 @@ class Deadlines:
         """Start with no calls and no thread, as a forked child does: it has none of its parent's threads."""
         self._lock = threading.RLock()
         self._sooner = threading.Condition(self._lock)
-        self._calls: dict[int, tuple[float, Callable[[], None]]] = {}
-        self._next = 0
+        self._calls: dict[int, tuple[float, Abort, object]] = {}
         self._wakes_at = 0.0
         self._thread: threading.Thread | None = None
 
-    def limit(self, seconds: float, abort: Callable[[], None]) -> Limit:
-        """Return a context manager that calls `abort`, from another thread, if its body takes longer than `seconds`."""
-        return Limit(self, seconds, abort)
-
-    def enter(self, seconds: float, abort: Callable[[], None]) -> int:
+    def enter(self, seconds: float, abort: Abort, group: object) -> int:
         """Start to watch a call; returns a token for `leave`."""
         deadline = monotonic() + seconds
         with self._lock:
             self._next += 1
-            self._calls[self._next] = (deadline, abort)
+            self._calls[self._next] = (deadline, abort, group)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="stagepost-deadlines", daemon=True)
                 self._thread.start()
@@ -72,13 +56,11 @@ class Deadlines:
         with self._lock:
             self._calls.pop(token, None)
 
-    def abort_all(self) -> None:
-        """Abort every current call, as if its time were up."""
+    def abort_all(self, group: object) -> None:
+        """Abort every current call of a group, as if its time were up."""
         with self._lock:
-            while self._calls:
-                _, (_, abort_call) = self._calls.popitem()
-                with contextlib.suppress(Exception):
-                    abort_call()
+            for token in [token for token, (_, _, member_of) in self._calls.items() if member_of is group]:
+                self._abort(token)
 
     def _watch(self) -> None:
         seen = 0
@@ -86,12 +68,52 @@ class Deadlines:
             while self._calls or self._next != seen:
                 seen = self._next
                 now = monotonic()
-                for token in [token for token, (deadline, _) in self._calls.items() if deadline <= now]:
-                    _, abort = self._calls.pop(token)
-                    with contextlib.suppress(Exception):  # the other calls must still be watched
-                        abort()
+                for token in [token for token, (deadline, _, _) in self._calls.items() if deadline <= now]:
+                    self._abort(token)
                 self._wakes_at = min(
-                    (deadline for deadline, _ in self._calls.values()), default=now + self.IDLE_SECONDS
+                    (deadline for deadline, _, _ in self._calls.values()), default=now + self.IDLE_SECONDS
                 )
                 self._sooner.wait(self._wakes_at - now)
             self._thread = None
+
+    def _abort(self, token: int) -> None:
+        _, abort, _ = self._calls.pop(token)
+        with contextlib.suppress(Exception):  # the other calls must still be watched
+            abort()
+
+
+_shared = Watcher()
+"""One thread is enough for all stores and listeners of a process."""
+
+
+class Deadlines:
+    """Limits a group of calls, which can also be aborted together."""
+
+    def __init__(self, watcher: Watcher = _shared) -> None:
+        self.is_aborted = False
+        """Whether the calls of this group were aborted, and no others may start."""
+        self._watcher = watcher
+
+    def limit(self, seconds: float, abort: Abort) -> Limit:
+        """Return a context manager that calls `abort`, from another thread, if its body takes longer than `seconds`."""
+        return Limit(self._watcher, seconds, abort, self)
+
+    def abort_all(self) -> None:
+        """Abort every current call of this group, as if its time were up; callers must start no others."""
+        self.is_aborted = True
+        self._watcher.abort_all(self)
+
+
+class Limit:
+    """Limits the time of a `with` body; a class, because every call uses one and a generator costs thrice as much."""
+
+    __slots__ = ("_abort", "_group", "_seconds", "_token", "_watcher")
+
+    def __init__(self, watcher: Watcher, seconds: float, abort: Abort, group: object) -> None:
+        self._watcher, self._seconds, self._abort, self._group = watcher, seconds, abort, group
+
+    def __enter__(self) -> None:
+        self._token = self._watcher.enter(self._seconds, self._abort, self._group)
+
+    def __exit__(self, *error: object) -> None:
+        self._watcher.leave(self._token)

@@ -1,4 +1,4 @@
-"""Turns the `.sql` files into what a driver takes: the dialect's text, its clock, its parameter style."""
+"""Compiles `.sql` files for a driver: the text of the dialect, its clock and its parameter style."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ __all__ = [
     "call_of",
     "calls_of",
     "optional_names",
+    "script_of",
 ]
 
 
 class ParameterStyle(StrEnum):
-    """How a driver wants parameters written."""
+    """How a driver expects parameters."""
 
     NAMED = "named"  # :name, a mapping
     PYFORMAT = "pyformat"  # %(name)s, a mapping
@@ -43,25 +44,25 @@ class ParameterStyle(StrEnum):
 
 @dataclass(frozen=True)
 class Dialect:
-    """What differs between databases and is not in the `.sql` files."""
+    """The differences between databases that are not in the `.sql` files."""
 
     name: str
     now: str
-    """An expression for microseconds since 1970, constant within a statement and fit for an index condition."""
+    """An expression for microseconds since 1970, constant within a statement and usable in index conditions."""
     trouble: Callable[[BaseException], Trouble]
     has_row_locks: bool = True
-    """A database with one writer at a time has none: the common files' `for update` lines are left out."""
+    """SQLite has one writer at a time and no row locks: `for update` lines of the common files are left out."""
     reads_by_statement: bool = True
-    """Every statement sees the newest commits, in a transaction or not: one that only reads gains nothing by it."""
+    """Every statement sees the latest commits, so a transaction around statements that only read is useless."""
     longest_statement: str | None = None
-    """An expression for how many bytes a statement may have, parameters included, wherever its text names them."""
+    """An expression for the maximum length of a statement in bytes, with its parameters written into the text."""
     _scripts: dict[tuple[str, ParameterStyle, bool, frozenset[str]], Script] = field(default_factory=dict, repr=False)
 
     def script(self, name: str, style: ParameterStyle, *, own_clock: bool, given: Set[str] = frozenset()) -> Script:
-        """Fetch a statement's text, compiled for one style; `own_clock` leaves `:now` a parameter.
+        """Return a statement compiled for one style. With `own_clock`, `:now` stays a parameter.
 
-        A clause in double brackets is left out unless its parameters are among those `given`; one that begins with
-        `unless :name`, if that is.
+        A clause in double brackets is left out unless all its parameters are `given`. A clause that starts with
+        `unless :name` is left out if that parameter is given.
         """
         optional = optional_names(self.name, name)
         key = (name, style, own_clock, optional and optional.intersection(given))
@@ -73,12 +74,8 @@ class Dialect:
             script = self._scripts[key] = Script(name, tuple(_compile(text, style, now) for text in texts))
         return script
 
-    def mentions(self, name: str) -> tuple[Counter[str], ...]:
-        """How often each text of a statement names its parameters."""
-        return _mentions(self.name, name)
-
     def load_text(self, name: str) -> str | None:
-        """Fetch the text that many rows follow; None where this dialect has no quicker way than a statement."""
+        """Return the text for `Load`; None if this dialect has no faster method than a statement."""
         if not _path(self.name, name).is_file():
             return None
         [text] = _split(_source(self.name, name), row_locks=self.has_row_locks)
@@ -87,24 +84,25 @@ class Dialect:
 
 @dataclass(frozen=True)
 class CompiledText:
-    """One statement as the driver takes it, and the names of its parameters in order."""
+    """One SQL text for the driver, and the names of its parameters in order."""
 
     sql: str
     names: tuple[str, ...]
     is_packed: bool = False
-    """All its rows come as one JSON array, in a column of that name: where a driver lets other threads go on at every
-    row, it may have to wait for them as often."""
+    """All rows arrive as one JSON array in a column `packed`. The sqlite3 driver releases the interpreter lock at every
+    row, and may have to wait for other threads each time."""
     is_select: bool = False
+    mentions: Counter[str] = field(default_factory=Counter, compare=False)
+    """How often it names each parameter."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """The one or several statements of a `.sql` file.
+    """The texts of a `.sql` file, one or several.
 
-    A dialect that cannot change rows and return them in one statement selects and locks them first:
-    the rows of the last statement that returns some are the script's, the statements after it find the first
-    column of those rows in `:selected`, a JSON array, and are left out when there are none. A `select` among them
-    may narrow that down, to no rows as well.
+    A dialect that cannot change rows and return them in one text selects and locks them first. The result of the script
+    is the rows of the last text that returns any. The texts after it receive the first column of those rows as a JSON
+    array, `:selected`, and are skipped if there are none. A later `select` may reduce the rows, even to none.
     """
 
     name: str
@@ -112,7 +110,7 @@ class Script:
 
 
 class SqlCall(NamedTuple):
-    """What a runner hands to a driver."""
+    """One call to a driver."""
 
     sql: str
     parameters: Any
@@ -120,14 +118,12 @@ class SqlCall(NamedTuple):
 
 
 def calls_of(
-    statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock
+    statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock, needs_transaction: bool = True
 ) -> Generator[SqlCall, Rows, Rows]:
-    """Yield the driver calls one statement needs, receive their rows, return the statement's rows."""
+    """Yield the driver calls of one statement, receive their rows, and return the rows of the statement."""
+    script = script_of(statement, dialect=dialect, style=style, clock=clock)
     instant = clock.instant()
-    given = statement.parameters.keys()
-    script = dialect.script(statement.name, style, own_clock=instant is not None, given=given)
     parameters = statement.parameters if instant is None else {**statement.parameters, "now": instant}
-    needs_transaction = not statement.is_enough or len(script.texts) > 1
     result: Rows = []
     for position, text in enumerate(script.texts):
         if position and "selected" in text.names:
@@ -141,14 +137,20 @@ def calls_of(
     return result
 
 
+def script_of(statement: Statement, *, dialect: Dialect, style: ParameterStyle, clock: Clock) -> Script:
+    """Return the compiled texts of a statement, with the clauses that its parameters select."""
+    is_own_clock = clock.instant() is not None
+    return dialect.script(statement.name, style, own_clock=is_own_clock, given=statement.parameters.keys())
+
+
 def call_of(sql: str, parameters: Mapping[str, Any], style: ParameterStyle) -> SqlCall:
-    """Write a statement that is in no file, with its `:name` parameters, as a driver takes it."""
+    """Compile a statement that is not in a file, with `:name` parameters, for a driver."""
     text = _compile(sql, style, None)
     return SqlCall(text.sql, arranged(text, parameters, style))
 
 
 def arranged(text: CompiledText, parameters: Mapping[str, Any], style: ParameterStyle) -> Any:
-    """Pick the parameters of one text, in the shape that the style wants."""
+    """Return the parameters of one text, as a list or mapping according to the style."""
     if style is ParameterStyle.DOLLAR:
         return [parameters[name] for name in text.names]
     return {name: parameters[name] for name in text.names}
@@ -156,14 +158,14 @@ def arranged(text: CompiledText, parameters: Mapping[str, Any], style: Parameter
 
 POSTGRES = Dialect(
     name="postgres",
-    # Not now(), which stands still in a long transaction, nor clock_timestamp(), which no index condition can use.
-    # Not extract(), which calculates with decimals, three times as long, for every row that gets the time.
+    # Not now(), which is the start of the transaction; not clock_timestamp(), which index conditions cannot use; not
+    # extract(), which calculates with decimals and takes three times as long.
     now="(date_part('epoch', statement_timestamp()) * 1000000)::bigint",
     trouble=postgres_trouble,
 )
 MYSQL = Dialect(
     name="mysql",
-    # Not unix_timestamp(now(6)), which goes through the session's time zone and its repeated hour.
+    # Not unix_timestamp(now(6)), which is ambiguous in the hour that the session's time zone repeats.
     now="timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))",
     trouble=mysql_trouble,
     longest_statement="@@max_allowed_packet",
@@ -192,15 +194,8 @@ def _source(dialect: str, name: str) -> str:
 
 @cache
 def optional_names(dialect: str, name: str) -> frozenset[str]:
-    """The parameters of a statement's optional clauses."""
+    """Return the parameters of a statement's optional clauses."""
     return frozenset().union(*(_names(clause[0]) for clause in _OPTIONAL.finditer(_source(dialect, name))))
-
-
-@cache
-def _mentions(dialect: str, name: str) -> tuple[Counter[str], ...]:
-    texts = _split(_OPTIONAL.sub(lambda clause: clause[2], _source(dialect, name)), row_locks=True)
-    named = ((name for name in _TOKEN.findall(text) if name not in {"", "now", "selected"}) for text in texts)
-    return tuple(map(Counter, named))
 
 
 def _wanted(clause: re.Match[str], given: Set[str]) -> str:
@@ -210,7 +205,7 @@ def _wanted(clause: re.Match[str], given: Set[str]) -> str:
 
 
 def _names(clause: str) -> frozenset[str]:
-    """The parameters that whoever yields the statement has to give."""
+    """Return the parameters that an operation must pass."""
     return frozenset(name for name in _TOKEN.findall(clause) if name) - {"now", "selected"}
 
 
@@ -227,6 +222,7 @@ _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%")
 
 def _compile(text: str, style: ParameterStyle, now: str | None) -> CompiledText:
     names: list[str] = []
+    mentions: Counter[str] = Counter()
 
     def put(match: re.Match[str]) -> str:
         name = match[1]
@@ -234,16 +230,19 @@ def _compile(text: str, style: ParameterStyle, now: str | None) -> CompiledText:
             return match[0].replace("%", "%%") if style is ParameterStyle.PYFORMAT else match[0]
         if name == "now" and now is not None:
             return now.replace("%", "%%") if style is ParameterStyle.PYFORMAT else now
-        if name not in names:
+        if name not in mentions:
             names.append(name)
+        mentions[name] += 1
         match style:
             case ParameterStyle.NAMED:
                 return f":{name}"
             case ParameterStyle.PYFORMAT:
                 return f"%({name})s"
             case ParameterStyle.DOLLAR:
-                # This style leaves types to the server, which finds none for the sum of two parameters.
+                # With this style the server infers types, and it cannot do so for the sum of two parameters.
                 return f"${names.index(name) + 1}" + ("::bigint" if name == "now" else "")
 
     sql = _TOKEN.sub(put, text)
-    return CompiledText(sql, tuple(names), is_packed=" as packed\n" in sql, is_select=sql.startswith("select"))
+    return CompiledText(
+        sql, tuple(names), is_packed=" as packed\n" in sql, is_select=sql.startswith("select"), mentions=mentions
+    )

@@ -1,4 +1,4 @@
-"""Makes copies usable in a forked child: there, a lock that another thread held is never released."""
+"""Renews objects in a forked child, where a lock that another thread held would never be released."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["renew_after_fork"]
 
 
 class Renewable(Protocol):
-    """Has state that a child must not share with its parent."""
+    """An object with state that a forked child must not share with its parent."""
 
     def renew(self) -> None:
-        """Start afresh, in a child that has one thread; nothing of the parent's may be waited for or closed."""
+        """Reset the object in a child, which has one thread. Must not wait for or close anything of the parent."""
 
 
 _things: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
 def renew_after_fork(thing: Renewable) -> None:
-    """Have something renewed in every child that is forked while it lives."""
+    """Renew an object in every child that is forked while the object exists."""
     _things.add(thing)
 
 

@@ -1,4 +1,4 @@
-"""Sends statements through psycopg's layer above libpq: half of what its cursors cost, where they are our own."""
+"""Sends our own statements through psycopg's libpq layer, at half the cost of its cursors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stagepost.database.statement import Rows
 __all__ = ["Session", "keeps_plan", "session_of"]
 
 PREPARE_FROM = 5
-"""A statement is prepared when it is sent for the fifth time, as the driver would."""
+"""A statement is prepared when it is sent for the fifth time, as psycopg does."""
 MOST_PREPARED = 100
-"""Each is kept by the server for as long as the session lasts."""
+"""The server keeps each prepared statement as long as the session lasts."""
 LIVE = 0
-"""libpq's status of a connection that is not known to be dead."""
+"""libpq's status of a connection that is not known to be lost."""
 LOOK_SECONDS = 0.1
-"""How often one who waits for an answer looks whether the program was interrupted."""
+"""How often the main thread checks for signals while it waits for an answer."""
 
 _JOIN = re.compile(
     r"\b(?:join|using)\b|\bin \(select\b|\bfrom json_|\bfrom \w+\s+where job\.id = |\bselect 1\s+from \w+ as\b"
@@ -29,10 +29,10 @@ _ONE = re.compile(r"\bid = (?:\$\d+|%\(only\)s)::uuid")
 
 
 def keeps_plan(sql: str) -> bool:
-    """Whether a plan made once is good for ever: not for a statement that joins tables, or one with a list it is given.
+    """Whether a plan can be kept: not for statements that join tables or read rows from a list.
 
-    How it should depends on their sizes, and a plan from when those were small would read all of a table each time. One
-    about one job finds it by its id.
+    The best plan for those depends on the sizes of the tables, and a plan made for small tables would scan them when
+    they are large. A statement about a single job always finds it by its id.
     """
     return not _JOIN.search(sql) or bool(_ONE.search(sql))
 
@@ -41,12 +41,12 @@ _sessions: WeakKeyDictionary[Any, Session] = WeakKeyDictionary()
 
 
 def session_of(raw: Any) -> Session | None:
-    """Find the session of a connection that is one of ours, lent to a caller."""
+    """Return the session of one of our own connections that was lent to a caller."""
     return _sessions.get(raw)
 
 
 class Session:
-    """One psycopg connection, which a single thread uses at a time. Parameters are `$1`, of the server's types."""
+    """One psycopg connection, used by one thread at a time. Parameters are written `$1`; the server infers types."""
 
     def __init__(self, raw: Any, *, prepares: bool) -> None:
         _sessions[raw] = self
@@ -61,7 +61,7 @@ class Session:
         self._prepared: dict[str, bytes] = {}
 
     def execute(self, sql: str, parameters: Iterable[Any] | None) -> Rows:
-        """Run one statement and fetch all it returns."""
+        """Run one statement and fetch all its rows."""
         values = [self._text(value) for value in parameters or ()]
         name = self._prepared.get(sql) or self._prepare(sql)
         answer = self._ask(sql, values) if name is None else self._ask_prepared(name, values)
@@ -72,7 +72,7 @@ class Session:
         return rows
 
     def command(self, sql: str) -> None:
-        """Run statements that take and return nothing."""
+        """Run statements without parameters and rows."""
         if _may_block():
             self._checked(self._libpq.exec_(sql.encode(self._encoding)))
         else:
@@ -102,7 +102,7 @@ class Session:
         return name
 
     def _answer(self) -> Any:
-        """Wait for the answer, of several statements the last, so that the program can be interrupted meanwhile."""
+        """Wait for the answer, letting signals interrupt; of several statements, return the last answer."""
         answers: Sequence[Any] = self._wait(self._answers(self._libpq), self._libpq.socket, LOOK_SECONDS)
         for answer in answers:
             self._checked(answer)
@@ -111,7 +111,7 @@ class Session:
     def _checked(self, answer: Any) -> Any:
         if answer.error_message:
             error = self._errors.error_from_result(answer, encoding=self._encoding)
-            if self._libpq.status != LIVE and error.sqlstate is None:  # no word of the server's: it is gone
+            if self._libpq.status != LIVE and error.sqlstate is None:  # no message from the server: it is gone
                 raise self._errors.OperationalError(str(error)) from error
             raise error
         return answer
@@ -120,17 +120,17 @@ class Session:
         if value is None:
             return None
         text: bytes = (value if isinstance(value, str) else _number(value)).encode(self._encoding)
-        if b"\0" in text:  # libpq would send what is before it
+        if b"\0" in text:  # libpq would cut the text there
             raise self._errors.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
         return text
 
 
 def _may_block() -> bool:
-    """Signals reach the main thread alone: any other may leave waiting to libpq, which costs less."""
+    """Whether libpq may wait, which costs less: only the main thread must react to signals."""
     return threading.current_thread() is not threading.main_thread()
 
 
 def _number(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    raise TypeError(f"statements take text, numbers and null, not {type(value).__name__}")
+    raise TypeError(f"parameters must be text, numbers or None, not {type(value).__name__}")

@@ -23,7 +23,7 @@ LOCKS = {
     "sqlite": "select 1",  # its transaction already excludes other writers
 }
 MYSQL_EXISTS = {1050, 1061}
-"""A table or index of this name is there."""
+"""A table or index of this name exists."""
 UNLOCKS = {"mysql": "select release_lock(concat('stagepost:', sha1(database())))"}
 CREATE_TABLE = (
     "create table if not exists stagepost_migration ("
@@ -41,12 +41,12 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """Tells an edited file from the one that was applied."""
+        """Detects a file that was edited after it was applied."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
     @property
     def record(self) -> str:
-        """The statement that notes it as applied."""
+        """The statement that records the migration as applied."""
         return (
             f"insert into stagepost_migration (version, name, checksum) "  # noqa: S608 - our own constants
             f"values ({self.version}, '{self.name}', '{self.checksum}')"
@@ -70,13 +70,13 @@ def migrations_of(dialect: Dialect) -> list[Migration]:
 
 
 def migrate(store: Store) -> list[Migration]:
-    """Apply what is missing; returns what was applied. Safe to call from many processes at once."""
+    """Apply missing migrations and return them. Safe to call from many processes at once."""
     dialect = store.dialect
-    if not pending(store):  # asked first: where nothing is to be done, nobody's write lock is waited for
+    if not pending(store):  # checked first, so that a current database is not locked
         return []
     with store.transaction() as connection:
         [(locked,)] = connection.execute(LOCKS[dialect.name], {})
-        if locked == 0:  # MySQL says so instead of failing
+        if locked == 0:  # MySQL returns 0 instead of failing
             raise StoreUnavailable("another migration is still running after 60 s. Wait for it, then migrate again.")
         try:
             connection.execute(CREATE_TABLE, {})
@@ -95,13 +95,13 @@ def _apply(statement: str, connection: Connection, dialect: Dialect) -> None:
     try:
         connection.execute(statement.replace("%", "%%") if dialect.name == "mysql" else statement, {})
     except Exception as error:
-        # MySQL commits every CREATE: what a migration that died halfway made is there already.
+        # MySQL commits every CREATE, so a migration that was interrupted has left some tables behind.
         if dialect.name != "mysql" or not error.args or error.args[0] not in MYSQL_EXISTS:
             raise
 
 
 def script_of(migrations: Sequence[Migration]) -> str:
-    """Write migrations as one script for other tools to run; it notes them as applied, as `migrate` does."""
+    """Write migrations as one script for other tools; like `migrate`, the script records them as applied."""
     parts = [CREATE_TABLE + ";"]
     for migration in migrations:
         parts += [f"-- {migration.version:04}_{migration.name}\n{migration.sql.strip()}", migration.record + ";"]
@@ -109,7 +109,7 @@ def script_of(migrations: Sequence[Migration]) -> str:
 
 
 def applied(store: Store) -> list[tuple[int, str, str]]:
-    """List (version, name, checksum) of what the database has."""
+    """List (version, name, checksum) of the migrations that the database has."""
     with store.transaction(read_only=True) as connection:
         try:
             rows = _read(connection)
@@ -121,12 +121,12 @@ def applied(store: Store) -> list[tuple[int, str, str]]:
 
 
 def pending(store: Store) -> list[Migration]:
-    """List what `migrate` would apply."""
+    """List the migrations that `migrate` would apply."""
     return _missing(store.dialect, list(applied(store)))
 
 
 def check_schema(store: Store) -> None:
-    """Raise unless the tables are of the version this code expects, or newer and made to be compatible."""
+    """Raise an error if the database lacks a migration. Newer tables are compatible."""
     missing = pending(store)
     if missing:
         names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
@@ -145,7 +145,7 @@ def _missing(dialect: Dialect, rows: Rows) -> list[Migration]:
             missing.append(migration)
         elif known[migration.version] != migration.checksum:
             raise SchemaError(
-                f"migration {migration.version:04}_{migration.name} was applied with other contents than this "
-                f"release has. Restore the release that applied it, or compare the two before going on."
+                f"migration {migration.version:04}_{migration.name} was applied with a different content than this "
+                f"release has. Go back to the release that applied it, or compare the two files before you continue."
             )
     return missing

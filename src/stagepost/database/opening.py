@@ -18,7 +18,7 @@ class Closeable(Protocol):
 
 @contextlib.contextmanager
 def closed_on_failure(opened: Closeable) -> Iterator[None]:
-    """Close what was opened if the body fails: nobody else has it yet, and the next try opens another one."""
+    """Close what was opened if the body fails, because nobody else holds it yet."""
     try:
         yield
     except BaseException:

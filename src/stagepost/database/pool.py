@@ -1,4 +1,4 @@
-"""Keeps connections for reuse, hands each to one thread at a time."""
+"""Keeps connections for reuse and lends each to one thread at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Pool", "PooledConnection"]
 
 
 class PooledConnection:
-    """A connection on loan, and whether it came back with no transaction open and nothing in doubt."""
+    """A lent connection. The borrower sets `is_sound` when no transaction is open and its state is certain."""
 
     __slots__ = ("_pool", "connection", "is_sound")
 
@@ -34,7 +34,7 @@ class PooledConnection:
 
 
 class Pool:
-    """At most `size` connections, opened when needed, the one used last handed out first."""
+    """At most `size` connections, opened when needed; the one used last is lent first."""
 
     def __init__(self, database: Database, *, size: int, wait_seconds: float = 30.0) -> None:
         self.database = database
@@ -51,22 +51,22 @@ class Pool:
 
     @property
     def in_use(self) -> int:
-        """How many connections are out at the moment."""
+        """How many connections are lent at the moment."""
         with self._lock:
             return self._open - len(self._idle)
 
     def connection(self) -> PooledConnection:
-        """Lend a connection; it is kept for reuse only if the borrower said that it is sound."""
+        """Lend a connection; it is kept for reuse only if the borrower sets `is_sound`."""
         return PooledConnection(self)
 
     def close(self) -> None:
-        """Close what is idle now and what is out once it comes back."""
+        """Close idle connections now, and lent ones when they are returned."""
         with self._lock:
             self._closed = True
         self.close_idle()
 
     def close_idle(self) -> None:
-        """Close what nobody uses at the moment; new connections are opened when needed."""
+        """Close all idle connections; new ones are opened when needed."""
         with self._lock:
             idle, self._idle = self._idle, []
             self._open -= len(idle)
@@ -81,7 +81,7 @@ class Pool:
             if not self._idle and self._open >= self.size:
                 self._wait_for_one()
             if self._closed:
-                raise StoreUnavailable("the store is closed; make a new App to go on.")
+                raise StoreUnavailable("the store is closed. Create a new App to continue.")
             if self._idle:
                 return self._idle.pop()
             self._open += 1
@@ -98,14 +98,14 @@ class Pool:
             while not self._idle and self._open >= self.size:
                 if not self._freed.wait(deadline - monotonic()):
                     raise StoreUnavailable(
-                        f"no database connection came free in {self.wait_seconds:g} s: all {self.size} are in use. "
-                        f"Raise `pool_size`, or look for work that holds one for long."
+                        f"no database connection became free in {self.wait_seconds:g} s: all {self.size} are in use. "
+                        f"Raise `pool_size`, or look for code that holds a connection for a long time."
                     )
         finally:
             self._waiting -= 1
 
     def give_back(self, connection: Connection, *, is_sound: bool) -> None:
-        """Keep a sound connection for the next borrower, close any other."""
+        """Keep a sound connection for the next borrower; close any other."""
         with self._lock:
             if is_sound and not self._closed:
                 self._idle.append(connection)
@@ -122,9 +122,9 @@ class Pool:
             self._freed.notify()
 
     def renew(self) -> None:
-        """Drop the parent's connections, unclosed: both processes would talk on the same sockets."""
+        """Forget the parent's connections in a forked child, without closing them: both share the same sockets."""
         self._lock = threading.RLock()
         self._freed = threading.Condition(self._lock)
         self._waiting = 0
-        self._inherited += self._idle  # kept referenced, so that no finaliser closes the parent's session
+        self._inherited += self._idle  # referenced, so that no finaliser closes the parent's session
         self._idle, self._open = [], 0

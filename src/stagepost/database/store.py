@@ -1,9 +1,8 @@
-"""Runs operations in transactions of their own: retried when the database says so, never longer than a deadline."""
+"""Runs operations, each in its own transaction: retried after conflicts and lost connections, within a deadline."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,9 +26,9 @@ __all__ = ["Store"]
 T = TypeVar("T")
 
 CALL_SECONDS = 15.0
-"""How long one transaction may take before its connection is cut."""
+"""How long one transaction may take before its connection is aborted."""
 PATIENCE_SECONDS = 30.0
-"""How long an operation is tried again before its error is raised."""
+"""How long a failing operation is retried before its error is raised."""
 
 
 class Store:
@@ -52,27 +51,32 @@ class Store:
         self.pool = Pool(database, size=pool_size)
         self.notifier = LocalNotifier()
         self._deadlines = Deadlines()
-        self._is_aborted = False
         self._pause = pause
 
     @classmethod
     def at(cls, url: str, *, for_handlers: bool = False, folder: Path | None = None, **options: Any) -> Store:
-        """Open the store at a URL; `for_handlers`, to lend them its connections. `folder` as in `database_at`."""
+        """Open the store at a URL. `for_handlers` and `folder` are described at `database_at`."""
         return cls(database_at(url, for_handlers=for_handlers, folder=folder), **options)
 
     @property
     def dialect(self) -> Dialect:
-        """Which of the databases this is."""
+        """The dialect of the database."""
         return self.database.dialect
 
-    def run(self, operation: Operation[T], *, patience_seconds: float | None = None) -> T:
-        """Run an operation in a transaction of its own, again from the start where that can help."""
+    def run(
+        self, operation: Operation[T], *, patience_seconds: float | None = None, deadlines: Deadlines | None = None
+    ) -> T:
+        """Run an operation in a transaction of its own, again from the start if that can help.
+
+        A caller that passes its own `deadlines` can abort its operations without aborting those of others.
+        """
+        deadlines = deadlines or self._deadlines
         give_up_at = monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
         tries = 0
         while True:
             tries += 1
             try:
-                return self._run_once(operation)
+                return self._run_once(operation, deadlines)
             except StoreUnavailable as error:
                 failure: Exception = error
             except StagepostError:
@@ -87,7 +91,7 @@ class Store:
                     operation = operation.repeated()
                 failure = error
             pause = backoff_seconds(tries, first=0.02, longest=1.0) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-            if self._is_aborted or monotonic() + pause > give_up_at:
+            if deadlines.is_aborted or monotonic() + pause > give_up_at:
                 raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
             self._pause(pause)
 
@@ -102,24 +106,17 @@ class Store:
                 with contextlib.suppress(Exception), self._in_time(connection):
                     connection.rollback()
                     loan.is_sound = True
-                raise  # what went wrong in the body, not what went wrong in clearing up after it
+                raise  # the error of the body, even if the rollback failed as well
             with self._in_time(connection):
                 connection.commit()
             loan.is_sound = True
 
     def close(self) -> None:
-        """Close all connections; operations that are running end first."""
+        """Close all connections, those of running operations when they end."""
         self.pool.close()
 
-    def twin(self) -> Store:
-        """Make another store on the same connections, whose operations can be aborted by themselves."""
-        twin = copy.copy(self)
-        twin._deadlines = Deadlines()  # noqa: SLF001 - of our own class
-        return twin
-
     def abort(self) -> None:
-        """Break off the operations that are running, from any thread, and begin no other; what they did is undone."""
-        self._is_aborted = True
+        """Abort all running operations, from any thread, and start no others. Their transactions are rolled back."""
         self._deadlines.abort_all()
 
     def __repr__(self) -> str:
@@ -127,7 +124,7 @@ class Store:
 
     @contextlib.contextmanager
     def _begun(self, *, read_only: bool) -> Iterator[PooledConnection]:
-        """Lend a connection in a new transaction; one that died in the pool is replaced, and so are its neighbours."""
+        """Lend a connection in a new transaction. If it died while idle, all idle connections are replaced."""
         for is_last_try in (False, True):
             with self.pool.connection() as loan:
                 try:
@@ -141,29 +138,29 @@ class Store:
                 yield loan
                 return
 
-    def _run_once(self, operation: Operation[T]) -> T:
+    def _run_once(self, operation: Operation[T], deadlines: Deadlines) -> T:
         with self.pool.connection() as loan:
             connection = loan.connection
             is_begun = False
 
             def begin() -> None:
                 nonlocal is_begun
-                connection.begin(read_only=operation.is_read_only)
+                connection.begin(read_only=operation.definition.is_read_only)
                 is_begun = True
 
-            with self._in_time(connection):
-                # Not before: a call that begins while others are aborted is either among them or sees this.
-                if self._is_aborted:
-                    raise StoreUnavailable(f"{operation.name}: broken off, nobody waits for its result any more")
+            with deadlines.limit(self.call_seconds, connection.abort):
+                # Checked inside: a call that starts during an abort is either aborted with the others or sees this.
+                if deadlines.is_aborted:
+                    raise StoreUnavailable(f"{operation.name}: aborted, because nobody waits for its result any more")
                 try:
                     if connection.is_pooled:
                         begin()
-                    goes_without = is_begun or (operation.is_read_only and self.dialect.reads_by_statement)
+                    goes_without = is_begun or (operation.definition.is_read_only and self.dialect.reads_by_statement)
                     calls = self._calls(operation, connection)
                     result = drive(calls, connection.execute, begin=None if goes_without else begin)
                 except Exception as error:
                     if self.dialect.trouble(error) is not Trouble.CONNECTION:
-                        # What went wrong counts, not that the server has closed the connection over it.
+                        # Raise the first error, even if the server has closed the connection because of it.
                         with contextlib.suppress(Exception):
                             connection.rollback()
                             loan.is_sound = True
@@ -177,7 +174,7 @@ class Store:
         return self._deadlines.limit(self.call_seconds, connection.abort)
 
     def drive(self, operation: Operation[T], connection: Connection) -> T:
-        """Run an operation inside the transaction that `connection` is in."""
+        """Run an operation in the current transaction of `connection`."""
         return drive(self._calls(operation, connection), connection.execute)
 
     def _calls(self, operation: Operation[T], connection: Connection) -> Calls[T]:

@@ -1,4 +1,4 @@
-"""Runs operations on the caller's own connection, inside the caller's open transaction."""
+"""Runs operations on a connection of the caller, inside the transaction that the caller has started."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SYNC_ADAPTERS: dict[tuple[str, str], SyncAdapter] = {
     ("django", "ConnectionProxy"): open_django,
     ("django", "BaseDatabaseWrapper"): open_django,
 }
-"""By the package and name of the connection's class, so that no driver need be imported."""
+"""By the package and name of the connection's class, so that no driver has to be imported."""
 
 ASYNC_ADAPTERS: dict[tuple[str, str], AsyncAdapter] = {
     ("aiosqlite", "Connection"): open_aiosqlite,
@@ -59,10 +59,10 @@ def run_in(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
     """Run an operation inside the transaction of a blocking connection; the caller commits or rolls back."""
     adapter = adapter_for(tx)
     if adapter.sync is None:
-        raise ConfigurationError(f"{_name(tx)} is asynchronous: hand it to the asynchronous client.")
+        raise ConfigurationError(f"{_name(tx)} is asynchronous: pass it to the asynchronous client.")
     caller = adapter.sync(tx)
     try:
-        if caller.opening and not operation.is_read_only:
+        if caller.opening and not operation.definition.is_read_only:
             caller.execute(caller.opening, ())
         return drive(_calls(operation, caller, clock), caller.execute)
     except Exception as error:
@@ -80,7 +80,7 @@ async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
         )
     caller = await adapter.async_(tx)
     try:
-        if caller.opening and not operation.is_read_only:
+        if caller.opening and not operation.definition.is_read_only:
             await caller.execute(caller.opening, ())
         return await drive_async(_calls(operation, caller, clock), caller.execute)
     except Exception as error:
@@ -89,13 +89,13 @@ async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
 
 
 def is_async(tx: Any) -> bool:
-    """Say whether statements on this connection are awaited."""
+    """Whether statements on this connection have to be awaited."""
     return adapter_for(tx).sync is None
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """How to open a caller on one kind of connection; one of the two is set."""
+    """How to use one kind of connection; exactly one of the two is set."""
 
     sync: SyncAdapter | None = None
     async_: AsyncAdapter | None = None

@@ -1,4 +1,4 @@
-"""What an error of a driver means, read off its codes so that no driver need be imported."""
+"""Classifies errors of drivers by their codes, so that no driver has to be imported."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ __all__ = ["Trouble", "mysql_trouble", "postgres_trouble", "schema_error", "sqli
 
 
 class Trouble(Enum):
-    """What an error of a driver means for the transaction it came from."""
+    """What a driver's error means for its transaction."""
 
     CONFLICT = "conflict"
-    """Rolled back by the database because of others: run the whole transaction again."""
+    """The database rolled the transaction back because of a concurrent one: run it again."""
     CONNECTION = "connection"
-    """The connection is gone; what was being committed may be committed."""
+    """The connection is lost. If it was committing, the commit may have happened."""
     SCHEMA = "schema"
-    """A table or column is not there."""
+    """A table or column does not exist."""
     OTHER = "other"
-    """Ours or the caller's mistake: repeating it changes nothing."""
+    """A mistake in our code or the caller's: a retry would fail again."""
 
 
 def schema_error(operation: str, error: BaseException) -> SchemaError:
-    """Say what to do about a table or column that is not there."""
-    what = str(error).splitlines()[0]  # PostgreSQL adds the statement with an arrow
+    """Build the error for a table or column that does not exist."""
+    what = str(error).splitlines()[0]  # PostgreSQL appends the statement, with an arrow
     return SchemaError(f"{operation}: {what}. Run `stagepost migrate` to bring the tables of this database up to date.")
 
 
 def postgres_trouble(error: BaseException) -> Trouble:
-    """Read the SQLSTATE, which psycopg and asyncpg both carry; a connection that died has none."""
+    """Classify by SQLSTATE, which psycopg and asyncpg both provide; a lost connection has none."""
     state = getattr(error, "sqlstate", None)
     if state is None:
         name = type(error).__name__
-        # asyncpg raises InterfaceError, psycopg OperationalError, the loop OSError, for a connection that is gone.
+        # For a lost connection asyncpg raises InterfaceError, psycopg OperationalError, and the event loop OSError.
         lost = isinstance(error, OSError) or name in {"OperationalError", "ConnectionDoesNotExistError"}
         closed = name == "InterfaceError" and "closed" in str(error)
         return Trouble.CONNECTION if lost or closed else Trouble.OTHER
     if state in {"40001", "40P01", "55P03", "57014"}:  # serialization, deadlock, lock timeout, statement timeout
         return Trouble.CONFLICT
-    if state.startswith(("08", "57P", "53", "25P03", "25006")):  # gone, shutting down, out of room, read-only
+    if state.startswith(("08", "57P", "53", "25P03", "25006")):  # lost, shutting down, out of resources, read-only
         return Trouble.CONNECTION
     if state in {"42P01", "42703", "3F000"}:
         return Trouble.SCHEMA
     if state == "23505" and getattr(getattr(error, "diag", None), "constraint_name", None) == "stagepost_job_pkey":
-        return Trouble.CONFLICT  # two requests for the same jobs at once: once more, and they are known
+        return Trouble.CONFLICT  # concurrent requests for the same jobs: the retry finds them
     return Trouble.OTHER
 
 
@@ -78,11 +78,11 @@ MYSQL_CONNECTION = {
 MYSQL_SCHEMA = {1054, 1146}
 MYSQL_DUPLICATE = 1062
 MYSQL_KEYS_OF_JOBS = ("for key 'PRIMARY'", "for key 'stagepost_job.PRIMARY'")
-"""How the message ends in MariaDB, which names no table, and in MySQL."""
+"""How the message ends in MariaDB, which does not name the table, and in MySQL."""
 
 
 def mysql_trouble(error: BaseException) -> Trouble:
-    """Read the error number; a lock wait timeout (1205) undid one statement only, so the caller must roll back."""
+    """Classify by error number. A lock wait timeout (1205) undoes only one statement, so the caller must roll back."""
     code = error.args[0] if error.args else None
     if code in MYSQL_CONFLICTS:
         return Trouble.CONFLICT
@@ -93,7 +93,7 @@ def mysql_trouble(error: BaseException) -> Trouble:
     if code in MYSQL_SCHEMA:
         return Trouble.SCHEMA
     if code == MYSQL_DUPLICATE and str(error.args[-1]).endswith(MYSQL_KEYS_OF_JOBS):
-        return Trouble.CONFLICT  # two requests for the same job at once: once more, and it is known
+        return Trouble.CONFLICT  # concurrent requests for the same job: the retry finds it
     return Trouble.OTHER
 
 
@@ -102,7 +102,7 @@ SQLITE_CONNECTION = {"SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_INTERRUPT", "SQLI
 
 
 def sqlite_trouble(error: BaseException) -> Trouble:
-    """Read the error's name; extended names such as SQLITE_BUSY_SNAPSHOT count as their first two words."""
+    """Classify by the error's name, of which the first two words count, as in SQLITE_BUSY_SNAPSHOT."""
     name = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
     if name in SQLITE_CONFLICTS:
         return Trouble.CONFLICT

@@ -19,12 +19,9 @@ T = TypeVar("T")
 def alerting(
     work: Operation[T], about: Callable[[T], Alert | None], job_for: Callable[[Alert], NewJob]
 ) -> Statements[tuple[T, Alert | None]]:
-    """Run an operation and enqueue the alert that `about` returns for its result, if any, in the same transaction.
-
-    The operation must not start with an `is_enough` statement: that would commit without the alert.
-    """
-    result = yield from work.start()
+    """Run an operation and enqueue the alert that `about` returns for its result, if any, in the same transaction."""
+    result = yield from work
     alert = about(result)
     if alert is not None:
-        yield from enqueue(job_for(alert)).start()
+        yield from enqueue(job_for(alert))
     return result, alert

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from stagepost.database.capacity import in_pieces
-from stagepost.database.statement import Rows, Statement, Statements, as_json, operation
+from stagepost.database.statement import Statement, Statements, as_json, operation
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome
@@ -94,7 +93,5 @@ def _report(progress: Mapping[Fence, str]) -> Statements[frozenset[Fence]]:
         {"id": job_id, "attempt": attempt, "progress": progress[job_id, attempt]}
         for job_id, attempt in sorted(progress)
     ]
-    rows: Rows = []
-    for piece in (yield from in_pieces("report_progress", "reports", reports)):
-        rows += yield Statement("report_progress", {"reports": piece.text})
+    rows = yield Statement("report_progress", {"reports": reports}, split="reports")
     return frozenset(progress.keys() - {(str(job_id), attempt) for job_id, attempt in rows})

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from stagepost.database.capacity import in_pieces
 from stagepost.database.statement import Rows, Statement, Statements, as_json, query
 from stagepost.model.lifecycle import JobState
 from stagepost.store.counting import record_moves
 from stagepost.store.settlement import Fence, Settlement
 
-__all__ = ["Written", "ended_by", "in_order", "log_failures", "write_outcomes"]
+__all__ = ["Written", "end", "ended_by", "in_order", "is_plain_end", "log_failures", "write_outcomes"]
 
 HOW_IT_ENDS = attrgetter("attempt", "owner", "state", "result", "error", "failures", "crashes", "reason")
 """Every column that ending a job takes from its attempt, except the id."""
@@ -43,6 +42,11 @@ def in_order(changes: Iterable[Settlement]) -> list[Settlement]:
     return sorted(by_fence.values(), key=attrgetter("id"))
 
 
+def is_plain_end(change: Settlement) -> bool:
+    """Whether a change only ends its job: nothing is logged and no children have to be waited for."""
+    return change.is_final and change.kind is None and not change.goes_on
+
+
 def write_outcomes(changes: Sequence[Settlement]) -> Statements[Written]:
     """Reschedule or end jobs. The changes must be sorted and hold each attempt once, as `in_order` returns them.
 
@@ -55,7 +59,7 @@ def write_outcomes(changes: Sequence[Settlement]) -> Statements[Written]:
         rescheduled = yield from _reschedule(delays)
         ends += [change.cancelled() for change in delays if change.fence not in rescheduled]
     if ends:
-        ended = yield from _end(ends, is_enough=not delays and all(change.kind is None for change in ends))
+        ended = yield from end(ends)
         if len(ended) < len(ends):
             unwritten += [change for change in ends if change.fence not in ended]
     return Written(rescheduled, ended, unwritten)
@@ -74,26 +78,21 @@ def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settl
 def _reschedule(delays: Sequence[Settlement]) -> Statements[set[Fence]]:
     # Only the failure log stores their errors.
     changes = [msgspec.structs.replace(change, error=None, traceback=None) for change in delays]
-    rows: Rows = []
-    for piece in (yield from in_pieces("reschedule_jobs", "changes", changes)):
-        rows += yield Statement("reschedule_jobs", {"changes": piece.text})
+    rows = yield Statement("reschedule_jobs", {"changes": changes}, split="changes")
     yield from record_moves(
         (queue_name, batch_id, JobState.RUNNING, became) for _, _, queue_name, batch_id, became in rows
     )
     return _fences(rows)
 
 
-def _end(ends: Sequence[Settlement], *, is_enough: bool) -> Statements[set[Fence]]:
+def end(ends: Sequence[Settlement]) -> Statements[set[Fence]]:
     """End jobs with a single statement, unless their results are too large for one."""
-    rows: Rows = []
-    pieces = yield from in_pieces("end_jobs", "changes", ends)
-    for changes, text in pieces:
-        facts = {"changes": text}
-        if len(changes) == 1:
-            facts["only"] = changes[0].id
-        elif len({*map(HOW_IT_ENDS, changes)}) == 1:
-            facts |= {"ids": as_json([change.id for change in changes]), "like": as_json(changes[0])}
-        rows += yield Statement("end_jobs", facts, is_enough=is_enough and len(pieces) == 1)
+    facts: dict[str, Any] = {"changes": ends}
+    if len(ends) == 1:
+        facts["only"] = ends[0].id
+    elif len({*map(HOW_IT_ENDS, ends)}) == 1:
+        facts |= {"ids": as_json([change.id for change in ends]), "like": as_json(ends[0])}
+    rows = yield Statement("end_jobs", facts, split="changes")
     yield from record_moves((row[3], row[4], row[2], None) for row in rows if row[2:] and row[2])
     return _fences(rows)
 
@@ -106,15 +105,12 @@ def log_failures(changes: Iterable[Settlement]) -> Statements[None]:
     """Add the failed attempts among these changes to the failure log."""
     failures = [change for change in changes if change.kind is not None]
     if failures:
-        for piece in (yield from in_pieces("record_failures", "failures", failures)):
-            yield Statement("record_failures", {"failures": piece.text})
+        yield Statement("record_failures", {"failures": failures}, split="failures")
 
 
 @query
 def ended_by(changes: Sequence[Settlement]) -> Statements[set[Fence]]:
     """Find the attempts that have already ended their job."""
-    rows: Rows = []
     fences = [{"id": change.id, "attempt": change.attempt, "owner": change.owner} for change in changes]
-    for piece in (yield from in_pieces("find_ended", "changes", fences)):
-        rows += yield Statement("find_ended", {"changes": piece.text})
+    rows = yield Statement("find_ended", {"changes": fences}, split="changes")
     return _fences(rows)

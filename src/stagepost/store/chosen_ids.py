@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from stagepost.database.capacity import in_pieces
 from stagepost.database.statement import Statement, Statements
 from stagepost.errors import JobDiffers
 from stagepost.model.job import NewJob
@@ -32,9 +31,8 @@ def refuse_others(jobs: Sequence[NewJob]) -> Statements[None]:
     found: dict[str, tuple[str, str]] = {}
     for behind in ({}, {"behind": 1}):  # then those newer than the snapshot of a caller's transaction
         if ids := sorted(asked.keys() - found.keys()):
-            for piece in (yield from in_pieces("requests_of_jobs", "ids", ids)):
-                rows = yield Statement("requests_of_jobs", {"ids": piece.text, **behind})
-                found |= {str(job_id): (task_name, payload) for job_id, task_name, payload in rows}
+            rows = yield Statement("requests_of_jobs", {"ids": ids, **behind}, split="ids")
+            found |= {str(job_id): (task_name, payload) for job_id, task_name, payload in rows}
     for job_id, (task_name, payload) in found.items():
         if _is_same(asked[job_id], task_name, payload) or (yield Statement("batch_of_id", {"id": job_id})):
             continue

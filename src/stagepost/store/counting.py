@@ -13,7 +13,15 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Operation, Statement, Statements, as_json, operation, query
+from stagepost.database.statement import (
+    Operation,
+    Statement,
+    Statements,
+    as_json,
+    operation,
+    query,
+    single_statement,
+)
 from stagepost.model.batch import Counts, id_range
 from stagepost.model.lifecycle import ACTIVE, FINAL, JobState, class_of
 
@@ -72,13 +80,13 @@ def record_removals(removed: Iterable[tuple[str, str | None, str]]) -> Statement
     yield from _record(moves)
 
 
-@operation
+@single_statement
 def fold(*, most: int = 1000) -> Statements[int]:
     """Add the oldest moves to the counts, delete them and return how many; fewer than `most` means that none are left.
 
     Skips moves that another process is folding.
     """
-    rows = yield Statement("fold_moves", {"most": most}, is_enough=True)
+    rows = yield Statement("fold_moves", {"most": most})
     return len(rows)
 
 

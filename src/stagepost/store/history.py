@@ -121,7 +121,7 @@ def discard(job_ids: Sequence[str], *, actor: str) -> Statements[Discarded]:
     yield from _delete(rows)
     yield from record_removals((queue_name, batch_id, state) for _, state, _, queue_name, batch_id in rows)
     for job_id, state, task_name, *_ in rows:
-        yield from audit(actor, "discard", str(job_id), detail=f"{task_name}, {state}").start()
+        yield from audit(actor, "discard", str(job_id), detail=f"{task_name}, {state}")
     return Discarded([str(row[0]) for row in rows], kept)
 
 

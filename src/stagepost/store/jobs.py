@@ -7,8 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stagepost.database.capacity import in_pieces
-from stagepost.database.statement import Load, Row, Rows, Statement, Statements, as_json, operation, query
+from stagepost.database.statement import (
+    Load,
+    Row,
+    Rows,
+    SingleStatement,
+    Statement,
+    Statements,
+    as_json,
+    operation,
+    query,
+    single_statement,
+)
 from stagepost.errors import (
     ConfigurationError,
     JobNotFound,
@@ -42,7 +52,7 @@ THERE = ("there",)
 """What some databases return beside the id of a job that existed before the insert."""
 
 
-@operation
+@single_statement
 def enqueue_many(
     jobs: Sequence[NewJob] | JobSeries,
     *,
@@ -50,22 +60,83 @@ def enqueue_many(
     are_new: bool = False,
     are_derived: bool = False,
     on_taken: Callable[[], None] = lambda: None,
-    repeated: bool = False,
-) -> Statements[list[Enqueued]]:
+) -> SingleStatement[list[Enqueued]]:
     """Store jobs in one transaction. For a job whose unique key is taken by a live job, return that job instead.
 
     If there are enough jobs for a bulk load, the jobs of a series are made while the database reads the previous ones.
 
-    A request with a chosen id, or one that is `repeated`, for example after a lost reply, may have been made before. So
-    it looks for its job, live or ended, and looks again at the end in case the job ended meanwhile. A chosen id only
-    matches a job of the same task with the same arguments; otherwise `JobDiffers` is raised. Ids that `are_derived`
-    from the purpose of the jobs match whatever the arguments are.
+    A request with a chosen id, or one that is repeated after a lost reply, may have been made before. So it looks for
+    its job, live or ended, and looks again at the end in case the job ended meanwhile. A chosen id only matches a job
+    of the same task with the same arguments; otherwise `JobDiffers` is raised. Ids that `are_derived` from the purpose
+    of the jobs match whatever the arguments are.
 
     With `tell`, a database that can notify listeners does so at commit. The notification is part of the insert, so it
     costs no extra statement and is only sent for jobs that can be claimed. With `are_new` the caller guarantees that
     none of the jobs exists. A bulk load calls `on_taken` when the driver has read the last row; what remains is the
     database's work.
     """
+    is_tried = False
+    if len(jobs) == 1:
+        [job] = jobs
+        is_tried = _is_plain(job)
+        if is_tried and (yield _insert_one(job, Insertion(tell=tell))):
+            return [Enqueued(job.id, is_new=True)]
+    return _store_all(jobs, tell=tell, are_new=are_new, are_derived=are_derived, on_taken=on_taken, is_tried=is_tried)
+
+
+@enqueue_many.after_lost_reply
+def _enqueue_many_again(
+    jobs: Sequence[NewJob] | JobSeries,
+    *,
+    tell: bool = False,
+    are_new: bool = False,
+    are_derived: bool = False,
+    on_taken: Callable[[], None] = lambda: None,
+) -> Statements[list[Enqueued]]:
+    return (
+        yield from _store_all(
+            jobs, tell=tell, are_new=are_new, are_derived=are_derived, on_taken=on_taken, is_repeated=True
+        )
+    )
+
+
+@single_statement
+def enqueue(job: NewJob, *, tell: bool = False) -> SingleStatement[Enqueued]:
+    """Store one job, or return the live job that holds its unique key. `tell` is described at `enqueue_many`."""
+    is_tried = _is_plain(job)
+    if is_tried and (yield _insert_one(job, Insertion(tell=tell))):
+        return Enqueued(job.id, is_new=True)
+    return _store_one(job, tell=tell, is_tried=is_tried)
+
+
+@enqueue.after_lost_reply
+def _enqueue_again(job: NewJob, *, tell: bool = False) -> Statements[Enqueued]:
+    return (yield from _store_one(job, tell=tell, is_repeated=True))
+
+
+def _is_plain(job: NewJob) -> bool:
+    """Whether one insert is enough: it stores the job, or changes nothing because a live job holds its unique key."""
+    return not job.has_chosen_id and job.unique_for_us is None and job.batch_id is None
+
+
+@operation
+def _store_one(job: NewJob, *, tell: bool, is_tried: bool = False, is_repeated: bool = False) -> Statements[Enqueued]:
+    [enqueued] = yield from _store_all([job], tell=tell, is_tried=is_tried, is_repeated=is_repeated)
+    return enqueued
+
+
+@operation
+def _store_all(
+    jobs: Sequence[NewJob] | JobSeries,
+    *,
+    tell: bool,
+    are_new: bool = False,
+    are_derived: bool = False,
+    on_taken: Callable[[], None] = lambda: None,
+    is_tried: bool = False,
+    is_repeated: bool = False,
+) -> Statements[list[Enqueued]]:
+    """Store jobs as `enqueue_many` describes. `is_tried` means that inserting the only job has stored nothing."""
     if len(jobs) > MOST_AT_ONCE:
         raise ConfigurationError(
             f"{len(jobs):,} jobs in one transaction: {MOST_AT_ONCE:,} are possible. Enqueue them in several calls."
@@ -74,7 +145,7 @@ def enqueue_many(
     chosen = set() if are_derived else set(asked.chosen_ids)
     if chosen:
         refuse_ambiguous(jobs)
-    doubtful = asked.ids if repeated else asked.chosen_ids
+    doubtful = asked.ids if is_repeated else asked.chosen_ids
     loaded: set[str] = set()
     if len(jobs) >= LOAD_FROM and asked.plain_ids:
         if are_new or not (yield from known_of(asked.plain_ids)):
@@ -92,27 +163,16 @@ def enqueue_many(
         else:
             held[job.id] = holder
     results = {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
-    is_enough = len(jobs) == 1 and not doubtful
-    insertion = Insertion(doubtful=frozenset(doubtful), are_new=are_new, tell=tell, is_enough=is_enough)
+    insertion = Insertion(doubtful=frozenset(doubtful), are_new=are_new, tell=tell, is_tried=is_tried)
     results |= yield from _insert_or_find(open_, insertion)
     there = {job_id for job_id, result in results.items() if result.id == job_id and not result.is_new}
     yield from refuse_others([rest[job_id] for job_id in there & chosen])
     # Only this request can have made a job under a generated id, or, most likely, one whose reply was lost.
-    results |= {job_id: Enqueued(job_id, is_new=True) for job_id in there if repeated or job_id not in chosen}
+    results |= {job_id: Enqueued(job_id, is_new=True) for job_id in there if is_repeated or job_id not in chosen}
     yield from update_existing(rest.values(), held)  # last: the holder may be among these jobs
     if doubtful:
         yield from _refuse_doubles(doubtful)
     return [Enqueued(job_id, is_new=True) if job_id in loaded else results[job_id] for job_id in asked.ids]
-
-
-@operation
-def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Statements[Enqueued]:
-    """Store one job, or return the live job that holds its unique key. `tell` is described at `enqueue_many`."""
-    is_doubtful = repeated or job.has_chosen_id
-    if not is_doubtful and job.unique_for_us is None and (yield _insert_one(job, Insertion(tell=tell, is_enough=True))):
-        return Enqueued(job.id, is_new=True)
-    [enqueued] = yield from enqueue_many([job], tell=tell, repeated=repeated)
-    return enqueued
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +183,19 @@ class Insertion:
     """Ids that another request may have used before, or may be using now."""
     are_new: bool = False
     tell: bool = False
-    is_enough: bool = False
+    is_tried: bool = False
+    """The first insert has been tried, and inserted nothing."""
 
 
 def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Statements[dict[str, Enqueued]]:
     """Insert the jobs that do not exist, and find the jobs that have the id or hold the unique key of the others."""
     results: dict[str, Enqueued] = {}
     freed: set[str] = set()
-    for _ in range(ENQUEUE_TRIES):
+    for number in range(ENQUEUE_TRIES):
         if not open_:
             return results
-        rows = yield from _insert_all(open_, insertion, freed)
+        is_tried = insertion.is_tried and number == 0
+        rows = [] if is_tried else (yield from _insert_all(open_, insertion, freed))
         results |= {str(row[0]): Enqueued(str(row[0]), is_new=row[1:] != THERE) for row in rows}
         open_ = [job for job in open_ if job.id not in results]
         if open_:
@@ -219,10 +281,7 @@ def known_of(ids: Collection[str]) -> Statements[set[str]]:
 
 
 def _look_for(ids: Collection[str]) -> Statements[Rows]:
-    rows: Rows = []
-    for piece in (yield from in_pieces("known_jobs", "ids", sorted(set(ids)))):
-        rows += yield Statement("known_jobs", {"ids": piece.text})
-    return rows
+    return (yield Statement("known_jobs", {"ids": sorted(set(ids))}, split="ids"))
 
 
 @query
@@ -253,7 +312,7 @@ def failures_of(job_id: str) -> Statements[list[FailureRecord]]:
 
 
 @operation
-def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> Statements[list[str]]:
+def restart(job_ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
     """Queue ended jobs again and return their ids. Attempt numbers continue; failures start at zero.
 
     A batch's counts follow when one of its items is restarted. A finished batch stays done, with its completion job and
@@ -276,10 +335,15 @@ def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> St
     if taken:
         unique_key, holder, _ = taken[0]
         raise UniqueKeyTaken(unique_key, str(holder))
-    restarted = [str(row[0]) for row in rows]
-    if repeated:
-        for job_id in set(job_ids) - set(restarted):
-            restarted += [job_id for _ in (yield Statement("live_job", {"id": job_id}))]
+    return [str(row[0]) for row in rows]
+
+
+@restart.after_lost_reply
+def _restart_again(job_ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
+    """Return the jobs that are live as well: the request whose reply was lost has restarted them."""
+    restarted = yield from restart(job_ids, actor=actor)
+    for job_id in set(job_ids) - set(restarted):
+        restarted += [job_id for _ in (yield Statement("live_job", {"id": job_id}))]
     return restarted
 
 
@@ -307,11 +371,11 @@ def _insert_all(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[
     rows: Rows = []
     most = ROWS_PER_STATEMENT if insertion.are_new else ROWS_TO_LOOK_FOR
     for group in groups_of(jobs, size=_payload_size, most=most):
-        for piece in (yield from in_pieces("insert_jobs", "jobs", [_row(job, freed) for job in group])):
-            facts = _facts(piece.rows, insertion)
-            if not insertion.are_new or "keyed" in facts or "marked" in facts:
-                facts["looks"] = 1
-            rows += yield Statement("insert_jobs", {"jobs": piece.text, **facts})
+        new = [_row(job, freed) for job in group]
+        facts = _facts(new, insertion)
+        if not insertion.are_new or "keyed" in facts or "marked" in facts:
+            facts["looks"] = 1
+        rows += yield Statement("insert_jobs", {"jobs": new, **facts}, split="jobs")
     return rows
 
 
@@ -322,7 +386,7 @@ def _payload_size(job: NewJob) -> int:
 def _insert_one(job: NewJob, insertion: Insertion, freed: Collection[str] = ()) -> Statement:
     """Insert a job that is in no batch. The statement either creates the job or changes nothing."""
     row = _row(job, freed)
-    return Statement("insert_job", row | _facts([row], insertion), is_enough=insertion.is_enough)
+    return Statement("insert_job", row | _facts([row], insertion))
 
 
 def _row(job: NewJob, freed: Collection[str]) -> dict[str, Any]:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
-from stagepost.database.capacity import in_pieces
-from stagepost.database.statement import Rows, Statement, Statements, as_json, operation, query
+from stagepost.database.statement import (
+    Rows,
+    SingleStatement,
+    Statement,
+    Statements,
+    as_json,
+    operation,
+    query,
+    single_statement,
+)
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.outcome import SUSPECT_CRASHES, Crashed, cause_of
@@ -31,7 +40,7 @@ __all__ = [
 NO_REPORTS: Mapping[Fence, str] = {}
 
 
-@operation
+@single_statement
 def claim(
     queue_name: str,
     *,
@@ -40,16 +49,14 @@ def claim(
     slots: int,
     lease: timedelta,
     marks: Mapping[int, int] | None = None,
-    is_alone: bool = True,
-) -> Statements[list[LeasedJob]]:
+) -> SingleStatement[list[LeasedJob]]:
     """Lease up to `slots` jobs of a queue, the largest priority and then the longest due first.
 
     With `marks` only jobs of the priorities it names are looked at, and only those due at its instants or later:
     where a database must keep the rows of jobs long ended, the claim need not walk over them again.
 
     A job whose next crash would be its last does not count as started until `begin` says so: if its worker dies before
-    that, the job is not charged with a crash. Pass `is_alone=False` if the same transaction checks the leased jobs
-    afterwards.
+    that, the job is not charged with a crash.
     """
     facts = {
         "queue_name": queue_name,
@@ -58,13 +65,25 @@ def claim(
         "lease_us": microseconds(lease),
         "suspect_crashes": SUSPECT_CRASHES,
     }
+    if marks is not None and len(marks) != 1:
+        return _claim_by_priority(facts, marks, slots)
+    for priority, after in (marks or {}).items():
+        facts |= {"priority": priority, "after": after}
+    rows = yield Statement("claim_jobs", {**facts, "slots": slots})
+    return _in_order(rows)
+
+
+@operation
+def _claim_by_priority(facts: Mapping[str, Any], marks: Mapping[int, int], slots: int) -> Statements[list[LeasedJob]]:
     rows: Rows = []
-    if marks is None:
-        rows = yield Statement("claim_jobs", {**facts, "slots": slots}, is_enough=is_alone)
-    for priority in sorted(marks or (), reverse=True):
+    for priority in sorted(marks, reverse=True):
         if (left := slots - len(rows)) > 0:
-            at = {"slots": left, "priority": priority, "after": (marks or {})[priority]}
-            rows += yield Statement("claim_jobs", {**facts, **at}, is_enough=is_alone and len(marks or ()) == 1)
+            at = {"slots": left, "priority": priority, "after": marks[priority]}
+            rows += yield Statement("claim_jobs", {**facts, **at})
+    return _in_order(rows)
+
+
+def _in_order(rows: Rows) -> list[LeasedJob]:
     return sorted(leased(rows), key=lambda job: (-job.priority, job.available_at, job.id))
 
 
@@ -96,17 +115,13 @@ def renew(
     """
     listed = [{"id": fence[0], "attempt": fence[1], "progress": reports.get(fence)} for fence in sorted(leases)]
     facts = {"owner": owner, "lease_us": microseconds(lease)} | ({"reporting": 1} if reports else {})
-    rows: Rows = []
-    for piece in (yield from in_pieces("renew_leases", "leases", listed)):
-        rows += yield Statement("renew_leases", {"leases": piece.text, **facts})
+    rows = yield Statement("renew_leases", {"leases": listed, **facts}, split="leases")
     held = {(str(job_id), attempt) for job_id, attempt, _ in rows}
     locked: set[Fence] = set()
     if missing := sorted(set(leases) - held):
-        for piece in (
-            yield from in_pieces("find_held", "leases", [{"id": fence[0], "attempt": fence[1]} for fence in missing])
-        ):
-            found = yield Statement("find_held", {"leases": piece.text, "owner": owner})
-            locked |= {(str(job_id), attempt) for job_id, attempt in found}
+        listed = [{"id": fence[0], "attempt": fence[1]} for fence in missing]
+        found = yield Statement("find_held", {"leases": listed, "owner": owner}, split="leases")
+        locked = {(str(job_id), attempt) for job_id, attempt in found}
     return Renewed(
         held=frozenset(held | locked),
         asked_to_stop=frozenset((str(job_id), attempt) for job_id, attempt, asked in rows if asked),

@@ -170,7 +170,7 @@ def sweep(rules: LimitRules, *, after: str = "", most: int = MOST_NAMES, ahead: 
     """
     rows = yield Statement("blocked_names", {"after": after, "most": most})
     names = [name for (name,) in rows]
-    through = yield from let_through(names, rules, ahead=ahead).start()
+    through = yield from let_through(names, rules, ahead=ahead)
     return Swept(through, names[-1] if names else None)
 
 

@@ -94,16 +94,13 @@ def claim_checked(
     """
     held: set[str] = set()
 
-    @operation
     def lease_some(room: int) -> Statements[list[LeasedJob]]:
-        found = yield from claim(
-            queue_name, owner=owner, task_names=task_names, slots=room, lease=lease, marks=marks, is_alone=False
-        ).start()
+        found = yield from claim(queue_name, owner=owner, task_names=task_names, slots=room, lease=lease, marks=marks)
         checked = yield from hold_excess(found, rules)
         held.update(checked.held)
         return checked.jobs
 
-    jobs = yield from within_limits(queue_name, slots, lease_some) if is_limited else lease_some(slots).start()
+    jobs = yield from within_limits(queue_name, slots, lease_some) if is_limited else lease_some(slots)
     return Claimed(jobs, frozenset(held))
 
 
@@ -248,7 +245,7 @@ def _of_unknown_tasks(jobs: Sequence[Waiting], rules: LimitRules) -> Statements[
     unknown = {job.task_name for job in jobs} - rules.runs
     if not unknown:
         return []
-    workers = yield from list_workers().start()
+    workers = yield from list_workers()
     alive = [worker for worker in workers if worker.silent_us <= microseconds(ALIVE_WITHIN)]
     unknown -= {task for worker in alive for task in worker.tasks}
     return [

@@ -7,7 +7,14 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Statement, Statements, as_json, operation, query
+from stagepost.database.statement import (
+    Statement,
+    Statements,
+    as_json,
+    operation,
+    query,
+    single_statement,
+)
 from stagepost.model.dead_letter import Bad, from_text, notice_of, parked, to_text
 from stagepost.model.envelope import Message
 from stagepost.model.lifecycle import JobState
@@ -105,12 +112,12 @@ def unannounced(
     )
 
 
-@operation
+@single_statement
 def mark_announced(fences: Sequence[Fence]) -> Statements[None]:
     """Record that the broker has confirmed the notices of these jobs. Skips a job that was restarted meanwhile."""
     # Sorted: transactions that lock the same rows in opposite order would deadlock.
     told = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(fences)])
-    yield Statement("mark_announced", {"told": told}, is_enough=True)
+    yield Statement("mark_announced", {"told": told})
 
 
 def headers_text(headers: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Operation, Statement, Statements, as_json, operation, query
+from stagepost.database.statement import Statement, Statements, as_json, operation, query
 from stagepost.errors import ConfigurationError
 from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import LIVE, JobState
@@ -54,14 +54,14 @@ def pause(name: str, *, actor: str) -> Statements[None]:
     """Stop a queue's jobs from starting. Running jobs continue. The queue need not have jobs yet."""
     yield Statement("add_queue", {"name": name})
     yield Statement("pause_queue", {"name": name})
-    yield from audit(actor, "pause_queue", name).start()
+    yield from audit(actor, "pause_queue", name)
 
 
 @operation
 def resume(name: str, *, actor: str) -> Statements[None]:
     """Let jobs of a queue start again."""
     yield Statement("resume_queue", {"name": name})
-    yield from audit(actor, "resume_queue", name).start()
+    yield from audit(actor, "resume_queue", name)
 
 
 @operation
@@ -78,7 +78,7 @@ def set_limits(
     limits = {"max_running": max_running, "rate": limit and limit.rate, "burst": limit and limit.burst}
     yield Statement("add_queue", {"name": name})
     yield Statement("limit_queue", {"name": name, **limits})
-    yield from audit(actor, "limit_queue", name, detail=as_json(limits)).start()
+    yield from audit(actor, "limit_queue", name, detail=as_json(limits))
 
 
 @query
@@ -105,7 +105,7 @@ def list_queues() -> Statements[list[Queue]]:
     """List the queues that have live jobs or settings, by name."""
     rows = yield Statement("list_queue_settings")
     settings = {row[0]: _settings(*row) for row in rows}
-    counted = yield from count_by_queue().start()
+    counted = yield from count_by_queue()
     live = {name: {state: counts[state] for state in sorted(LIVE)} for name, counts in counted.items()}
     lags: dict[str, int | None] = {}
     for name in [name for name, counts in live.items() if counts[JobState.QUEUED]]:
@@ -133,8 +133,8 @@ def claim_limited(
 ) -> Statements[list[LeasedJob]]:
     """Lease jobs as `claim` does, within the limits of the queue and of all queues together."""
 
-    def lease_some(room: int) -> Operation[list[LeasedJob]]:
-        return claim(queue_name, owner=owner, task_names=task_names, slots=room, lease=lease)
+    def lease_some(room: int) -> Statements[list[LeasedJob]]:
+        return iter(claim(queue_name, owner=owner, task_names=task_names, slots=room, lease=lease))
 
     return (yield from within_limits(queue_name, slots, lease_some, global_name=global_name))
 
@@ -142,7 +142,7 @@ def claim_limited(
 def within_limits(
     queue_name: str,
     slots: int,
-    lease_some: Callable[[int], Operation[list[LeasedJob]]],
+    lease_some: Callable[[int], Statements[list[LeasedJob]]],
     *,
     global_name: str = ALL_QUEUES,
 ) -> Statements[list[LeasedJob]]:
@@ -160,7 +160,7 @@ def within_limits(
             slots = min(slots, take(full_at, full_at - until_full, max(0, slots), settings.rate).granted)
     if slots <= 0:
         return []
-    jobs = yield from lease_some(slots).start()
+    jobs = yield from lease_some(slots)
     for settings, full_at, until_full in limits:
         if settings.rate is not None and jobs:
             taken = take(full_at, full_at - until_full, len(jobs), settings.rate)

@@ -53,12 +53,10 @@ def start(new: NewRun, *, tell: bool = False) -> Statements[Started]:
 
 
 @operation
-def retry(run_id: str, *, actor: str, repeated: bool = False) -> Statements[Run]:
+def retry(run_id: str, *, actor: str) -> Statements[Run]:
     """Resume a run that has ended: steps that failed, or were not reached, become pending again."""
     run = yield from _locked(run_id)
     if run.state is RunState.RUNNING:
-        if repeated:
-            return run
         raise RunError(run_id, "it has not ended. Wait until it has, or cancel it, before it is retried.")
     again = {name: record for name, record in run.steps.items() if record.state is not StepState.COMPLETED}
     if not again:
@@ -88,6 +86,15 @@ def retry(run_id: str, *, actor: str, repeated: bool = False) -> Statements[Run]
             )
         )
     )
+
+
+@retry.after_lost_reply
+def _retry_again(run_id: str, *, actor: str) -> Statements[Run]:
+    """Return the run if it is running: the request whose reply was lost has retried it."""
+    run = yield from _locked(run_id)
+    if run.state is RunState.RUNNING:
+        return run
+    return (yield from retry(run_id, actor=actor))
 
 
 @operation

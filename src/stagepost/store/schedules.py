@@ -159,11 +159,11 @@ def list_runs(schedule_name: str, *, before: int = NEVER, most: int = 50) -> Sta
 @operation
 def remove_schedules_not_in(names: Collection[str], *, actor: str) -> Statements[list[str]]:
     """Remove schedules that code no longer declares. Only safe if one application owns the database."""
-    schedules = yield from list_schedules().start()
+    schedules = yield from list_schedules()
     gone = [schedule.name for schedule in schedules if schedule.name not in names]
     for name in gone:
         yield Statement("delete_schedule", {"name": name})
-        yield from audit(actor, "remove_schedule", name).start()
+        yield from audit(actor, "remove_schedule", name)
     return gone
 
 
@@ -172,7 +172,7 @@ def remove_schedule(name: str, *, actor: str) -> Statements[None]:
     """Remove a schedule. A worker that starts and still declares it brings it back."""
     yield from _locked(name)
     yield Statement("delete_schedule", {"name": name})
-    yield from audit(actor, "remove_schedule", name).start()
+    yield from audit(actor, "remove_schedule", name)
 
 
 @operation
@@ -180,7 +180,7 @@ def pause_schedule(name: str, *, actor: str) -> Statements[None]:
     """Stop a schedule from firing until an operator resumes it."""
     yield from _locked(name)
     yield Statement("pause_schedule", {"name": name})
-    yield from audit(actor, "pause_schedule", name).start()
+    yield from audit(actor, "pause_schedule", name)
 
 
 @operation
@@ -194,7 +194,7 @@ def resume_schedule(name: str, *, actor: str) -> Statements[None]:
     [(now,)] = yield Statement("read_clock")
     if schedule.paused_at is not None or schedule.orphaned_at is not None:
         yield Statement("resume_schedule", {"name": name, "next_due_at": _next_after(rule, int(now))})
-    yield from audit(actor, "resume_schedule", name).start()
+    yield from audit(actor, "resume_schedule", name)
 
 
 @operation
@@ -202,8 +202,8 @@ def run_now(name: str, *, actor: str) -> Statements[Enqueued]:
     """Enqueue a schedule's job now, in addition to its due times. Works while the schedule is paused."""
     schedule = yield from _locked(name)
     [(now,)] = yield Statement("read_clock")
-    [enqueued] = yield from enqueue_many([_job(schedule, int(now))]).start()
-    yield from audit(actor, "run_schedule", name, detail=enqueued.id).start()
+    [enqueued] = yield from enqueue_many([_job(schedule, int(now))])
+    yield from audit(actor, "run_schedule", name, detail=enqueued.id)
     return enqueued
 
 
@@ -268,7 +268,7 @@ def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Statements[list[Firing]]:
     rows = yield Statement("insert_schedule_runs", {"runs": as_json(wanted)})
     fired_at = {str(job_id): int(instant) for job_id, instant in rows}
     new = [(name, due_at, job) for name, due_at, job in asked if job.id in fired_at]
-    enqueued = yield from enqueue_many([job for _, _, job in new]).start()
+    enqueued = yield from enqueue_many([job for _, _, job in new])
     runs = []
     for (name, due_at, job), result in zip(new, enqueued, strict=True):
         runs.append(Firing(name, due_at, result.id, fired_at[job.id]))

@@ -7,12 +7,22 @@ to null.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
-from stagepost.database.statement import Rows, Statement, Statements, as_json, operation, query
+from stagepost.database.statement import (
+    Rows,
+    SingleStatement,
+    Statement,
+    Statements,
+    as_json,
+    operation,
+    query,
+    single_statement,
+)
 from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import Cause, JobState, next_state
 from stagepost.model.limits import NO_RULES, LimitRules
@@ -94,7 +104,7 @@ def backlog(queue_name: str, *, most: int = 10_000) -> Statements[Backlog]:
     return Backlog(int(jobs), None if waits_us is None else int(waits_us))
 
 
-@operation
+@single_statement
 def mark_sent(sent: Sequence[Fence], *, read_at: int | None = None) -> Statements[int]:
     """Record that the broker has confirmed messages for these jobs and attempts, and return how many were marked.
 
@@ -102,7 +112,7 @@ def mark_sent(sent: Sequence[Fence], *, read_at: int | None = None) -> Statement
     worker may have taken the message and put the job back, so that it needs another message.
     """
     facts = {"sent": _fences(sent), "read_at": ALWAYS if read_at is None else read_at}
-    rows = yield Statement("mark_sent", facts, is_enough=True)
+    rows = yield Statement("mark_sent", facts)
     return len(rows)
 
 
@@ -135,7 +145,7 @@ class ClaimedDeliveries(msgspec.Struct, frozen=True):
     """Names of the limits and rates that now block some of the jobs put back."""
 
 
-@operation
+@single_statement
 def take_delivered(
     queue_name: str,
     deliveries: Sequence[Fence],
@@ -145,7 +155,7 @@ def take_delivered(
     lease: timedelta,
     is_limited: bool = False,
     rules: LimitRules = NO_RULES,
-) -> Statements[ClaimedDeliveries]:
+) -> SingleStatement[ClaimedDeliveries]:
     """Lease the jobs that messages name, by id and attempt. The messages of all other jobs can be acknowledged.
 
     A message may arrive twice, late, or for a job that has ended; then there is nothing to lease. A job is put back, to
@@ -160,14 +170,29 @@ def take_delivered(
         "lease_us": microseconds(lease),
         "suspect_crashes": SUSPECT_CRASHES,
     }
+    if is_limited or rules.is_limited:
+        return _take_within_limits(queue_name, deliveries, facts, task_names, is_limited=is_limited, rules=rules)
+    rows = yield Statement("claim_delivered", {**facts, "slots": len(deliveries)})
+    claimed = ClaimedDeliveries(leased(rows))
+    rest = _rest(deliveries, claimed)
+    return _put_back_rest(claimed, rest, task_names) if rest else claimed
 
+
+@operation
+def _take_within_limits(
+    queue_name: str,
+    deliveries: Sequence[Fence],
+    facts: Mapping[str, Any],
+    task_names: Sequence[str],
+    *,
+    is_limited: bool,
+    rules: LimitRules,
+) -> Statements[ClaimedDeliveries]:
     held: set[str] = set()
     names: set[str] = set()
 
-    @operation
     def lease_some(room: int) -> Statements[list[LeasedJob]]:
-        is_enough = not is_limited and not rules.is_limited
-        rows = yield Statement("claim_delivered", {**facts, "slots": room}, is_enough=is_enough)
+        rows = yield Statement("claim_delivered", {**facts, "slots": room})
         found = leased(rows)
         checked = yield from hold_excess(found, rules)
         started = {job.id for job in checked.jobs}
@@ -176,15 +201,23 @@ def take_delivered(
         return checked.jobs
 
     slots = len(deliveries)
-    if is_limited:
-        jobs = yield from within_limits(queue_name, slots, lease_some)
-    else:
-        jobs = yield from lease_some(slots)
-    started = {job.id for job in jobs}
-    rest = {(job_id, attempt) for job_id, attempt in deliveries if job_id not in started}
-    rest = {(job_id, attempt) for job_id, attempt in rest if job_id not in held}
-    if not rest:
-        return ClaimedDeliveries(jobs, put_back=sorted(held), held=frozenset(names))
+    jobs = yield from within_limits(queue_name, slots, lease_some) if is_limited else lease_some(slots)
+    claimed = ClaimedDeliveries(jobs, put_back=sorted(held), held=frozenset(names))
+    rest = _rest(deliveries, claimed)
+    return (yield from _put_back_rest(claimed, rest, task_names)) if rest else claimed
+
+
+def _rest(deliveries: Sequence[Fence], claimed: ClaimedDeliveries) -> set[Fence]:
+    """Return the deliveries whose jobs were not leased, nor leased and then held."""
+    known = {*(job.id for job in claimed.jobs), *claimed.put_back}
+    return {(job_id, attempt) for job_id, attempt in deliveries if job_id not in known}
+
+
+@operation
+def _put_back_rest(
+    claimed: ClaimedDeliveries, rest: Collection[Fence], task_names: Sequence[str]
+) -> Statements[ClaimedDeliveries]:
+    """Find out why these jobs were not leased, and let those that still wait be sent again."""
     named = {job_id for job_id, _ in rest}
     rows = yield Statement("find_delivered", {"ids": as_json(sorted(named))})
     waiting = {
@@ -197,11 +230,11 @@ def take_delivered(
     yield from _put_back(sorted(waiting.keys() - known), delay_us=microseconds(UNKNOWN_TASK_DELAY))
     found = {str(row[0]) for row in rows}
     return ClaimedDeliveries(
-        jobs,
-        put_back=sorted(waiting.keys() | held),
+        claimed.jobs,
+        put_back=sorted({*waiting, *claimed.put_back}),
         unknown=sorted(named - found),
         stale=sorted(found - waiting.keys()),
-        held=frozenset(names),
+        held=claimed.held,
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagepost.database.statement import Statements, operation
-from stagepost.store.attempts import ended_by, in_order, log_failures, write_outcomes
+from stagepost.database.statement import SingleStatement, Statements, operation, single_statement
+from stagepost.store.attempts import Written, end, ended_by, in_order, is_plain_end, log_failures, write_outcomes
 from stagepost.store.children import wait_for_children
 from stagepost.store.concluding import conclude
 from stagepost.store.settlement import Fence, Settlement
@@ -13,9 +13,9 @@ from stagepost.store.settlement import Fence, Settlement
 __all__ = ["settle"]
 
 
-@operation
-def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Statements[dict[Fence, bool]]:
-    """Write the outcomes of attempts, all in one transaction, and return for each attempt whether its fence held.
+@single_statement
+def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> SingleStatement[dict[Fence, bool]]:
+    """Write the outcomes of attempts, and return for each attempt whether its fence held.
 
     An attempt that has already ended its job, in a handler's transaction or in a run of this operation whose reply was
     lost, counts as held. Pass `ended_counts=False` if the caller writes something else in the same transaction, which
@@ -23,9 +23,26 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> State
     was requested ends as cancelled instead of being rescheduled. A job that has children waits for them to end.
     """
     ordered = in_order(changes)
-    rescheduled, ended, unwritten = yield from write_outcomes(ordered)
-    accepted = rescheduled | ended
-    for change in unwritten:
+    if not ordered or not all(map(is_plain_end, ordered)):
+        return _settle_in_steps(ordered, ended_counts=ended_counts)
+    ended = yield from end(ordered)
+    if len(ended) == len(ordered):
+        return dict.fromkeys((change.fence for change in ordered), True)
+    unwritten = [change for change in ordered if change.fence not in ended]
+    return _follow_up(ordered, Written(set(), ended, unwritten), ended_counts=ended_counts)
+
+
+@operation
+def _settle_in_steps(ordered: Sequence[Settlement], *, ended_counts: bool) -> Statements[dict[Fence, bool]]:
+    written = yield from write_outcomes(ordered)
+    return (yield from _follow_up(ordered, written, ended_counts=ended_counts))
+
+
+@operation
+def _follow_up(ordered: Sequence[Settlement], written: Written, *, ended_counts: bool) -> Statements[dict[Fence, bool]]:
+    """Let jobs wait for their children, log failures, and find out why the other changes were not written."""
+    accepted = written.rescheduled | written.ended
+    for change in written.unwritten:
         if (yield from wait_for_children(change)):
             accepted.add(change.fence)
             # If its children have all ended before it, it ends now.

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from stagepost.database.capacity import in_pieces
 from stagepost.database.statement import Statement, Statements, operation
 from stagepost.model.job import Job, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
@@ -46,9 +45,8 @@ def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Statements[
         asked = [job for job in jobs if job.id not in found and (behind or job.id not in freed)]
         if asked:
             rows = [{"id": job.id, "unique_key": live_key(job)} for job in asked]
-            for piece in (yield from in_pieces("find_enqueued", "jobs", rows)):
-                holders = yield Statement("find_enqueued", {"jobs": piece.text, **behind})
-                found |= {str(job_id): str(holder) for job_id, holder in holders}
+            holders = yield Statement("find_enqueued", {"jobs": rows, **behind}, split="jobs")
+            found |= {str(job_id): str(holder) for job_id, holder in holders}
     return found
 
 

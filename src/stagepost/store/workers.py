@@ -7,7 +7,14 @@ from datetime import timedelta
 
 import msgspec
 
-from stagepost.database.statement import Statement, Statements, as_json, operation, query
+from stagepost.database.statement import (
+    Statement,
+    Statements,
+    as_json,
+    operation,
+    query,
+    single_statement,
+)
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import TASK
@@ -98,7 +105,7 @@ def list_workers() -> Statements[list[WorkerRecord]]:
 @query
 def other_workers(worker_id: str, queue_names: Collection[str]) -> Statements[list[str]]:
     """List the other live workers that serve any of these queues."""
-    workers = yield from list_workers().start()
+    workers = yield from list_workers()
     return [worker.id for worker in workers if _is_alive(worker) and _is_other(worker, worker_id, queue_names)]
 
 
@@ -123,12 +130,12 @@ def forget_silent(after: timedelta) -> Statements[list[str]]:
     return [row[0] for row in rows]
 
 
-@operation
+@single_statement
 def notify_workers(queue_names: Collection[str]) -> Statements[None]:
     """Notify workers in other processes that these queues have jobs, if the database supports it."""
     names = ",".join(sorted(queue_names))
     fits = len(names.encode()) < LONGEST_NOTIFICATION  # an empty text means any queue
-    yield Statement("notify_workers", {"queue_names": names if fits else ""}, is_enough=True)
+    yield Statement("notify_workers", {"queue_names": names if fits else ""})
 
 
 class UnservedTask(msgspec.Struct, frozen=True):
@@ -148,9 +155,9 @@ def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITH
 
     Searches only the next jobs of each queue: jobs that no worker claims end up among them sooner or later.
     """
-    workers = yield from list_workers().start()
+    workers = yield from list_workers()
     served = set(_served(worker for worker in workers if worker.silent_us <= microseconds(alive_within)))
-    counted = yield from count_by_queue().start()
+    counted = yield from count_by_queue()
     unserved: list[UnservedTask] = []
     for queue_name in [name for name, counts in counted.items() if counts[JobState.QUEUED]]:
         which = {"queue_name": queue_name, "older_us": microseconds(older_than), "most": MOST_LOOKED_AT}

@@ -28,7 +28,7 @@ def jobs_since(since: str) -> Statements[list[Job]]:
     found: list[Job] = []
     before: str | None = None
     while True:
-        page = yield from list_jobs(before=before, most=PAGE).start()
+        page = yield from list_jobs(before=before, most=PAGE)
         found += [job for job in page if job.id > since]
         if len(page) < PAGE or page[-1].id <= since:
             return found[::-1]

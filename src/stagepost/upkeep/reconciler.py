@@ -44,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
     lost: int
     """Number of jobs whose message was lost; they are sent again."""
     given_up: int = 0
-    """Number of jobs that became dead letters instead, because a external program never answered."""
+    """Number of jobs that became dead letters instead, because an external program never answered."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ class Reconciler(Service):
         is_by_hand: bool = False,
         only_looks: bool = False,
     ) -> None:
-        """`patience` maps the queues that this process knows to how long a external program may be silent, or None.
+        """`patience` maps the queues that this process knows to how long an external program may be silent, or None.
 
         `has_answers` says whether this process holds answers that may belong to requests of a queue. A single pass
         that somebody starts (`is_by_hand`) continues from the observations of other processes.

@@ -99,7 +99,7 @@ LOOPS = (
     Loop("move_compactor", MoveCompactor, UPKEEP_STAGE, LEADER, "1 to 10 s",
          "Adds recorded moves of jobs to the counts."),
     Loop("recounter", Recounter, UPKEEP_STAGE, LEADER, "200 s",
-         "Compares the counts of jobs, unfinished batches and gates in turn with their rows, and corrects them."),
+         "Compares the counts of queues, unfinished batches and gates with their rows, and corrects differences."),
     Loop("reporter", Reporter, UPKEEP_STAGE, EVERY, "5 s",
          "Reports the worker's state to the table of workers, and logs slots that are stuck."),
     Loop("sent_job_requeuer", SentJobRequeuer, UPKEEP_STAGE, LEADER, "5 s",

@@ -207,7 +207,7 @@ class Parts:
 
     @cached_property
     def move_compactor(self) -> MoveCompactor:
-        """Adds moves to the counts."""
+        """Folds moves into counts."""
         return MoveCompactor(self.store, self.leader, clock=self.app.clock)
 
     @cached_property

@@ -105,7 +105,7 @@ class CommandLine:
         self.says("worker", "--until-idle", "--log-level", "error")
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """Run a command in a process of its own."""
+        """Run a command in a separate process."""
         return subprocess.Popen(
             [sys.executable, "-m", "stagepost", *arguments],
             cwd=self.folder,
@@ -125,5 +125,5 @@ def forget_modules_in(folder: Path) -> None:
 
 
 def _nothing_set() -> dict[str, None]:
-    """Stagepost's variables of whoever runs the tests."""
+    """The Stagepost variables in the environment of the test run."""
     return dict.fromkeys(name for name in os.environ if name.startswith("STAGEPOST_") and "TEST" not in name)

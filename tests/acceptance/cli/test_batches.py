@@ -17,7 +17,7 @@ from tests.acceptance.cli.command_line import CommandLine
 def upload(
     shop: CommandLine, key: str = "upload:42", *, mails: int = 3, refused: int = 0, seals: bool = True, **options: str
 ) -> None:
-    """Add items of the project's tasks to a batch, as a producer of its own."""
+    """Add items of the project's tasks to a batch, as a separate producer."""
     app = App(shop.url)
     app.task(name="shop.mail")(mail)
     app.task(name="shop.refuse")(refuse)

@@ -18,7 +18,7 @@ from tests.acceptance.cli.command_line import CommandLine
 
 
 def greet(shop: CommandLine) -> None:
-    """Let a worker say that it is there."""
+    """Register a worker."""
     shop.store.run(say_hello("w1", host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3))
 
 

@@ -1,4 +1,4 @@
-"""`stagepost rabbitmq`, `reconcile` and `asyncapi`, and what `health`, `top` and `dead` say of a broker."""
+"""`stagepost rabbitmq`, `reconcile` and `asyncapi`, and how `health`, `top` and `dead` show a broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def prefix() -> str:
 
 @pytest.fixture
 def carried(shop: CommandLine, vhost: str, prefix: str) -> CommandLine:
-    """A project whose queues RabbitMQ carries, with names of its own."""
+    """A project whose queues RabbitMQ carries, with its own names."""
     shop.environment |= {"STAGEPOST_TRANSPORT": vhost, "STAGEPOST_RABBITMQ_PREFIX": prefix}
     return shop
 

@@ -1,4 +1,4 @@
-"""`stagepost runs`: what a user sees of runs of pipelines, and does to them."""
+"""`stagepost runs`: listing, showing, retrying and cancelling runs of pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stagepost worker` as a tree of processes that are all told to stop at once, as systemd does by default."""
+"""`stagepost worker` as a tree of processes that all get the signal at once, as systemd sends it by default."""
 
 from __future__ import annotations
 

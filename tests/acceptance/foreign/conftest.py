@@ -1,4 +1,4 @@
-"""Apps whose remote tasks a stranger runs."""
+"""Apps whose remote tasks an external program runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remote tasks: what a program in another language does for us is retried, counted, cancelled as any task is."""
+"""Remote tasks: work of a program in another language is retried, counted and cancelled like any task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def takes_answers(worker: Worker) -> bool:
     return worker.parts.broker.answers.consumer.trouble is None
 
 
-def test_a_foreign_program_runs_a_task(
+def test_an_external_program_runs_a_task(
     app: App, recognise: Recognise, broker: str, quick: RabbitmqSettings, any_recogniser: Recogniser
 ) -> None:
     good = [recognise.enqueue(f"audio/{number}") for number in range(20)]
@@ -55,7 +55,7 @@ def test_a_foreign_program_runs_a_task(
     assert (counted(worker).settled, resent(worker)) == (23, 0)
 
 
-def test_batches_pipelines_and_parents_count_what_a_foreign_program_does(
+def test_batches_pipelines_and_parents_count_what_an_external_program_does(
     app: App, recognise: Recognise, broker: str, quick: RabbitmqSettings, recogniser: Recogniser
 ) -> None:
     @app.task
@@ -206,7 +206,7 @@ def test_an_answer_to_a_job_of_another_app_finds_its_way(
     """Both take from one queue of answers; the one that does not know the task gives its answer back."""
     monkeypatch.setattr("stagepost.worker.answers.HELD_SECONDS", 0.2)
     named = msgspec.structs.replace(app.settings.rabbitmq, queues=["recogniser", "translator"])
-    app.settings = msgspec.structs.replace(app.settings, rabbitmq=named)  # whoever leads sends the jobs of both
+    app.settings = msgspec.structs.replace(app.settings, rabbitmq=named)  # the leader sends the jobs of both
     other = App(settings=app.settings)
 
     @other.task(name="translate", queue="translator", remote=True)

@@ -1,4 +1,4 @@
-"""What foreign programs report on the way to their answer."""
+"""Progress that external programs report before they answer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_programs_report_is_the_progress_of_its_job(
 def test_a_report_that_comes_while_its_job_is_locked_is_not_lost(
     app: App, recognise: Recognise, stranger: Stranger, database: DatabaseOnBench
 ) -> None:
-    """As it is by whoever sent the request, until it is marked as sent."""
+    """The relay that sent the request holds it until it is marked as sent."""
     job = recognise.enqueue("audio/1")
     with working(app) as worker:
         [request] = stranger.take()

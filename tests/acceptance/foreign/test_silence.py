@@ -1,4 +1,4 @@
-"""Requests whose answer does not come: sent again where they were lost, never where a program merely takes its time."""
+"""Requests without an answer: sent again if they were lost, but never while a program merely takes its time."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def let_pass_once_seen(app: App, worker: Worker, time: timedelta) -> None:
 def let_pass_until(app: App, worker: Worker, condition: Callable[[], bool], what: str) -> None:
     """Let all patience be over, until that has done what it should.
 
-    The time begins anew if the broker does not answer at once, or still counts what it is about to give to somebody.
+    The time restarts if the broker does not answer at once, or still counts messages that it is about to deliver.
     """
 
     def has_come() -> bool:
@@ -300,7 +300,7 @@ def test_a_new_leader_does_not_rely_on_time_it_has_not_observed(app: App, strang
 def test_answers_that_the_broker_withholds_arrive(
     app: App, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it mostly does where a queue is made anew at once; sometimes it tells the consumer in time."""
+    """As it usually does if a queue is recreated at once; sometimes it notifies the consumer in time."""
     monkeypatch.setattr(stalled_consumers, "LOOK_SECONDS", 0.5)
     recognise = add_recognise(app, timeout=PATIENCE)
     with working(app) as worker:

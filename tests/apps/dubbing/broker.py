@@ -29,7 +29,7 @@ class Letter(NamedTuple):
 
 
 class Ear:
-    """A foreign program that gets a copy of every message."""
+    """An external program that gets a copy of every message."""
 
     def __init__(self, url: str) -> None:
         parameters = pika.URLParameters(url)

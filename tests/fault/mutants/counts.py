@@ -72,7 +72,7 @@ MUTANTS = [
     Mutant(
         "a sweep that lets nobody through",
         "store/letting_through.py",
-        "    through = yield from let_through(names, rules, ahead=ahead).start()\n",
+        "    through = yield from let_through(names, rules, ahead=ahead)\n",
         "    through = 0\n",
         "tests/conformance/test_letting_through.py::test_a_sweep_heals_what_nobody_let_through[sqlite-sync]",
     ),

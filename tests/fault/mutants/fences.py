@@ -1,4 +1,4 @@
-"""Leases that do not hold, and fences that let others through."""
+"""Leases that do not hold, and fences that accept stale writes."""
 
 from __future__ import annotations
 

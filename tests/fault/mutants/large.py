@@ -1,4 +1,4 @@
-"""Groups that are bounded in number only, and statements that no server takes."""
+"""Groups bounded only in number, and statements larger than a server accepts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ MUTANTS = [
     Mutant(
         "rows that are written by one statement, whatever their size",
         "database/capacity.py",
-        "    if needed <= most_bytes:\n",
-        "    if needed <= most_bytes or True:\n",
+        "if needed <= room else",
+        "if needed else",
         f"{LARGE}::test_results_and_errors_that_are_too_large_together_are_all_written",
     ),
     Mutant(

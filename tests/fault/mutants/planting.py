@@ -1,4 +1,4 @@
-"""What a planted fault is, and a copy of the product that has it."""
+"""A planted fault, and a copy of the product that contains it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SQL = "store/sql"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A small change for the worse, and the test that fails with it."""
+    """A small fault, and the test that fails with it."""
 
     name: str
     file: str
@@ -21,13 +21,13 @@ class Mutant:
     new: str
     killer: str
     times: int = 1
-    """How often the old text is there; all of them are replaced."""
+    """How often the old text occurs; every occurrence is replaced."""
     seconds: int = 20
-    """How long the test may take with it: one that hangs has noticed it, too."""
+    """How long the test may take with the fault; a test that hangs has noticed it, too."""
 
     @property
     def test(self) -> str:
-        """The killer as pytest names it; those of this folder are written without it."""
+        """The killer's path for pytest; killers in tests/fault are given without the folder."""
         return self.killer if self.killer.startswith("tests/") else f"tests/fault/{self.killer}"
 
 
@@ -46,15 +46,15 @@ def changed_text(mutant: Mutant) -> str:
 def planted(mutant: Mutant, folder: Path) -> Path:
     """Copy the product and plant a mutant in the copy; returns the folder to import it from."""
     changed = changed_text(mutant)
-    # With what is compiled: of all files only the mutant's own is newer than that. But not with what others are about
-    # to compile, which has another name until then, and may be gone before it is copied.
+    # Copy compiled files, too: only the mutant's own source is newer. But skip the temporary files of concurrent
+    # compilations, which may be gone before they are copied.
     shutil.copytree(SOURCE, folder / "stagepost", ignore=shutil.ignore_patterns("*.pyc.*"))
     (folder / "stagepost" / mutant.file).write_text(changed)
     return folder
 
 
 def on_each(name: str, statement: str, olds: Mapping[str, str], killer: str) -> list[Mutant]:
-    """The same fault in a statement of every dialect: the text that is left out of each; `killer` ends in `[{}…`."""
+    """The same fault in a statement of every dialect: the text to remove from each; `killer` ends in `[{}…`."""
     return [
         Mutant(
             f"{name}, on {dialect}",

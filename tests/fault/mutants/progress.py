@@ -1,4 +1,4 @@
-"""Progress that is not of its attempt."""
+"""Progress that belongs to another attempt."""
 
 from __future__ import annotations
 

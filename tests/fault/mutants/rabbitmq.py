@@ -1,4 +1,4 @@
-"""Messages that are lost, believed or sent again for nothing."""
+"""Messages that are lost, wrongly believed, or sent again needlessly."""
 
 from __future__ import annotations
 

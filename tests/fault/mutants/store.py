@@ -82,8 +82,8 @@ MUTANTS = [
     Mutant(
         "calls without a deadline",
         "database/deadline.py",
-        "                    abort()\n",
-        "                    continue\n",
+        "                for token in [token for token, (deadline, _, _) in self._calls.items() if deadline <= now]:\n",
+        "                for token in ():\n",
         "test_fences.py::test_no_call_outlives_its_deadline[postgres]",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Workers that forget, go on for too long or lose their slots."""
+"""Workers that forget jobs, run too long or lose their slots."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ MUTANTS = [
     ),
     Mutant(
         "an abort that leaves calls under way alone",
-        "database/store.py",
+        "database/async_store.py",
         "        self._deadlines.abort_all()\n",
         "",
         "test_hanging_shutdown.py::test_calls_that_hang_can_be_aborted_and_are_not_tried_again[postgres]",

@@ -1,1 +1,1 @@
-"""How to speak on connections that belong to the caller, one file for each family of drivers."""
+"""Adapters for connections of callers, one file for each family of drivers."""

@@ -1,4 +1,4 @@
-"""What a caller's connection is brought to, whatever its driver."""
+"""The interface that we give to a caller's connection, whatever its driver."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class CallerConnection(Generic[R]):
-    """A way to run statements inside the caller's transaction, which is the caller's to end."""
+    """Runs statements inside the caller's transaction, which the caller ends."""
 
     dialect: Dialect
     style: ParameterStyle
     execute: Callable[[str, Any], R]
-    """Takes a statement and its parameters; gives all its rows as plain tuples."""
+    """Runs a statement with its parameters and returns all rows as plain tuples."""
     opening: str | None = None
-    """What opens the transaction that the driver would open by itself, but only before its first write."""
+    """The statement that starts the transaction now; the driver would start it only before the first write."""
 
 
 SyncCallerConnection = CallerConnection[Rows]

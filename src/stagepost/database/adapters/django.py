@@ -15,10 +15,10 @@ VENDORS: dict[str, Dialect] = {"sqlite": SQLITE, "postgresql": POSTGRES, "mysql"
 
 
 def open_django(tx: Any) -> SyncCallerConnection:
-    """Speak on a Django connection; all its backends take `%(name)s`."""
+    """Use a Django connection; all backends accept `%(name)s`."""
     if tx.vendor not in VENDORS:
         known = ", ".join(sorted(VENDORS))
-        raise ConfigurationError(f"Django database {tx.alias!r} is {tx.vendor}: Stagepost knows {known}.")
+        raise ConfigurationError(f"Django database {tx.alias!r} is {tx.vendor}. Stagepost supports {known}.")
     if not tx.in_atomic_block and tx.get_autocommit():
         raise NoTransaction(tx)
 

@@ -13,17 +13,17 @@ from stagepost.errors import NoTransaction
 __all__ = ["open_asyncmy", "open_mysqldb", "open_pymysql"]
 
 IN_TRANSACTION = 1
-"""The bit of the server's status that says so."""
+"""The bit of the server's status that is set inside a transaction."""
 
 
 def open_pymysql(tx: Any) -> SyncCallerConnection:
-    """Speak on a PyMySQL connection."""
+    """Use a PyMySQL connection."""
     _require_transaction(tx)
     return _blocking(tx, import_module("pymysql.cursors").Cursor)
 
 
 def open_mysqldb(tx: Any) -> SyncCallerConnection:
-    """Speak on a mysqlclient connection."""
+    """Use a mysqlclient connection."""
     caller = _blocking(tx, import_module("MySQLdb.cursors").Cursor)
     if tx.get_autocommit():
         _require_savepoints(tx, caller)
@@ -31,7 +31,7 @@ def open_mysqldb(tx: Any) -> SyncCallerConnection:
 
 
 async def open_asyncmy(tx: Any) -> AsyncCallerConnection:
-    """Speak on an asyncmy connection."""
+    """Use an asyncmy connection."""
     _require_transaction(tx)
     plain = import_module("asyncmy.cursors").Cursor
 
@@ -58,7 +58,7 @@ def _require_transaction(tx: Any) -> None:
 
 
 def _require_savepoints(tx: Any, caller: SyncCallerConnection) -> None:
-    """Tell by a savepoint, which outside a transaction is forgotten at once: mysqlclient hides the status."""
+    """Detect a transaction by a savepoint, which the server forgets outside of one: mysqlclient hides the status."""
     caller.execute("savepoint stagepost_is_in_transaction", None)
     try:
         caller.execute("release savepoint stagepost_is_in_transaction", None)

@@ -20,7 +20,7 @@ IDLE = 0
 
 
 def open_psycopg(tx: Any) -> SyncCallerConnection:
-    """Speak on a psycopg connection; on one of ours as we do ourselves, which costs less."""
+    """Use a psycopg connection; one of our own through its `Session`, which costs less."""
     _require_transaction(tx, tx.info.transaction_status)
     session = None if tx.pgconn.pipeline_status else session_of(tx)
     if session is not None:
@@ -31,7 +31,7 @@ def open_psycopg(tx: Any) -> SyncCallerConnection:
     def execute(sql: str, parameters: Any) -> Rows:
         with make_cursor(row_factory=_as_tuples) as cursor:
             cursor.execute(sql, parameters, prepare=None if keeps_plan(sql) else False)
-            if tx.pgconn.pipeline_status:  # in a pipeline results come when they are asked for
+            if tx.pgconn.pipeline_status:  # a pipeline returns results only on request
                 with tx.pipeline() as pipeline:
                     pipeline.sync()
             return cursor.fetchall() if cursor.description else []
@@ -40,7 +40,7 @@ def open_psycopg(tx: Any) -> SyncCallerConnection:
 
 
 async def open_psycopg_async(tx: Any) -> AsyncCallerConnection:
-    """Speak on a psycopg AsyncConnection."""
+    """Use a psycopg AsyncConnection."""
     _require_transaction(tx, tx.info.transaction_status)
 
     make_cursor = _cursors(tx, raw="AsyncRawCursor", plain="AsyncCursor")
@@ -57,7 +57,7 @@ async def open_psycopg_async(tx: Any) -> AsyncCallerConnection:
 
 
 def open_psycopg2(tx: Any) -> SyncCallerConnection:
-    """Speak on a psycopg2 connection."""
+    """Use a psycopg2 connection."""
     _require_transaction(tx, tx.get_transaction_status())
     plain = import_module("psycopg2.extensions").cursor
 
@@ -70,7 +70,7 @@ def open_psycopg2(tx: Any) -> SyncCallerConnection:
 
 
 async def open_asyncpg(tx: Any) -> AsyncCallerConnection:
-    """Speak on an asyncpg connection, pooled or not."""
+    """Use an asyncpg connection, pooled or not."""
     if not tx.is_in_transaction():
         raise NoTransaction(tx)
 
@@ -81,13 +81,13 @@ async def open_asyncpg(tx: Any) -> AsyncCallerConnection:
 
 
 def _require_transaction(tx: Any, status: int) -> None:
-    # Without autocommit the driver opens one before the next statement.
+    # Without autocommit the driver starts a transaction before the next statement.
     if tx.autocommit and status == IDLE:
         raise NoTransaction(tx)
 
 
 def _cursors(tx: Any, *, raw: str, plain: str) -> Callable[..., Any]:
-    """Make cursors as the caller's connection does, unless those take no named parameters."""
+    """Create cursors as the caller's connection does, unless those accept no named parameters."""
     psycopg = import_module("psycopg")
     takes_names = not issubclass(tx.cursor_factory, getattr(psycopg, raw))
     return tx.cursor if takes_names else partial(getattr(psycopg, plain), tx)

@@ -1,4 +1,4 @@
-"""Callers' SQLAlchemy sessions and connections, on any driver Stagepost knows."""
+"""Callers' SQLAlchemy sessions and connections, on any driver that Stagepost supports."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ DRIVERS: dict[str, tuple[Dialect, ParameterStyle]] = {
 
 
 def open_sqlalchemy_session(tx: Any) -> SyncCallerConnection:
-    """Speak on the connection of a Session or scoped_session, which opens its transaction by itself."""
+    """Use the connection of a Session or scoped_session, which starts its transaction itself."""
     return open_sqlalchemy_connection(tx.connection())
 
 
 def open_sqlalchemy_connection(tx: Any) -> SyncCallerConnection:
-    """Speak on a Connection, which opens its transaction by itself."""
+    """Use a Connection, which starts its transaction itself."""
     driver = tx.dialect.driver
     if driver not in DRIVERS:
         known = ", ".join(sorted(DRIVERS))
-        raise ConfigurationError(f"SQLAlchemy driver {tx.dialect.name}+{driver}: Stagepost knows {known}.")
+        raise ConfigurationError(
+            f"SQLAlchemy driver {tx.dialect.name}+{driver} is not supported. Stagepost supports {known}."
+        )
     dialect, style = DRIVERS[driver]
 
     def execute(sql: str, parameters: Any) -> Rows:
@@ -45,7 +47,7 @@ def open_sqlalchemy_connection(tx: Any) -> SyncCallerConnection:
 
     if dialect is SQLITE:
         if not tx.in_transaction():
-            tx.begin()  # the engine may have been told to open SQLite's transaction then
+            tx.begin()  # an event handler of the engine may start SQLite's transaction here
         return SyncCallerConnection(dialect, style, execute, opening(tx.connection.driver_connection))
     if _commits_by_itself(tx.connection.dbapi_connection):
         raise NoTransaction(tx)
@@ -53,7 +55,7 @@ def open_sqlalchemy_connection(tx: Any) -> SyncCallerConnection:
 
 
 async def open_async_sqlalchemy(tx: Any) -> AsyncCallerConnection:
-    """Speak on an AsyncSession or AsyncConnection: both lend the blocking object that they wrap."""
+    """Use an AsyncSession or AsyncConnection; both give access to the blocking object that they wrap."""
 
     def open_wrapped(wrapped: Any) -> SyncCallerConnection:
         is_session = hasattr(wrapped, "get_bind")

@@ -17,7 +17,7 @@ LEGACY_TRANSACTION_CONTROL = -1
 
 
 def open_sqlite3(tx: sqlite3.Connection) -> SyncCallerConnection:
-    """Speak on a sqlite3 connection."""
+    """Use a sqlite3 connection."""
 
     def execute(sql: str, parameters: Any) -> Rows:
         cursor = tx.cursor()
@@ -33,7 +33,7 @@ def open_sqlite3(tx: sqlite3.Connection) -> SyncCallerConnection:
 
 
 async def open_aiosqlite(tx: Any) -> AsyncCallerConnection:
-    """Speak on an aiosqlite connection."""
+    """Use an aiosqlite connection."""
 
     async def execute(sql: str, parameters: Any) -> Rows:
         async with await tx.cursor() as cursor:
@@ -52,10 +52,10 @@ async def open_aiosqlite(tx: Any) -> AsyncCallerConnection:
 
 
 def opening(tx: Any, *, autocommit: int = LEGACY_TRANSACTION_CONTROL) -> str | None:
-    """Say what opens a transaction now: until the driver does, another process may change what was read."""
+    """Return the statement that starts a transaction now, so that no other process changes what is read before."""
     if tx.in_transaction:
         return None
     if autocommit is True or tx.isolation_level is None:
         raise NoTransaction(tx)
-    # Immediate: a transaction that reads first and writes later fails instead of waiting.
+    # Immediate, because a transaction that reads first and writes later would fail instead of waiting.
     return "begin immediate"
