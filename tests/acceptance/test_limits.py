@@ -170,9 +170,9 @@ def test_jobs_that_wait_for_their_rate_take_no_slots_and_no_further_attempts(app
     work(app)
 
     assert Counter(ran) == {"send": 2, "plain": 1}
-    assert Counter(job.state for job in app.client.jobs(most=500)) == {"completed": 3, "blocked": 288}
-    assert {job.attempt for job in app.client.jobs(most=500, states=[JobState.BLOCKED])} == {0}
-    assert len(app.client.jobs(most=500, states=[JobState.QUEUED])) == 0
+    assert Counter(job.state for job in app.client.jobs(limit=500)) == {"completed": 3, "blocked": 288}
+    assert {job.attempt for job in app.client.jobs(limit=500, states=[JobState.BLOCKED])} == {0}
+    assert len(app.client.jobs(limit=500, states=[JobState.QUEUED])) == 0
 
 
 def test_jobs_start_at_their_rate_and_a_worker_stays_until_the_next_token(app: App) -> None:

@@ -32,7 +32,7 @@ def app(on_postgres: DatabaseOnBench, broker_url: str) -> Iterator[App]:
 async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batch_goes_on(
     on_postgres: DatabaseOnBench, broker_url: str
 ) -> None:
-    app = carried(on_postgres.url, broker_url, message_ttl=1.0)
+    app = carried(on_postgres.url, broker_url, message_ttl_seconds=1.0)
 
     @app.task(queue="slow")
     def slow() -> None: ...

@@ -80,7 +80,7 @@ def test_drain_runs_children_and_continuations(app: App) -> None:
 
         assert job.result() == "done"
         assert drained.left == {}
-        assert sorted(run.task_name for run in drained.runs) == [
+        assert sorted(run.task for run in drained.runs) == [
             *("add_up", "add_up", "leaf", "leaf", "leaf", "top", "top", "topmost")
         ]
         assert sorted(child.result or "" for child in app.client.jobs(parent_id=job.id)) == ["3", "3"]

@@ -54,7 +54,7 @@ def test_a_job_runs_when_it_is_drained_and_not_before(app: App, jobs: Manual) ->
     drained = jobs.drain()
 
     assert ran == ["Ann"]
-    assert [(run.task_name, run.attempt, run.state) for run in drained.runs] == [("greet", 1, JobState.COMPLETED)]
+    assert [(run.task, run.attempt, run.state) for run in drained.runs] == [("greet", 1, JobState.COMPLETED)]
     assert (drained.completed, drained.failed, drained.left) == (1, (), {})
     assert handle.result() == 3
 

@@ -104,7 +104,7 @@ def test_log_records_of_a_handler_carry_its_ids(app: App, records: dict[str, log
 
     assert {message: vars(records[message])["job_id"] for message in jobs} == jobs
     facts = vars(records["plain"])
-    assert (facts["task_name"], facts["attempt"], facts["task_id"]) == (plain.name, 1, jobs["plain"])
+    assert (facts["task"], facts["attempt"], facts["task_id"]) == (plain.name, 1, jobs["plain"])
     assert (facts["trace_id"], facts["correlation_id"], facts["user_id"]) == ("t-1", "c-1", "ada")
     assert f"job={jobs['plain']} attempt=1 trace=t-1 correlation=c-1 user=ada" in facts["job_suffix"]
     assert vars(records["from a task of an async handler"])["trace_id"] == "t-2"

@@ -42,12 +42,12 @@ STEADY_LEASE = 21.0
 WAIT_SECONDS = 120.0
 """A deadline, not an expectation."""
 SETTINGS = {
-    "lease": LEASE,
+    "lease_seconds": LEASE,
     "concurrency": 8,
     "prefetch": 4,
-    "poll_shortest": 0.02,
-    "poll_longest": 0.1,
-    "shutdown_timeout": 5.0,
+    "poll_shortest_seconds": 0.02,
+    "poll_longest_seconds": 0.1,
+    "shutdown_timeout_seconds": 5.0,
 }
 SEED = "FAULT_SEED"
 PRODUCER = "tests.fault.uploads"

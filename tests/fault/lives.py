@@ -68,7 +68,9 @@ class Life:
         self._stop()
 
     def _start(self, injector: Injector) -> None:
-        settings = Settings(database_url=self.backend.url, concurrency=1, prefetch=0, lease=LEASE.total_seconds())
+        settings = Settings(
+            database_url=self.backend.url, concurrency=1, prefetch=0, lease_seconds=LEASE.total_seconds()
+        )
         self.app = InjectedApp(settings=settings, clock=self.clock, auto_migrate=False)
         self.app.trap = injector
         add_task(self.app, self._renewed)

@@ -139,8 +139,8 @@ def test_deliveries_that_come_again_and_ids_of_ended_jobs_run_nothing(carried: A
         again = [names.request(job_id, attempt=attempt) for job_id in [*ended, *waiting, new_id()] * 5]
         carried.random.shuffle(again)
         names.publish(*again)
-    carried.start_worker(lease=LASTING_LEASE)
-    carried.start_worker(lease=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait_for_end()
     carried.wait(lambda: names.depth() == 0, "all messages to be taken")
 
@@ -167,7 +167,7 @@ def test_messages_that_are_purged_are_sent_again(carried: Arena, names: Names) -
     """The worker's hands are full until all are purged."""
     names.carry(carried, rabbitmq_lost_after=12)  # longer than a worker on a busy machine has a message unclaimed
     gate = carried.folder / "gate"
-    carried.start_worker(concurrency=4, lease=LASTING_LEASE)
+    carried.start_worker(concurrency=4, lease_seconds=LASTING_LEASE)
     carried.wait_for_end(carried.enqueue("transfer"))
     carried.enqueue("note_at_gate", 4, gate=str(gate))
     carried.wait(lambda: len(carried.notes("start")) == 5, "all slots to be taken")
@@ -191,7 +191,7 @@ def test_work_that_waits_for_a_slow_worker_is_not_sent_again(carried: Arena, nam
     gate = carried.folder / "gate"
     other = carried.start_worker(queues=["other"], rabbitmq_lost_after=2.0)
     carried.wait(lambda: "leads broker" in other.logged(), "the other worker to lead")
-    carried.start_worker(concurrency=1, rabbitmq_prefetch=1, lease=LASTING_LEASE)
+    carried.start_worker(concurrency=1, rabbitmq_prefetch=1, lease_seconds=LASTING_LEASE)
     carried.enqueue("note_at_gate", gate=str(gate))
     carried.wait(lambda: len(carried.notes("start")) == 1, "the worker to be busy")
     carried.enqueue("transfer", 8)
@@ -238,8 +238,8 @@ def test_few_more_messages_than_may_run_are_sent_of_a_queue_with_a_limit(carried
     gate = carried.folder / "gate"
     carried.enqueue("note_at_gate", 2, gate=str(gate))
     carried.enqueue("transfer", 300)
-    carried.start_worker(lease=LASTING_LEASE)
-    carried.start_worker(lease=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait(lambda: names.depth() > 0, "messages to wait")
     most = names.depth()
     gate.touch()
@@ -278,7 +278,7 @@ def has_looked_since(arena: Arena, since: list[tuple[int, ...]], *, microseconds
 @quickly_on("postgres")
 def test_a_worker_killed_with_messages_in_its_hands_loses_none(carried: Arena, names: Names, tmp_path: Path) -> None:
     carried.settings["rabbitmq_prefetch"] = 20
-    victim = carried.start_worker(lease=LASTING_LEASE)
+    victim = carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait_for_end(carried.enqueue("transfer"))
     ids = carried.enqueue("transfer_at_gate", 30, gate=str(tmp_path / "gate"))
     carried.wait(lambda: running(carried) == 20, "a worker to have its hands full")
@@ -287,7 +287,7 @@ def test_a_worker_killed_with_messages_in_its_hands_loses_none(carried: Arena, n
     carried.wait(lambda: names.depth() == 30, "the broker to have back what was not acknowledged")
     (tmp_path / "gate").touch()
     carried.end_leases(ids)
-    carried.start_worker(lease=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait_for_end(ids)
 
     carried.verify()
@@ -299,7 +299,7 @@ def test_a_full_queue_makes_the_rest_wait_in_the_database(carried: Arena, names:
     """A classic queue: a quorum queue refuses only what comes after it has noticed that it is full."""
     names.carry(carried, rabbitmq_max_length=5, rabbitmq_prefetch=1, rabbitmq_queue_type="classic")
     gate = carried.folder / "gate"
-    carried.start_worker(concurrency=1, lease=LASTING_LEASE)
+    carried.start_worker(concurrency=1, lease_seconds=LASTING_LEASE)
     carried.wait_for_end(carried.enqueue("transfer"))
     carried.enqueue("note_at_gate", gate=str(gate))
     carried.enqueue("transfer", 60)

@@ -96,7 +96,7 @@ def test_ten_thousand_retries_with_mixed_delays_are_on_time(carried: Arena, name
     """Delays of 0.1 to 60 s from one moment on, by which all have failed for the first time: none holds up another."""
     names.carry(carried, rabbitmq_prefetch=100)
     for _ in range(2):
-        carried.start_worker(lease=5)
+        carried.start_worker(lease_seconds=5)
     carried.wait_for_end(carried.enqueue("transfer"))
     moment = time.time() + FAIL_SECONDS
     jobs = [

@@ -57,7 +57,7 @@ class SkewedWorker:
         """It works on a queue of its own name, and on what is for all."""
         self._file = arena.folder / f"clock-{name}"
         self.set_clock(seconds)
-        variables = arena.environment(lease=STEADY_LEASE) | {
+        variables = arena.environment(lease_seconds=STEADY_LEASE) | {
             QUEUES: f"default,{name}",
             "LD_PRELOAD": library,
             "FAKETIME_TIMESTAMP_FILE": str(self._file),

@@ -163,7 +163,7 @@ def test_any_bytes_are_an_answer_or_a_bad_message() -> None:
 
 
 SECOND = 1_000_000
-SETTINGS = RabbitmqSettings(lost_after=15, quiet_time=600)
+SETTINGS = RabbitmqSettings(lost_after_seconds=15, quiet_time_seconds=600)
 
 
 @pytest.mark.parametrize(

@@ -135,17 +135,17 @@ def watch(invocation: Invocation, *, key: str, interval: float) -> None:
 @click.pass_obj
 def show_failed(invocation: Invocation, *, key: str, limit: int) -> None:
     """Group the failed items of a batch by their reason."""
-    groups = _handle(invocation, key).failed(most=limit)
+    groups = _handle(invocation, key).failed(limit=limit)
     section = Section(
         columns=("items", "task", "state", "such as", "last", "reason"),
-        rows=[(g.items, g.task_name, g.state, g.example_key, time_text(g.last_at), g.reason) for g in groups],
+        rows=[(g.items, g.task, g.state, g.example_key, time_text(g.last_at), g.reason) for g in groups],
         numbers=frozenset({"items"}),
         empty="No item has failed.",
     )
     documents = [
         {
             "items": group.items,
-            "task": group.task_name,
+            "task": group.task,
             "state": str(group.state),
             "example_key": group.example_key,
             "reason": group.reason,

@@ -216,7 +216,7 @@ def _run_facts(run: Run | RunView) -> dict[str, Any]:
 def _step_document(step: StepView) -> dict[str, Any]:
     return {
         "name": step.name,
-        "task": step.task_name,
+        "task": step.task,
         "state": str(step.state),
         "after": list(step.parents),
         "is_list": step.is_list,

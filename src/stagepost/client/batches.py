@@ -179,13 +179,13 @@ class BatchHandle:
         """Wait until the batch is done; returns completed, completed_with_errors, failed or cancelled."""
         return await self._run_async(self._waiting(timeout))
 
-    def failed(self, *, most: int = 100) -> list[FailedGroup]:
-        """Group failed items by reason, most frequent first."""
-        return self._run(self._grouping(most))
+    def failed(self, *, limit: int = 100) -> list[FailedGroup]:
+        """Group failed items by reason, most frequent first, up to `limit` groups."""
+        return self._run(self._grouping(limit))
 
-    async def failed_async(self, *, most: int = 100) -> list[FailedGroup]:
-        """Group failed items by reason, most frequent first."""
-        return await self._run_async(self._grouping(most))
+    async def failed_async(self, *, limit: int = 100) -> list[FailedGroup]:
+        """Group failed items by reason, most frequent first, up to `limit` groups."""
+        return await self._run_async(self._grouping(limit))
 
     def items(self, states: Iterable[JobState] = ()) -> Iterator[StoredItem]:
         """Iterate over the items, optionally only those in `states`, page by page and in no particular order."""
@@ -297,9 +297,9 @@ class BatchHandle:
             yield pause
         raise AssertionError("the pauses end with WaitTimeout")
 
-    def _grouping(self, most: int) -> Procedure[list[FailedGroup]]:
+    def _grouping(self, limit: int) -> Procedure[list[FailedGroup]]:
         batch = yield from self._finding()
-        groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=most)
+        groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=limit)
         return groups
 
     def _pages(self, batch: Batch, states: Iterable[JobState]) -> ItemPages:

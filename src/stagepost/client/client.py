@@ -120,27 +120,27 @@ class Client:
         self,
         *,
         states: Iterable[JobState] = (),
-        queue_name: str | None = None,
-        task_name: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
         parent_id: str | None = None,
         before: str | None = None,
-        most: int = 50,
+        limit: int = 50,
     ) -> list[Job]:
-        """List a page of jobs, newest first; `before` is the last id of the previous page."""
-        return self._run(_page(states, queue_name, task_name, parent_id, before, most))
+        """List a page of up to 1,000 jobs, newest first; `before` is the last id of the previous page."""
+        return self._run(_page(states, task, queue, parent_id, before, limit))
 
     async def jobs_async(
         self,
         *,
         states: Iterable[JobState] = (),
-        queue_name: str | None = None,
-        task_name: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
         parent_id: str | None = None,
         before: str | None = None,
-        most: int = 50,
+        limit: int = 50,
     ) -> list[Job]:
         """List a page of jobs without blocking the event loop."""
-        return await self._run_async(_page(states, queue_name, task_name, parent_id, before, most))
+        return await self._run_async(_page(states, task, queue, parent_id, before, limit))
 
     def failures(self, job_id: str) -> list[FailureRecord]:
         """List the attempts that did not complete a job, oldest first."""
@@ -231,19 +231,19 @@ def default_actor() -> str:
 
 def _page(
     states: Iterable[JobState],
-    queue_name: str | None,
-    task_name: str | None,
+    task: str | None,
+    queue: str | None,
     parent_id: str | None,
     before: str | None,
-    most: int,
+    limit: int,
 ) -> Operation[list[Job]]:
     return list_jobs(
         states=[JobState(state) for state in states],
-        queue_name=queue_name,
-        task_name=task_name,
+        queue_name=queue,
+        task_name=task,
         batch_id=parent_id,
         before=before,
-        most=max(1, min(most, 1000)),
+        most=max(1, min(limit, 1000)),
     )
 
 

@@ -109,7 +109,7 @@ class FailedGroup(msgspec.Struct, frozen=True):
     """Failed items whose errors are alike."""
 
     reason: str | None
-    task_name: str
+    task: str
     state: JobState
     items: int
     example_key: str

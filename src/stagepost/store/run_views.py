@@ -20,7 +20,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a run. Times are microseconds since 1970, UTC."""
 
     name: str
-    task_name: str
+    task: str
     state: StepState
     parents: tuple[str, ...]
     is_list: bool
@@ -90,7 +90,7 @@ def _view(step: StepPlan, record: StepRecord) -> Statements[StepView]:
         )
     return StepView(
         name=step.name,
-        task_name=step.task_name,
+        task=step.task_name,
         state=record.state,
         parents=step.parents,
         is_list=step.each is not None,

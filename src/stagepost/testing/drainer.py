@@ -43,7 +43,7 @@ class AttemptRecord:
     """One attempt, and the state in which it left its job."""
 
     job_id: str
-    task_name: str
+    task: str
     attempt: int
     state: JobState
     error: str | None = None
@@ -76,8 +76,7 @@ class Drained:
         __tracebackhide__ = True
         if self.failed:
             shown = [
-                f"{run.task_name}, attempt {run.attempt}, {run.state}:\n{run.traceback or run.error}"
-                for run in self.failed
+                f"{run.task}, attempt {run.attempt}, {run.state}:\n{run.traceback or run.error}" for run in self.failed
             ]
             raise AssertionError(f"{len(self.failed)} of {len(self.runs)} attempts failed:\n\n" + "\n\n".join(shown))
 
@@ -118,7 +117,7 @@ class Drainer:
                 if len(self._runs) > MOST_RUNS:
                     raise StagepostError(
                         f"drain ran {MOST_RUNS:,} attempts and more are due. Does a task enqueue itself forever? "
-                        f"The last attempt was of task {self._runs[-1].task_name}."
+                        f"The last attempt was of task {self._runs[-1].task}."
                     )
         finally:
             self._executor.close()
@@ -160,8 +159,8 @@ class Drainer:
             room=lambda: self._executor.concurrency - len(self._attempts),
             start=self._executor.start,
             clock=self._clock,
-            poll_shortest=1,
-            poll_longest=1,
+            poll_shortest_seconds=1,
+            poll_longest_seconds=1,
             rules=self._app.registry.limit_rules,
         )
 

@@ -73,7 +73,7 @@ class Broker:
             declare(self.relay.queues)
 
         self.publisher = Publisher(
-            url, exchange=settings.exchange_name, timeout=settings.confirm_timeout, prepare=prepare
+            url, exchange=settings.exchange_name, timeout=settings.confirm_timeout_seconds, prepare=prepare
         )
         self.relay = Relay(
             store,

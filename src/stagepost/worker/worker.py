@@ -16,7 +16,7 @@ from typing import Any
 from stagepost.client.app import App
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.migrate import check_schema
-from stagepost.errors import ConfigurationError, StoreError
+from stagepost.errors import ConfigurationError, StoreError, duration_of
 from stagepost.loops.service import Service
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Released
@@ -72,7 +72,7 @@ class Worker:
         *,
         queues: Sequence[str] = (),
         concurrency: int | None = None,
-        shutdown_timeout: float | None = None,
+        shutdown_timeout: timedelta | float | None = None,
     ) -> None:
         settings = app.settings
         self.app = app
@@ -80,8 +80,9 @@ class Worker:
         remote = app.registry.remote_queues
         self.queues = [queue for queue in list(queues) or app.registry.queues if queue not in remote]
         self.concurrency = settings.concurrency if concurrency is None else concurrency
-        self.shutdown_timeout = settings.shutdown_timeout if shutdown_timeout is None else shutdown_timeout
-        self.lease = timedelta(seconds=settings.lease)
+        given = settings.shutdown_timeout_seconds if shutdown_timeout is None else shutdown_timeout
+        self.shutdown_timeout = duration_of(given, "shutdown_timeout").total_seconds()
+        self.lease = timedelta(seconds=settings.lease_seconds)
         if not len(app.registry):
             raise ConfigurationError("the app has no tasks. Import the modules that define them before the worker.")
         check_remote(app)
@@ -114,8 +115,8 @@ class Worker:
             room=self._room,
             start=self._take_on,
             clock=clock,
-            poll_shortest=settings.poll_shortest,
-            poll_longest=settings.poll_longest,
+            poll_shortest_seconds=settings.poll_shortest_seconds,
+            poll_longest_seconds=settings.poll_longest_seconds,
             rules=app.registry.limit_rules,
         )
         self.executor.on_idle = self.claimer.wake_if_full
@@ -158,7 +159,7 @@ class Worker:
             self.limit_opener,
             Rescuer(
                 self.store,
-                interval=min(RESCUE_SECONDS, settings.lease / 3),
+                interval=min(RESCUE_SECONDS, settings.lease_seconds / 3),
                 on_rescued=self._wake_claimer,
                 on_ended=self.concluder.note,
                 on_unlimited=self.limit_opener.note,

@@ -59,7 +59,7 @@ def uploads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uploads]:
             given[case.name] = dubbing.submit(video, to="pt", id=str(uuid4())).id
         work_until_idle(dubbing)
         tasks = {name: dubbing.task(task_id) for name, task_id in given.items()}
-        yield Uploads(dubbing, directory, tasks, dubbing.app.client.jobs(most=1000))
+        yield Uploads(dubbing, directory, tasks, dubbing.app.client.jobs(limit=1000))
 
 
 @pytest.mark.parametrize("case", UPLOADS, ids=ids(UPLOADS))

@@ -100,7 +100,7 @@ def test_a_segment_that_cannot_be_spoken_is_compensated(dubbing: Dubbing, small_
     assert task.status == "failed"
     assert "1 segments could not be spoken; the first is segment 2: tts-charlie is broken" in (task.error or "")
     assert [bool(s.tts_audio_key) for s in dubbing.segments(task.id)] == [True, True, False, True, True]
-    [entry] = dubbing.app.client.jobs(task_name="tts_compensation")
+    [entry] = dubbing.app.client.jobs(task="tts_compensation")
     payload = json.loads(entry.payload)
     assert payload.pop("created_at").endswith("Z")
     assert payload == {
