@@ -9,7 +9,7 @@ import click
 
 from docs.source import fields_of, methods_of, notes_of, table
 from docs.tables import TABLES, check_against_migrations
-from stagepost import PayloadLimits, errors
+from stagepost import Batch, FailedGroup, FailureRecord, Job, PayloadLimits, RunView, StepView, errors
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.main import cli
 from stagepost.cli.options import common_options
@@ -254,6 +254,12 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "submission": _methods(Submission),
     "child": _options(Child),
     "client": _methods(Client, leave_out="submit"),
+    "job-record": _methods(Job),
+    "failure-record": _fields(FailureRecord),
+    "batch-record": _fields(Batch),
+    "failed-group": _fields(FailedGroup),
+    "run-view": _fields(RunView),
+    "step-view": _fields(StepView),
     "rate-limiter": _methods(RateLimiter),
     "batch-handle": _methods(BatchHandle),
     "gate": _methods(Gate),

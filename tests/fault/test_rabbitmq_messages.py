@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagepost.model.batch import Batch, BatchState, Counts, Item, NewBatch
+from stagepost.model.batch import BatchRow, BatchState, Counts, Item, NewBatch
 from stagepost.model.envelope import Message
 from stagepost.model.identity import new_id
 from stagepost.store import batches, concluding, counting, listing
@@ -95,7 +95,7 @@ def test_jobs_whose_messages_have_nowhere_to_go_fail_and_say_why(carried: Arena,
     assert carried.operate(counting.count_items(batch.id)).failed == 3
 
 
-def uploaded(arena: Arena, number: int) -> Batch:
+def uploaded(arena: Arena, number: int) -> BatchRow:
     """Store a sealed batch."""
     batch = arena.operate(batches.open_batch(NewBatch(id=new_id(), key="upload")))
     items = [Item(str(at), job).in_batch(batch.id) for at, job in enumerate(jobs_of("transfer", number))]

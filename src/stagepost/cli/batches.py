@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from stagepost.cli.options import Group, confirm, job_id
 from stagepost.cli.render import Section, bar_text, duration_text, time_text
 from stagepost.client.app import App
 from stagepost.client.batches import BatchHandle
+from stagepost.client.records import Batch, batch_of
 from stagepost.clock import sleep
-from stagepost.model.batch import Batch, BatchState, Progress, progress_of, summary_of
-from stagepost.model.job import Job, microseconds
+from stagepost.model.batch import BatchRow, BatchState, Progress, progress_of, summary_of
+from stagepost.model.job import JobRow, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.store.batches import list_batches
 from stagepost.store.counting import count_items, repair_batch
@@ -28,7 +30,7 @@ from stagepost.store.listing import list_items
 
 __all__ = ["batches"]
 
-WINDOW_US = 10_000_000
+WINDOW = timedelta(seconds=10)
 """The period over which `watch` averages the rate."""
 
 
@@ -59,7 +61,7 @@ def list_all(invocation: Invocation, *, state: str | None, limit: int, before: s
         if following is not None:
             output.remark(f"There may be more. Continue with --before {following}")
 
-    documents = [batch_document(batch, progress[batch.id]) for batch in found]
+    documents = [batch_document(batch_of(batch), progress[batch.id]) for batch in found]
     output.result({"batches": documents, "next_before": following}, show)
 
 
@@ -121,7 +123,7 @@ def watch(invocation: Invocation, *, key: str, interval: float) -> None:
                 show(_line(batch, progress), [])
             if batch.state is BatchState.DONE:
                 break
-            seen = [one for one in seen if progress.at - one.at <= WINDOW_US] + [progress]
+            seen = [one for one in seen if progress.at - one.at <= WINDOW] + [progress]
             sleep(interval)
         if batch.outcome is not JobState.COMPLETED:
             sys.exit(ExitCode.FAILED)
@@ -326,7 +328,7 @@ def _line(batch: Batch, progress: Progress) -> str:
     )
 
 
-def _batch_rows(found: list[Batch], progress: dict[str, Progress], *, now: int) -> Section:
+def _batch_rows(found: list[BatchRow], progress: dict[str, Progress], *, now: int) -> Section:
     return Section(
         columns=("key", "state", "gate", "progress", "items", "failed", "age", "id"),
         rows=[
@@ -347,7 +349,7 @@ def _batch_rows(found: list[Batch], progress: dict[str, Progress], *, now: int) 
     )
 
 
-def _item_rows(jobs: list[Job]) -> Section:
+def _item_rows(jobs: list[JobRow]) -> Section:
     return Section(
         columns=("key", "state", "attempt", "result", "error", "job"),
         rows=[
@@ -359,7 +361,7 @@ def _item_rows(jobs: list[Job]) -> Section:
     )
 
 
-def _item_document(job: Job) -> dict[str, Any]:
+def _item_document(job: JobRow) -> dict[str, Any]:
     return {
         "key": job.item_key,
         "state": str(job.state),

@@ -15,7 +15,7 @@ from stagepost.errors import ConfigurationError
 from stagepost.model.batch import Item, new_item
 from stagepost.model.children import NewChild
 from stagepost.model.groups import groups_of
-from stagepost.model.job import Job, NewJob
+from stagepost.model.job import JobRow, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.store.listing import list_jobs
 from stagepost.task import NO_OPTIONS, JobOptions, Task, with_changes
@@ -137,10 +137,10 @@ async def read_children_async(context: JobContext, task: Task[..., Any] | None) 
         before = page[-1].id
 
 
-def _page(job_id: str, task: Task[..., Any] | None, before: str | None) -> Operation[list[Job]]:
+def _page(job_id: str, task: Task[..., Any] | None, before: str | None) -> Operation[list[JobRow]]:
     return list_jobs(batch_id=job_id, task_name=None if task is None else task.name, before=before, most=PAGE)
 
 
-def _child(app: App, job: Job) -> Child[Any]:
+def _child(app: App, job: JobRow) -> Child[Any]:
     result = typed_result(job, app.registry)
     return Child(job.item_key or "", job.state, result, job.error, job.id)

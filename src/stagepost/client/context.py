@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
@@ -27,8 +27,8 @@ from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
 from stagepost.model.batch import Item
 from stagepost.model.children import DeferredOutcome, OnChildFailed
-from stagepost.model.context import JobIdentity, TraceContext, identify
-from stagepost.model.job import LeasedJob, NewJob
+from stagepost.model.context import JobIdentity, Occasion, TraceContext, identify
+from stagepost.model.job import LeasedJob, NewJob, to_datetime
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
 from stagepost.model.results import encode_progress, encode_result
 from stagepost.model.retry import describe_error
@@ -89,6 +89,16 @@ class JobContext:
         It also grows without a failure: when a worker gives a job back before it starts, and after a snooze.
         """
         return self.job.attempt
+
+    @property
+    def schedule(self) -> str | None:
+        """Name of the schedule that enqueued the job; None if no schedule did."""
+        return Occasion.decode(self.job.context).schedule
+
+    @property
+    def due_at(self) -> datetime | None:
+        """The due time of that schedule, in UTC."""
+        return to_datetime(Occasion.decode(self.job.context).due_at)
 
     @property
     def is_cancelled(self) -> bool:

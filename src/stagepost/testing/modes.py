@@ -14,8 +14,9 @@ from stagepost.clock import ManualClock
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ConfigurationError, WaitTimeout
 from stagepost.model.identity import new_id
-from stagepost.model.job import Job
+from stagepost.model.job import JobRow
 from stagepost.model.lifecycle import FINAL
+from stagepost.store.jobs import get
 from stagepost.task import Registry, Task
 from stagepost.testing.drainer import Drained, Drainer
 from stagepost.testing.enqueued import EnqueuedJob, Wanted, jobs_since
@@ -160,7 +161,7 @@ class Manual:
         """Return an id that excludes jobs from before the test, because ids grow with time."""
         return "" if within is None and self.app.store.database.is_memory else self._began
 
-    def _of(self, task: Task[..., Any] | None, found: list[Job]) -> list[EnqueuedJob]:
+    def _of(self, task: Task[..., Any] | None, found: list[JobRow]) -> list[EnqueuedJob]:
         return [EnqueuedJob.of(job, self.app.registry) for job in found if task is None or job.task_name == task.name]
 
 
@@ -173,14 +174,14 @@ class PromptClient(Client):
 
     def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ARG002 - in no time
         """Return the result of a job that has ended."""
-        return _result_now(self.job(job_id), self._registry)
+        return _result_now(self._run(get(job_id)), self._registry)
 
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ARG002
         """Return the result of a job that has ended."""
-        return _result_now(await self.job_async(job_id), self._registry)
+        return _result_now(await self._run_async(get(job_id)), self._registry)
 
 
-def _result_now(job: Job, registry: Registry) -> Any:
+def _result_now(job: JobRow, registry: Registry) -> Any:
     if job.state not in FINAL:
         raise WaitTimeout(
             f"job {job.id} of {job.task_name} is {job.state}: in this test, it runs when you call drain()."

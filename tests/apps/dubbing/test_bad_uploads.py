@@ -82,7 +82,7 @@ def test_bad_videos_leave_nothing_but_themselves(uploads: Uploads) -> None:
     assert files_in(uploads.directory / "home" / "objects") == sorted(f"videos/{task_id}/source.mp4" for task_id in ids)
     assert (left_in(uploads.directory / "work"), left_in(uploads.directory / "temporary")) == ([], [])
     assert [child for child in psutil.Process().children(recursive=True) if "ffmpeg" in child.name()] == []
-    steps = [job for job in uploads.jobs if job.task_name in STEPS]
-    assert {(job.task_name, job.state, job.attempt) for job in steps} >= {("extract_audio", JobState.FAILED, 1)}
+    steps = [job for job in uploads.jobs if job.task in STEPS]
+    assert {(job.task, job.state, job.attempt) for job in steps} >= {("extract_audio", JobState.FAILED, 1)}
     assert {job.state for job in steps} <= {JobState.FAILED, JobState.CANCELLED}
     assert {job.state for job in uploads.jobs} <= {JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED}
