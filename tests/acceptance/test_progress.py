@@ -210,7 +210,7 @@ def test_a_type_that_no_json_can_become_is_refused_when_the_task_is_declared() -
 
 def test_there_is_no_progress_of_what_is_no_job(app: App) -> None:
     with pytest.raises(JobNotFound):
-        app.progress_of(new_id())
+        app.job(new_id()).progress()
 
 
 def test_progress_is_asked_for_without_knowing_the_task(app: App, database: DatabaseOnBench) -> None:
@@ -224,7 +224,7 @@ def test_progress_is_asked_for_without_knowing_the_task(app: App, database: Data
     job = load.enqueue()
     stranger = App(settings=quick_settings(database.url))
     with working(app):
-        until(lambda: stranger.progress_of(job.id) == {"done": 2, "of": 3}, "the report")
+        until(lambda: stranger.job(job.id).progress() == {"done": 2, "of": 3}, "the report")
         end.set()
         job.result(timeout=LIMIT)
     stranger.close()

@@ -47,7 +47,7 @@ def test_a_handler_that_reads_a_result_which_is_there_is_not_warned_of(
 
     @app.task
     def read(job_id: str) -> str:
-        result: str = app.result(job_id)
+        result: str = app.job(job_id).result()
         return result
 
     first = quick.enqueue()

@@ -12,7 +12,21 @@ from typing import Any
 import pytest
 
 import stagepost
-from stagepost import App, AppTask, BatchHandle, Client, Gate, JobContext, JobHandle, Worker, errors
+from stagepost import (
+    App,
+    AppTask,
+    BatchHandle,
+    BatchState,
+    Client,
+    Gate,
+    JobContext,
+    JobHandle,
+    JobState,
+    RunHandle,
+    RunState,
+    Worker,
+    errors,
+)
 from stagepost.model.outcome import Outcome
 
 MACHINERY = {
@@ -97,7 +111,7 @@ def test_there_are_few_names_at_the_top() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [App, AppTask, BatchHandle, Client, Gate, JobContext, JobHandle, Worker],
+    [App, AppTask, BatchHandle, Client, Gate, JobContext, JobHandle, RunHandle, Worker],
     ids=lambda kind: kind.__name__,
 )
 def test_what_public_methods_take_and_give_can_be_imported_from_the_top(kind: type) -> None:
@@ -139,7 +153,7 @@ def test_whatever_a_client_does_it_does_from_plain_and_from_async_code() -> None
     ("kind", "name"),
     [
         (kind, name)
-        for kind in (App, AppTask, Client, Gate, JobContext, JobHandle)
+        for kind in (App, AppTask, Client, Gate, JobContext, JobHandle, RunHandle)
         for name in public_members(kind)
         if name.endswith("_async") and not iterates(public_members(kind)[name])
     ],
@@ -167,6 +181,19 @@ def test_a_batchs_async_methods_are_called_as_their_plain_twins_are(name: str) -
         for one in (plain, awaited)
     ]
     assert calls[0] == calls[1]
+
+
+@pytest.mark.parametrize("kind", [JobHandle, BatchHandle, RunHandle], ids=lambda kind: kind.__name__)
+def test_handles_share_their_words(kind: type) -> None:
+    """What needs the database is a method in both colours, and acting returns the state afterwards or a number."""
+    members = public_members(kind)
+
+    for name in ("state", "wait", "cancel", "retry"):
+        assert inspect.isfunction(members[name])
+        assert inspect.iscoroutinefunction(members[f"{name}_async"])
+    for name in ("state", "cancel"):
+        assert typing.get_type_hints(members[name])["return"] in {JobState, BatchState, RunState}
+    assert not [name for name, member in members.items() if isinstance(member, property)]
 
 
 def test_what_a_batch_can_do_it_can_do_in_both_colours() -> None:

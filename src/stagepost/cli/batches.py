@@ -212,7 +212,7 @@ def retry(invocation: Invocation, *, key: str, items: tuple[str, ...], everythin
     handle = _handle(invocation, key)
     _act(
         invocation, handle, items, everything=everything, is_sure=is_sure,
-        question="Queue {} in batch {} again?", act=handle.retry_failed, done_as="queued again",
+        question="Queue {} in batch {} again?", act=handle.retry, done_as="queued again",
     )  # fmt: skip
 
 
@@ -243,12 +243,12 @@ def cancel(invocation: Invocation, *, key: str, is_sure: bool) -> None:
     batch, progress = _look(handle)
     if batch.state is not BatchState.DONE:
         confirm(f"Cancel batch {key} ({summary_of(batch.state, progress.counts)})?", is_sure=is_sure)
-    batch = handle.cancel()
+    handle.cancel()
+    batch, progress = _look(handle)
     text = f"Batch {key} is cancelled; it is done when its running items have stopped."
     if batch.state is BatchState.DONE:
         is_new = batch.outcome is JobState.CANCELLED
         text = f"Batch {key} is cancelled." if is_new else f"Batch {key} was already done: {batch.outcome}."
-    _, progress = _look(handle)
     invocation.output.result(batch_document(batch, progress), lambda: invocation.output.say(text))
 
 

@@ -27,8 +27,8 @@ from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
 from stagepost.errors import ConfigurationError, StagepostError, TaskError
 from stagepost.model.alert import ALERT_QUEUE, LARGEST, Alert
-from stagepost.model.batch import Counts, OnFailed
-from stagepost.model.job import NewJob
+from stagepost.model.batch import OnFailed
+from stagepost.model.job import Enqueued, NewJob
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
 from stagepost.task import NO_OPTIONS, Registry, ScheduleSpec, TaskOptions, default_name
@@ -206,6 +206,10 @@ class App:
         named = Gate(self, gate) if isinstance(gate, str) else gate
         return BatchHandle(self, key, gate=named, on_failed=on_failed, on_complete=on_complete)
 
+    def job(self, job_id: str) -> JobHandle[Any]:
+        """Get a handle to the job with this id. Whether there is one is found out when the handle is used."""
+        return JobHandle(Enqueued(job_id, is_new=False), self)
+
     def gate(self, name: str, *, on_open: NewJob | None = None) -> Gate:
         """Get a handle to a gate, which is open while all its batches are done; each opening enqueues `on_open`."""
         return Gate(self, name, on_open=on_open)
@@ -219,30 +223,6 @@ class App:
     def enqueue_many(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Enqueue many jobs from `task.job(...)` in one transaction."""
         return [JobHandle(enqueued, self) for enqueued in self.client.enqueue_many(jobs, tx=tx)]
-
-    def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Wait until a job ends and return its result."""
-        return self.client.result(job_id, timeout=timeout)
-
-    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Wait for a job's result without blocking the event loop."""
-        return await self.client.result_async(job_id, timeout=timeout)
-
-    def children_of(self, job_id: str) -> Counts:
-        """Count a job's children by state."""
-        return self.client.children_of(job_id)
-
-    async def children_of_async(self, job_id: str) -> Counts:
-        """Count a job's children by state without blocking the event loop."""
-        return await self.client.children_of_async(job_id)
-
-    def progress_of(self, job_id: str) -> Any:
-        """Return the latest progress that a job reported; None if there is none."""
-        return self.client.progress_of(job_id)
-
-    async def progress_of_async(self, job_id: str) -> Any:
-        """Return the latest progress that a job reported, without blocking the event loop."""
-        return await self.client.progress_of_async(job_id)
 
     @contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Any]:

@@ -148,13 +148,13 @@ class BatchHandle:
         """Read the batch's current state from the database; raises BatchNotFound before the first item is added."""
         return batch_of(await self._run_async(self._finding(), tx))
 
-    def state(self) -> BatchState:
-        """Return whether the batch is open, sealed or done."""
-        return self.stored().state
+    def state(self, *, tx: Any = None) -> BatchState:
+        """Read from the database whether the batch is open, sealed or done."""
+        return self.stored(tx=tx).state
 
-    async def state_async(self) -> BatchState:
-        """Return whether the batch is open, sealed or done."""
-        return (await self.stored_async()).state
+    async def state_async(self, *, tx: Any = None) -> BatchState:
+        """Read from the database whether the batch is open, sealed or done."""
+        return (await self.stored_async(tx=tx)).state
 
     def counts(self, *, tx: Any = None) -> Counts:
         """Count the items by state; the counts are exact for one moment."""
@@ -213,11 +213,11 @@ class BatchHandle:
         with writing_to(file) as write:
             return sum([write(lines_of(pages.jobs(await self._app.async_store.run(page)))) for page in pages])
 
-    def retry_failed(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
+    def retry(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
         """Queue all failed items again, or only those with these keys; returns how many."""
         return self._run(self._retrying(keys, actor))
 
-    async def retry_failed_async(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
+    async def retry_async(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
         """Queue all failed items again, or only those with these keys; returns how many."""
         return await self._run_async(self._retrying(keys, actor))
 
@@ -229,13 +229,13 @@ class BatchHandle:
         """Let the batch continue without its failed items, or those with these keys; records why, returns how many."""
         return await self._run_async(self._waiving(keys, why, actor))
 
-    def cancel(self, *, actor: str | None = None) -> Batch:
-        """Cancel the batch: accept no more items, cancel waiting ones and ask running ones to stop."""
-        return batch_of(self._run(self._cancelling(actor)))
+    def cancel(self, *, actor: str | None = None) -> BatchState:
+        """Accept no more items, cancel waiting ones and ask running ones to stop; returns the state after the call."""
+        return self._run(self._cancelling(actor)).state
 
-    async def cancel_async(self, *, actor: str | None = None) -> Batch:
-        """Cancel the batch: accept no more items, cancel waiting ones and ask running ones to stop."""
-        return batch_of(await self._run_async(self._cancelling(actor)))
+    async def cancel_async(self, *, actor: str | None = None) -> BatchState:
+        """Accept no more items, cancel waiting ones and ask running ones to stop; returns the state after the call."""
+        return (await self._run_async(self._cancelling(actor))).state
 
     def _run(self, procedure: Procedure[T], tx: Any = None) -> T:
         return run_procedure(procedure, self._app, tx)

@@ -175,21 +175,35 @@ class Client:
         """Queue ended jobs again without blocking the event loop."""
         return await self._run_async(jobs.restart(job_ids, actor=actor or default_actor()), tx)
 
+    def wait(self, job_id: str, *, timeout: timedelta | float | None = None) -> JobState:
+        """Wait until a job ends and return its state."""
+        return self._ended(job_id, timeout).state
+
+    async def wait_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> JobState:
+        """Wait until a job ends and return its state without blocking the event loop."""
+        return (await self._ended_async(job_id, timeout)).state
+
     def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait until a job ends and return its result, decoded as its task's return type."""
-        for pause in _pauses(job_id, timeout):
-            job = self._run(jobs.get(job_id))
-            if job.state in FINAL:
-                return result_of(job, self._registry)
-            sleep(pause)
-        raise AssertionError("the pauses end with WaitTimeout")
+        return result_of(self._ended(job_id, timeout), self._registry)
 
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait until a job ends and return its result without blocking the event loop."""
+        return result_of(await self._ended_async(job_id, timeout), self._registry)
+
+    def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
+        for pause in _pauses(job_id, timeout):
+            job = self._run(jobs.get(job_id))
+            if job.state in FINAL:
+                return job
+            sleep(pause)
+        raise AssertionError("the pauses end with WaitTimeout")
+
+    async def _ended_async(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
         for pause in _pauses(job_id, timeout):
             job = await self._run_async(jobs.get(job_id))
             if job.state in FINAL:
-                return result_of(job, self._registry)
+                return job
             await asyncio.sleep(pause)
         raise AssertionError("the pauses end with WaitTimeout")
 

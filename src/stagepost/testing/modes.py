@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from stagepost.client import App, Client
-from stagepost.client.client import result_of
 from stagepost.clock import ManualClock
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ConfigurationError, WaitTimeout
@@ -17,7 +16,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import JobRow
 from stagepost.model.lifecycle import FINAL
 from stagepost.store.jobs import get
-from stagepost.task import Registry, Task
+from stagepost.task import Task
 from stagepost.testing.drainer import Drained, Drainer
 from stagepost.testing.enqueued import EnqueuedJob, Wanted, jobs_since
 from stagepost.testing.inline_client import InlineClient
@@ -172,18 +171,16 @@ class Inline(Manual):
 class PromptClient(Client):
     """Returns results without waiting, because nothing else runs jobs during a test."""
 
-    def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ARG002 - in no time
-        """Return the result of a job that has ended."""
-        return _result_now(self._run(get(job_id)), self._registry)
+    def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:  # noqa: ARG002 - in no time
+        return _checked(self._run(get(job_id)))
 
-    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ARG002
-        """Return the result of a job that has ended."""
-        return _result_now(await self._run_async(get(job_id)), self._registry)
+    async def _ended_async(self, job_id: str, timeout: timedelta | float | None) -> JobRow:  # noqa: ARG002
+        return _checked(await self._run_async(get(job_id)))
 
 
-def _result_now(job: JobRow, registry: Registry) -> Any:
+def _checked(job: JobRow) -> JobRow:
     if job.state not in FINAL:
         raise WaitTimeout(
             f"job {job.id} of {job.task_name} is {job.state}: in this test, it runs when you call drain()."
         )
-    return result_of(job, registry)
+    return job
