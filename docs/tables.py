@@ -254,7 +254,7 @@ TABLES: dict[str, Table] = {
             "active_at": "When somebody last took a message from it.",
             "looked_at": "When somebody last looked.",
             "resent_at": "When jobs of the queue were last sent again because their messages seemed to be lost.",
-            "patience_us": "How long a foreign program that runs its tasks may be silent; null if workers run them.",
+            "patience_us": "How long an external program that runs its tasks may be silent; null if workers run them.",
         },
     ),
     "stagepost_outbox": Table(

@@ -116,7 +116,7 @@ class PayloadTooLarge(PayloadError):
     """The encoded value exceeds its size limit."""
 
     def __init__(self, what: str, size: int, limit: int, *, can_be_raised: bool = True) -> None:
-        remedy = ", or raise `max_payload_bytes`" if can_be_raised else ""
+        remedy = ", or give the task `limits=PayloadLimits(max_bytes=…)`" if can_be_raised else ""
         super().__init__(
             f"{what}: {size:,} bytes of JSON; the limit is {limit:,}. "
             f"Store large values elsewhere and pass a key{remedy}."

@@ -6,13 +6,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pymysql
 import pytest
 
 from stagepost.client import App
-from stagepost.database import Store
+from stagepost.database import Store, connection
 from stagepost.database.store import CALL_SECONDS
 from stagepost.errors import StoreUnavailable
 from stagepost.store.health import ping
@@ -166,6 +167,34 @@ def durations(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     for thread in threads:
         thread.join(NOTICED_SECONDS + 1)
     return took
+
+
+def test_a_session_whose_set_up_is_never_answered_is_aborted(
+    postgres_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 2)  # libpq accepts no less
+    connect = psycopg.connect
+    errors: list[StoreUnavailable] = []
+    with FaultProxy.to(postgres_backend.url) as proxy:
+
+        def connect_and_hang(*arguments: Any, **options: Any) -> Any:
+            opened = connect(*arguments, **options)
+            proxy.swallow()
+            return opened
+
+        monkeypatch.setattr(psycopg, "connect", connect_and_hang)
+        database = connection.database_at(proxy.url_for(postgres_backend.url))
+
+        def open_session() -> None:
+            try:
+                database.connect()
+            except StoreUnavailable as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=open_session, daemon=True)
+        thread.start()
+        thread.join(NOTICED_SECONDS)
+        assert len(errors) == 1
 
 
 @on_servers

@@ -12,6 +12,7 @@ import pytest
 from stagepost.database import Store
 from stagepost.database.migrate import migrate
 from stagepost.database.statement import Operation
+from stagepost.database.wakeups.postgres import PROBE_PREFIX, PostgresWakeups
 from stagepost.model.children import DeferredOutcome, NewChild
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
@@ -22,7 +23,6 @@ from stagepost.store.jobs import enqueue
 from stagepost.store.leases import claim
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
-from stagepost.transport.postgres import PROBE_PREFIX, PostgresWakeups
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from tests.fault.wakeups import SOON, app_at, greeting, listening, opened

@@ -19,7 +19,9 @@ import pytest
 
 from stagepost import Worker
 from stagepost.database import Store
-from stagepost.transport.postgres import PostgresWakeups
+from stagepost.database.connection import Connection
+from stagepost.database.wakeups import postgres
+from stagepost.database.wakeups.postgres import PostgresWakeups
 from stagepost.worker.claimer import EMPTY_SECONDS
 from tests.fault.pgbouncer import PgBouncer
 from tests.fault.proxy import FaultProxy
@@ -188,6 +190,28 @@ def test_a_listener_that_hangs_is_noticed_by_its_probe(
 
             wait_until(lambda: "did not arrive" in caplog.text, "the probe to fail", seconds=SOON)
             wait_until(lambda: wakeups.is_hearing, "another connection", seconds=SOON)
+
+
+def test_a_listener_whose_statement_is_never_answered_connects_again(
+    postgres_database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "STATEMENT_SECONDS", 0.5)
+    with FaultProxy.to(postgres_database) as proxy:
+        connect = Store.at(proxy.url_for(postgres_database)).database.connect
+        opened_connections: list[Connection] = []
+
+        def connect_and_hang_once() -> Connection:
+            opened_connections.append(connect())
+            if len(opened_connections) == 1:
+                proxy.swallow()
+            return opened_connections[-1]
+
+        wakeups = PostgresWakeups(connect_and_hang_once, ["mail"])
+        wakeups.start(lambda: None)
+        wait_until(lambda: "the connection was lost" in caplog.text, "the statement to be aborted", seconds=SOON)
+        proxy.pass_through()
+        wait_until(lambda: wakeups.is_hearing, "another connection", seconds=SOON)
+        wakeups.stop()
 
 
 def test_a_listener_hears_of_its_own_queues_only(postgres_database: str) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from stagepost import App, Settings, Worker
 from stagepost.database.migrate import migrate
+from stagepost.database.wakeups.postgres import PostgresWakeups
 from stagepost.model.job import NewJob
-from stagepost.transport.postgres import PostgresWakeups
 from tests.services.processes import wait_until
 
 HOUR = 3600.0

@@ -55,6 +55,7 @@ def test_every_error_can_be_caught_as_ours_and_says_what_it_is() -> None:
     [
         (errors.UnknownTask("mail.send"), "task 'mail.send' is not registered", {"name": "mail.send"}),
         (errors.PayloadTooLarge("result", 2_000, 1_000), "2,000 bytes of JSON; the limit is 1,000", {"size": 2_000}),
+        (errors.PayloadTooLarge("result", 2, 1), "give the task `limits=PayloadLimits(max_bytes=…)`", {"limit": 1}),
         (errors.NoTransaction(object()), "builtins.object has no open transaction", {}),
         (errors.JobNotFound("j1"), "job j1: there is no such job", {"job_id": "j1"}),
         (errors.LeaseLost("j1", 3), "job j1: attempt 3 lost its lease", {"job_id": "j1", "attempt": 3}),

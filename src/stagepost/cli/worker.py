@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 from typing import Any
 
 import click
@@ -15,8 +14,8 @@ import click
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.watch import report_sources
-from stagepost.clock import sleep
 from stagepost.config.logging import configure_logging
+from stagepost.database.deadline import Deadlines
 from stagepost.database.migrate import check_schema
 from stagepost.worker.supervisor import Supervisor
 from stagepost.worker.supervisor_connection import OPTION, READY, ParentConnection
@@ -141,13 +140,12 @@ def _leave_within(seconds: float, code: int) -> None:
     """End this process even if something keeps it: a thread of a handler's, a coroutine that ignores its cancel."""
 
     def leave() -> None:
-        sleep(max(LEAST_SECONDS, seconds))
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
 
-    threading.Thread(target=leave, name="stagepost-leave", daemon=True).start()
+    Deadlines().enter(max(LEAST_SECONDS, seconds), leave)
 
 
 def _obey(parent: ParentConnection, running: Worker) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from stagepost.clock import monotonic
 from stagepost.errors import WaitTimeout
+from stagepost.model.backoff import backoff_seconds
 from stagepost.model.context import current_identity
 
 __all__ = ["pauses"]
@@ -23,16 +24,17 @@ def pauses(timeout: timedelta | float | None, subject: str, *, missing: str, adv
     """Yield longer and longer pauses until the timeout, then raise WaitTimeout: `subject` `missing` in time."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     give_up_at = None if seconds is None else monotonic() + seconds
-    pause = FIRST_SECONDS
+    looks = 0
     with ExitStack() as waiting:
         while True:
+            looks += 1
+            pause = backoff_seconds(looks, first=FIRST_SECONDS, longest=LONGEST_SECONDS, factor=1.5)
             left = LONGEST_SECONDS if give_up_at is None else give_up_at - monotonic()
             yield max(0.0, min(pause, left))
             if left <= 0:
                 raise WaitTimeout(f"{subject} {missing} within {seconds:g} s; it goes on. {advice}")
-            if pause == FIRST_SECONDS:  # the first look found that it has not happened yet
+            if looks == 1:  # the first look found that it has not happened yet
                 waiting.enter_context(_known_to_the_worker(subject))
-            pause = min(pause * 1.5, LONGEST_SECONDS)
 
 
 @contextmanager

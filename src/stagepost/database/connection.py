@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,9 +17,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from stagepost.clock import monotonic
 from stagepost.config.urls import masked
 from stagepost.database.copying import pieces_of
+from stagepost.database.deadline import Deadlines
 from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect, ParameterStyle
 from stagepost.database.libpq import Session
-from stagepost.database.opening import closed_on_failure, limited, shut_down
+from stagepost.database.opening import closed_on_failure, shut_down
 from stagepost.database.statement import Row, Rows
 from stagepost.errors import ConfigurationError, StoreUnavailable, ValueTooLarge
 from stagepost.model.groups import groups_of
@@ -197,6 +198,8 @@ class PostgresDatabase:
     style: ParameterStyle = ParameterStyle.DOLLAR
     shares_one_connection: bool = False
     is_memory: bool = False
+    deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
+    """Limits the statements that set a new session up."""
 
     def connect(self) -> PostgresConnection:
         psycopg = _driver("psycopg", extra="postgres")
@@ -214,7 +217,8 @@ class PostgresDatabase:
                     application_name="stagepost",
                 ),
             )
-            with closed_on_failure(raw), limited(raw.fileno(), seconds=CONNECT_SECONDS):
+            set_up = self.deadlines.limit(CONNECT_SECONDS, partial(shut_down, raw.fileno()))
+            with closed_on_failure(raw), set_up:
                 [session] = raw.execute("select pg_backend_pid()").fetchone()
                 is_pooled = session != raw.info.backend_pid
                 if is_pooled:

@@ -1,4 +1,4 @@
-"""Breaks off calls that take too long, whatever the driver is waiting for."""
+"""Aborts calls that take too long, whatever the driver is waiting for. All limits on blocking calls are set here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Deadlines", "Limit"]
 
 
 class Limit:
-    """A body whose time is limited; a class because every call of ours is in one, and a generator costs thrice."""
+    """Limits the time of a `with` body; a class, because every call uses one and a generator costs thrice as much."""
 
     __slots__ = ("_abort", "_deadlines", "_seconds", "_token")
 
@@ -28,10 +28,10 @@ class Limit:
 
 
 class Deadlines:
-    """One thread that aborts the calls whose time is up; it starts with the first call and ends when idle.
+    """Watches calls and aborts those that are late, in one thread that starts with the first call and ends when idle.
 
-    It sleeps until the first of them is due, whether or not that has ended by then: entering and leaving is all that
-    a call costs, and a process that calls now and then is not woken for it.
+    The thread sleeps until the earliest deadline, even if that call has ended by then. So a call costs no more than
+    entering and leaving a dictionary, and a process that makes few calls is not woken for each of them.
     """
 
     IDLE_SECONDS = 5.0
@@ -41,7 +41,7 @@ class Deadlines:
         self.renew()
 
     def renew(self) -> None:
-        """Begin with no calls and no thread; in a forked child those of the parent are not there."""
+        """Start with no calls and no thread, as a forked child does: it has none of its parent's threads."""
         self._lock = threading.RLock()
         self._sooner = threading.Condition(self._lock)
         self._calls: dict[int, tuple[float, Callable[[], None]]] = {}
@@ -50,11 +50,11 @@ class Deadlines:
         self._thread: threading.Thread | None = None
 
     def limit(self, seconds: float, abort: Callable[[], None]) -> Limit:
-        """Call `abort` from another thread if the body is not done after `seconds`."""
+        """Return a context manager that calls `abort`, from another thread, if its body takes longer than `seconds`."""
         return Limit(self, seconds, abort)
 
     def enter(self, seconds: float, abort: Callable[[], None]) -> int:
-        """Watch a call from now on; returns what `leave` takes."""
+        """Start to watch a call; returns a token for `leave`."""
         deadline = monotonic() + seconds
         with self._lock:
             self._next += 1
@@ -67,18 +67,18 @@ class Deadlines:
             return self._next
 
     def leave(self, token: int) -> None:
-        """Watch it no longer."""
-        # Under the lock: once the body is left, its connection may serve another call and must not be aborted.
+        """Stop watching a call."""
+        # Takes the lock, because the connection may serve another call afterwards and must not be aborted then.
         with self._lock:
             self._calls.pop(token, None)
 
     def abort_all(self) -> None:
-        """Break off every call that is under way, as if its time were up."""
+        """Abort every current call, as if its time were up."""
         with self._lock:
             while self._calls:
-                _, (_, break_off) = self._calls.popitem()
+                _, (_, abort_call) = self._calls.popitem()
                 with contextlib.suppress(Exception):
-                    break_off()
+                    abort_call()
 
     def _watch(self) -> None:
         seen = 0
@@ -88,7 +88,7 @@ class Deadlines:
                 now = monotonic()
                 for token in [token for token, (deadline, _) in self._calls.items() if deadline <= now]:
                     _, abort = self._calls.pop(token)
-                    with contextlib.suppress(Exception):  # the others must not be left unwatched
+                    with contextlib.suppress(Exception):  # the other calls must still be watched
                         abort()
                 self._wakes_at = min(
                     (deadline for deadline, _ in self._calls.values()), default=now + self.IDLE_SECONDS

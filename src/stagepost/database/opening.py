@@ -1,14 +1,13 @@
-"""Guards a connection or a store between the moment it is opened and the moment it is ready for use."""
+"""Closes what was opened and could not be set up; shuts sockets down."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from collections.abc import Iterator
 from typing import Protocol
 
-__all__ = ["closed_on_failure", "limited", "shut_down"]
+__all__ = ["closed_on_failure", "shut_down"]
 
 
 class Closeable(Protocol):
@@ -26,18 +25,6 @@ def closed_on_failure(opened: Closeable) -> Iterator[None]:
         with contextlib.suppress(Exception):
             opened.close()
         raise
-
-
-@contextlib.contextmanager
-def limited(descriptor: int, *, seconds: float) -> Iterator[None]:
-    """Break the body off if it takes too long: while a session is being set up, nothing else limits its calls."""
-    timer = threading.Timer(seconds, shut_down, [descriptor])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def shut_down(descriptor: int) -> None:

@@ -20,6 +20,7 @@ from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
 from stagepost.database.trouble import Trouble, schema_error
 from stagepost.errors import StagepostError, StoreUnavailable
+from stagepost.model.backoff import backoff_seconds
 
 __all__ = ["Store"]
 
@@ -85,7 +86,7 @@ class Store:
                 if trouble is Trouble.CONNECTION:
                     operation = operation.repeated()
                 failure = error
-            pause = min(1.0, 0.01 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries
+            pause = backoff_seconds(tries, first=0.02, longest=1.0) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
             if self._is_aborted or monotonic() + pause > give_up_at:
                 raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
             self._pause(pause)

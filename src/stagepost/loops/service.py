@@ -8,11 +8,13 @@ import logging
 import random
 from abc import ABC, abstractmethod
 
+from stagepost.model.backoff import backoff_seconds
+
 __all__ = ["Service"]
 
 log = logging.getLogger(__name__)
 
-LONGEST_BACKOFF_SECONDS = 5.0
+FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 0.2, 5.0
 
 
 class Service(ABC):
@@ -60,7 +62,9 @@ class Service(ABC):
         seconds = self.interval * random.uniform(0.9, 1.1)  # noqa: S311 - spreads the loops of many workers
         if self.failures_in_a_row:
             # Not cut short by a wake-up: a loop that fails must not spin.
-            seconds = min(LONGEST_BACKOFF_SECONDS, 0.1 * 2.0 ** min(self.failures_in_a_row, 10))
+            seconds = backoff_seconds(
+                self.failures_in_a_row, first=FIRST_BACKOFF_SECONDS, longest=LONGEST_BACKOFF_SECONDS
+            )
             await asyncio.sleep(0 if self._stopping else seconds)
             return
         if seconds <= 0:

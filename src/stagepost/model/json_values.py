@@ -48,10 +48,10 @@ class PayloadLimits:
     def __post_init__(self) -> None:
         if not 2 <= self.max_bytes <= HARD_MAX_BYTES:
             raise ConfigurationError(
-                f"max_payload_bytes is {self.max_bytes:,}; it must be from 2 to {HARD_MAX_BYTES:,}."
+                f"max_bytes of PayloadLimits is {self.max_bytes:,}; it must be from 2 to {HARD_MAX_BYTES:,}."
             )
         if not 1 <= self.max_depth <= 200:
-            raise ConfigurationError(f"max_payload_depth is {self.max_depth}; it must be from 1 to 200.")
+            raise ConfigurationError(f"max_depth of PayloadLimits is {self.max_depth}; it must be from 1 to 200.")
 
 
 def to_json(value: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from stagepost.errors import ConfigurationError, PayloadError, Permanent, Retryable, StoreUnavailable
+from stagepost.model.backoff import backoff_seconds
 
 __all__ = ["MAX_ERROR_LENGTH", "MAX_TRACEBACK_LENGTH", "RetryPolicy", "describe_error", "shortened_error"]
 
@@ -114,11 +115,7 @@ class RetryPolicy:
 
     def _growing_delay(self, failures: int) -> float:
         first, longest = self.first_delay.total_seconds(), self.longest_delay.total_seconds()
-        growths = max(failures - 1, 0)
-        # Compare logarithms, because 2.0 ** 1024 overflows.
-        if first and math.log(first) + growths * math.log(self.factor) >= math.log(longest):
-            return longest
-        return first * self.factor**growths if first else 0.0
+        return backoff_seconds(failures, first=first, longest=longest, factor=self.factor)
 
 
 def describe_error(error: BaseException) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Operations that tell what happened lately, and remove what a benchmark left behind."""
+"""Operations that report recent activity, and the removal of a benchmark's jobs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["actions_on", "ended_within", "purge_queue"]
 
 @query
 def ended_within(window: timedelta) -> Statements[Mapping[JobState, int]]:
-    """Count the jobs that ended in the last so much time, by state."""
+    """Count the jobs that ended in the last `window`, by state."""
     counts: dict[JobState, int] = {}
-    for state in sorted(FINAL):  # one state at a time: then only the index is read, and only its end
+    for state in sorted(FINAL):  # one state at a time, so that the database reads only the end of an index
         rows = yield Statement("count_ended_within", {"state": state, "window_us": microseconds(window)})
         counts[state] = rows[0][0]
     return counts
@@ -33,12 +33,12 @@ def actions_on(subject: str) -> Statements[list[Action]]:
 
 @operation
 def purge_queue(queue_name: str, *, first_id: str, last_id: str) -> Statements[None]:
-    """Delete every trace of a queue's jobs from one id to another, live or ended, unrecorded; items of batches stay.
+    """Delete a queue's jobs in a range of ids, live or ended, without an audit record. Items of batches are kept.
 
-    Only for one who made the queue and all its jobs: a worker that runs one of them loses its lease.
+    Only safe if the caller created the queue and all its jobs: a worker that runs one of them loses its lease.
     """
     which = {"queue_name": queue_name, "first_id": first_id, "last_id": last_id}
-    # The live ones first: locked, they cannot end and be missed among those that have.
+    # Lock live jobs first: otherwise a job could end between the two statements and be missed by both.
     live = yield Statement("lock_purged_jobs", which)
     ended = yield Statement("lock_purged_history", which)
     yield Statement("purge_queue", which)

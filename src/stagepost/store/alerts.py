@@ -1,4 +1,4 @@
-"""Alerts are enqueued in the transaction of what they tell of: neither is there without the other."""
+"""Enqueues alerts in the same transaction as the change they report."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 def alerting(
     work: Operation[T], about: Callable[[T], Alert | None], job_for: Callable[[Alert], NewJob]
 ) -> Statements[tuple[T, Alert | None]]:
-    """Do some work and enqueue the job that tells of what came of it, if there is anything to tell.
+    """Run an operation and enqueue the alert that `about` returns for its result, if any, in the same transaction.
 
-    The work must not begin with a statement that is enough by itself: that would be committed without the alert.
+    The operation must not start with an `is_enough` statement: that would commit without the alert.
     """
     result = yield from work.start()
     alert = about(result)

@@ -1,4 +1,4 @@
-"""What foreign programs answer to requests: taken in by groups, each job's at most once."""
+"""Accepts the answers of foreign programs in groups, at most one answer per attempt."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from stagepost.store.settling import settle
 __all__ = ["REMOTE", "Accepted", "Settled", "accept_answers"]
 
 REMOTE = "remote"
-"""The owner of attempts that foreign programs made."""
+"""The owner recorded for attempts that a foreign program ran."""
 
 NO_REPORTS: Mapping[Fence, bytes] = {}
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """A job that was waiting for its answer, and what that did to it."""
+    """A job that was waiting for its answer, and the change that the answer made."""
 
     job: LeasedJob
     change: Settlement
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """What became of answers; those that settled nothing are given as what they answered."""
+    """The result of accepting answers. An answer that settled no job appears as the job id and attempt it names."""
 
     settled: list[Settled]
     ended: list[Fence] = []
-    """To jobs that are not live: they have ended, were cancelled, or never were."""
+    """Answers to jobs that have ended or that never existed."""
     stale: list[Fence] = []
-    """To jobs that wait for something else, such as the answer to a later attempt."""
+    """Answers to jobs that now wait for something else, such as the answer to a later attempt."""
     strange: list[Fence] = []
-    """To jobs that wait for just this, but whose task is not known here to be remote."""
+    """Answers that their jobs wait for, but whose task is not registered as remote in this process."""
     seen: frozenset[str] = frozenset()
-    """The tasks of all live jobs that were answered, or of which progress was reported."""
+    """The tasks of all live jobs that an answer or a progress report names."""
     passed_over: frozenset[Fence] = frozenset()
-    """Reports on jobs that somebody had locked just then: nothing of them is stored."""
+    """Progress reports that were not stored because another transaction held the job's row."""
 
 
 @operation
@@ -55,14 +55,14 @@ def accept_answers(
     in_progress: Mapping[Fence, bytes] = NO_REPORTS,
     read: Callable[[str, bytes], str | None] = lambda _task_name, _report: None,
 ) -> Statements[Accepted]:
-    """Settle the jobs that wait for these answers, all in one transaction; what waits for none is told apart.
+    """Settle the jobs that wait for these answers, all in one transaction, and classify the remaining answers.
 
-    An answer counts for a queued job of the same attempt, whether or not its message was marked as sent by now, and
-    whether or not its queue is paused. `decide` says what it means, and must be pure: the transaction may be repeated.
-    `in_progress` are reports on requests; `read`, with the name of the task and a report, says what progress to store,
-    and must be as pure.
+    An answer applies to a queued job that waits for the same attempt, even if its message is not yet marked as sent or
+    its queue is paused. `decide` maps the job to an outcome. It must be pure, because the transaction may be retried.
+    `in_progress` holds progress reports. `read` gets the task's name and a report, returns the progress to store, and
+    must be pure as well.
     """
-    # Sorted: two that lock the same rows in opposite order would deadlock.
+    # Sorted: transactions that lock the same rows in opposite order would deadlock.
     fences = [{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(answers)]
     facts = {"answers": as_json(fences), "owner": REMOTE, "task_names": as_json(task_names)}
     jobs = leased((yield Statement("claim_answered", facts))) if answers else []
@@ -87,7 +87,7 @@ def accept_answers(
 
 
 def _report(progress: Mapping[Fence, str]) -> Statements[frozenset[Fence]]:
-    """Store how far requests are whose answer is still waited for; returns those whose row was locked."""
+    """Store the progress of unanswered requests, and return those whose row another transaction had locked."""
     if not progress:
         return frozenset()
     reports = [

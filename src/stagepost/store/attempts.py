@@ -1,6 +1,6 @@
-"""The only writer of what attempts gave: ends their jobs or reschedules them, each under its fence.
+"""The only writer of attempts' outcomes: ends or reschedules each job, guarded by its fence.
 
-It knows nothing of batches, parents or pipelines. It returns facts; `settling` decides what follows from them.
+This module knows nothing about batches, parents or pipelines. It returns what it wrote, and `settling` acts on that.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from stagepost.store.settlement import Fence, Settlement
 __all__ = ["Written", "ended_by", "in_order", "log_failures", "write_outcomes"]
 
 HOW_IT_ENDS = attrgetter("attempt", "owner", "state", "result", "error", "failures", "crashes", "reason")
-"""All that the end of a job takes from an attempt but its id."""
+"""Every column that ending a job takes from its attempt, except the id."""
 
 
 class Written(NamedTuple):
-    """What became of the jobs of some attempts."""
+    """Which changes were written, and how."""
 
     rescheduled: set[Fence]
     """Attempts whose job will run again."""
     ended: set[Fence]
-    """Attempts whose job is in history now."""
+    """Attempts whose job moved to history."""
     unwritten: list[Settlement]
-    """Changes that were not made: the job has to wait for its children, or the fence did not hold."""
+    """Changes that were not written, because the job has to wait for its children or its fence did not hold."""
 
 
 def in_order(changes: Iterable[Settlement]) -> list[Settlement]:
@@ -39,14 +39,14 @@ def in_order(changes: Iterable[Settlement]) -> list[Settlement]:
     by_fence: dict[Fence, Settlement] = {}
     for change in changes:
         by_fence.setdefault(change.fence, change)
-    # Sorted: two workers that settle the same jobs in opposite order would deadlock.
+    # Sorted: workers that settle the same jobs in opposite order would deadlock.
     return sorted(by_fence.values(), key=attrgetter("id"))
 
 
 def write_outcomes(changes: Sequence[Settlement]) -> Statements[Written]:
-    """Reschedule or end the jobs of attempts, which are given in order and once each.
+    """Reschedule or end jobs. The changes must be sorted and hold each attempt once, as `in_order` returns them.
 
-    A job that was asked to stop is not run again: it ends as cancelled instead of being rescheduled.
+    A job whose cancellation was requested ends as cancelled instead of being rescheduled.
     """
     delays, ends, unwritten = _parted(changes)
     rescheduled: set[Fence] = set()
@@ -62,7 +62,7 @@ def write_outcomes(changes: Sequence[Settlement]) -> Statements[Written]:
 
 
 def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settlement], list[Settlement]]:
-    """Separate the jobs to reschedule, those to end, and those that continue when their children have ended."""
+    """Separate the jobs to reschedule, the jobs to end, and the jobs that continue after their children."""
     delays: list[Settlement] = []
     ends: list[Settlement] = []
     continued: list[Settlement] = []
@@ -72,7 +72,7 @@ def _parted(changes: Iterable[Settlement]) -> tuple[list[Settlement], list[Settl
 
 
 def _reschedule(delays: Sequence[Settlement]) -> Statements[set[Fence]]:
-    # Their errors are for the failure log.
+    # Only the failure log stores their errors.
     changes = [msgspec.structs.replace(change, error=None, traceback=None) for change in delays]
     rows: Rows = []
     for piece in (yield from in_pieces("reschedule_jobs", "changes", changes)):
@@ -84,7 +84,7 @@ def _reschedule(delays: Sequence[Settlement]) -> Statements[set[Fence]]:
 
 
 def _end(ends: Sequence[Settlement], *, is_enough: bool) -> Statements[set[Fence]]:
-    """End jobs, with one statement unless what they gave is too much for that."""
+    """End jobs with a single statement, unless their results are too large for one."""
     rows: Rows = []
     pieces = yield from in_pieces("end_jobs", "changes", ends)
     for changes, text in pieces:
@@ -103,7 +103,7 @@ def _fences(rows: Rows) -> set[Fence]:
 
 
 def log_failures(changes: Iterable[Settlement]) -> Statements[None]:
-    """Add the attempts that failed, of those given, to the failure log."""
+    """Add the failed attempts among these changes to the failure log."""
     failures = [change for change in changes if change.kind is not None]
     if failures:
         for piece in (yield from in_pieces("record_failures", "failures", failures)):
@@ -112,7 +112,7 @@ def log_failures(changes: Iterable[Settlement]) -> Statements[None]:
 
 @query
 def ended_by(changes: Sequence[Settlement]) -> Statements[set[Fence]]:
-    """Tell which of these attempts have ended their job already."""
+    """Find the attempts that have already ended their job."""
     rows: Rows = []
     fences = [{"id": change.id, "attempt": change.attempt, "owner": change.owner} for change in changes]
     for piece in (yield from in_pieces("find_ended", "changes", fences)):

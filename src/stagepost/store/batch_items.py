@@ -20,7 +20,7 @@ __all__ = ["retry_failed", "waive"]
 def retry_failed(
     batch_id: str, *, actor: str, keys: Sequence[str] | None = None, after: str = "", most: int = 500
 ) -> Statements[list[str]]:
-    """Queue failed items again: those with these keys, or the next so many after an id; returns their ids."""
+    """Queue failed items again, either the given keys or the next `most` after an id, and return their ids."""
     yield from locked_in_order(batch_id)
     ids = yield from _chosen(batch_id, keys, after=after, most=most)
     if ids:
@@ -32,7 +32,7 @@ def retry_failed(
 def waive(
     batch_id: str, *, actor: str, why: str, keys: Sequence[str] | None = None, after: str = "", most: int = 500
 ) -> Statements[list[str]]:
-    """Let a batch go on without failed items: those with these keys, or the next so many after an id."""
+    """Let a batch finish without failed items, either the given keys or the next `most` after an id."""
     yield from locked_in_order(batch_id)
     ids = yield from _chosen(batch_id, keys, after=after, most=most)
     rows = yield Statement("waive_jobs", {"ids": as_json(ids)})

@@ -47,12 +47,12 @@ __all__ = [
 ]
 
 COMPLETION_KEY = "\0done"
-"""No item has it: keys are not empty and have no NUL."""
+"""Cannot collide with an item's key, which contains no NUL."""
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 class Added(msgspec.Struct, frozen=True):
-    """What became of a chunk of items: how many were new, and how far the batch's cursor is now."""
+    """How many items of a chunk were new, and where the batch's cursor is now."""
 
     new: int
     cursor: Cursor
@@ -60,7 +60,7 @@ class Added(msgspec.Struct, frozen=True):
 
 @operation
 def open_batch(new: NewBatch, *, on_open: str | None = None) -> Statements[BatchRow]:
-    """Make a batch, or find the one that has its key; under a gate, close that, to enqueue `on_open` when it opens."""
+    """Create a batch, or find the one that has its key. A new batch closes its gate, which enqueues `on_open` later."""
     rows = yield Statement("batch_of_key", {"batch_key": new.key})
     if not rows:
         if new.gate is not None:
@@ -80,10 +80,10 @@ def open_batch(new: NewBatch, *, on_open: str | None = None) -> Statements[Batch
                 "on_complete": new.on_complete,
             },
         )
-        # By its id first: by its key MariaDB would lock the gap beside it, too.
+        # Look by id first: a look by key would also lock the gap beside it on MariaDB.
         rows = yield Statement("lock_batch", {"id": new.id})
         if not rows:
-            # A locking read: in a caller's transaction another would not show what was committed since that began.
+            # A locking read: a plain one would miss what was committed after a caller's transaction took its snapshot.
             rows = yield Statement("lock_batch_of_key", {"batch_key": new.key})
         if new.gate is not None and str(rows[0][0]) == new.id:
             yield from count_begun(new.gate)
@@ -97,14 +97,14 @@ def open_batch(new: NewBatch, *, on_open: str | None = None) -> Statements[Batch
 
 @query
 def find(key: str) -> Statements[BatchRow | None]:
-    """Look a batch up by its key."""
+    """Look up a batch by its key."""
     rows = yield Statement("batch_of_key", {"batch_key": key})
     return batch_of(rows[0]) if rows else None
 
 
 @query
 def get(batch_id: str) -> Statements[BatchRow]:
-    """Look a batch up by its id; there must be one."""
+    """Look up a batch by its id, or raise BatchNotFound."""
     return (yield from stored(batch_id))
 
 
@@ -112,7 +112,7 @@ def get(batch_id: str) -> Statements[BatchRow]:
 def list_batches(
     *, state: BatchState | None = None, kind: BatchKind = BatchKind.BATCH, before: str | None = None, most: int = 50
 ) -> Statements[list[BatchRow]]:
-    """List batches newest first; `before` is the last id of the page before this one."""
+    """List batches, newest first; `before` is the last id of the previous page."""
     filters: dict[str, Any] = {"kind": kind, "before": before or LAST_ID, "most": most}
     rows = yield Statement("list_batches", filters if state is None else {**filters, "state": state})
     return [batch_of(row) for row in rows]
@@ -122,7 +122,7 @@ def list_batches(
 def add_items(
     batch_id: str, items: Sequence[Item], *, cursor: Cursor | None = None, tell: bool = False
 ) -> Statements[Added]:
-    """Add a chunk of items, those that are not in yet, and move the cursor, as `add_jobs` does."""
+    """Add the items of a chunk that the batch does not have yet, as `add_jobs` does."""
     jobs = [item.in_batch(batch_id) for item in items]
     return (yield from add_jobs(batch_id, jobs, cursor=cursor, tell=tell))
 
@@ -136,11 +136,11 @@ def add_jobs(
     tell: bool = False,
     on_taken: Callable[[], None] = lambda: None,
 ) -> Statements[Added]:
-    """Add a chunk of items, as `Item.in_batch` makes them, those that are not in yet, and move the cursor.
+    """Add the items of a chunk, made by `Item.in_batch`, that the batch does not have yet, and advance the cursor.
 
-    The batch's row is locked first: of two producers that add the same items one waits, and then finds them in.
-    Without a cursor of the caller's it moves by as many as were new. A batch that is closed refuses new items, but
-    not those that it has: a producer that is repeated from the start finds all well. `on_taken` as in `enqueue_many`.
+    The batch's row is locked first, so of two producers that add the same items one waits and then finds them added.
+    Without `cursor` the position advances by the number of new items. A closed batch refuses new items but accepts the
+    ones it has, so a producer can be run again from the start. `on_taken` is described at `enqueue_many`.
     """
     batch = yield from locked(batch_id)
     jobs = yield from _missing(items, sees_all=(yield from _sees_all_items(batch)))
@@ -153,18 +153,18 @@ def add_jobs(
 
 
 def _sees_all_items(batch: BatchRow) -> Statements[bool]:
-    """Say whether this transaction's snapshot, if it has one, is younger than the last chunk that was added.
+    """Whether this transaction's snapshot, if it has one, includes the last chunk added.
 
-    The batch's row was read with its lock, and is as it is now; read again without, it is as in the snapshot.
+    `batch` was read with a lock and is current. A read without a lock shows the snapshot's version.
     """
     rows = yield Statement("batch_of_id", {"id": batch.id})
     return bool(rows) and batch_of(rows[0]).position == batch.position
 
 
 def _missing(items: Sequence[NewJob], *, sees_all: bool) -> Statements[list[NewJob]]:
-    """Leave out items that are in, live or ended.
+    """Leave out items that the batch has, live or ended.
 
-    In the order of their ids: then rows that lie together in the table are also claimed together.
+    Sorts the others by id, so that rows stored together are also claimed together.
     """
     jobs = {job.id: job for job in items}
     ids = sorted(jobs.keys() - (yield from known_of(jobs.keys())))
@@ -174,7 +174,7 @@ def _missing(items: Sequence[NewJob], *, sees_all: bool) -> Statements[list[NewJ
 
 
 def _missing_now(job_ids: Sequence[str]) -> Statements[list[str]]:
-    """Look with locks, which show what was committed since the snapshot of a caller's transaction."""
+    """Look again with locking reads, which see commits newer than the snapshot of a caller's transaction."""
     ended = {str(row[0]) for row in (yield Statement("lock_ended_jobs", {"ids": as_json(job_ids)}))}
     missing = []
     for job_id in job_ids:
@@ -184,7 +184,7 @@ def _missing_now(job_ids: Sequence[str]) -> Statements[list[str]]:
 
 
 def _moved(batch: BatchRow, items: Sequence[NewJob], cursor: Cursor | None, *, new: int) -> Statements[Cursor]:
-    """Move the cursor on, never back."""
+    """Advance the cursor; it never moves back."""
     if cursor is None:
         cursor = Cursor(batch.position + new, items[-1].item_key if new else None)
     if cursor.position <= batch.position:
@@ -197,23 +197,24 @@ def _moved(batch: BatchRow, items: Sequence[NewJob], cursor: Cursor | None, *, n
 def add_to(
     new: NewBatch, items: Sequence[Item], *, on_open: str | None = None, tell: bool = False
 ) -> Statements[Added]:
-    """Add items to the batch with this key; the first make it."""
+    """Add items to the batch with this key, and create it if necessary."""
     batch = yield from open_batch(new, on_open=on_open)
     return (yield from add_items(batch.id, items, tell=tell))
 
 
 class Finished(NamedTuple):
-    """A batch, and how its items ended if this transaction made it done."""
+    """The result of `finish`."""
 
     batch: BatchRow
-    """As it was before."""
+    """The batch before the change."""
     counts: Counts | None
+    """How its items ended; None unless this transaction made the batch done."""
 
 
 def finish(batch_id: str) -> Statements[Finished]:
-    """Make a sealed batch done, once, if its items have ended; then enqueue its completion job and open its gate.
+    """Mark a sealed batch as done, once, if its items have ended; then enqueue its completion job and open its gate.
 
-    The caller has locked the batch. Whether a parent or a run waits for it is not looked at here.
+    The caller has locked the batch, and resumes the parent or run that waits for it.
     """
     batch = yield from locked(batch_id)
     if batch.state is not BatchState.SEALED:
@@ -231,7 +232,7 @@ def finish(batch_id: str) -> Statements[Finished]:
 
 
 def enqueue_later(template: str, job_id: str) -> Statements[None]:
-    """Enqueue a job that was encoded before, under an id that makes it once."""
+    """Enqueue a job from its encoded template, under an id that makes a repeated call do nothing."""
     job = msgspec.json.decode(template, type=NewJob)
     job = msgspec.structs.replace(job, id=job_id, has_chosen_id=True)
     yield from enqueue_many([job], tell=True, are_derived=True)
@@ -239,28 +240,28 @@ def enqueue_later(template: str, job_id: str) -> Statements[None]:
 
 @query
 def idle_batches(*, after: str = "", most: int = 100) -> Statements[list[str]]:
-    """List sealed batches of which no item lives: somebody must conclude them."""
+    """List sealed batches without live items, which are ready to be concluded."""
     rows = yield Statement("idle_batches", {"after": after or NO_ID, "most": most})
     return [str(batch_id) for (batch_id,) in rows]
 
 
 @query
 def unfinished_ids(*, after: str = "", most: int = 100) -> Statements[list[str]]:
-    """List batches that are open or sealed; `after` is the last id of the page before this one."""
+    """List open and sealed batches; `after` is the last id of the previous page."""
     rows = yield Statement("unfinished_ids", {"after": after or NO_ID, "most": most})
     return [str(batch_id) for (batch_id,) in rows]
 
 
 @query
 def cancelled_batches(*, after: str = "", most: int = 100) -> Statements[list[str]]:
-    """List cancelled batches that are not done: items may be left. `after` is the last id of the page before."""
+    """List cancelled batches that may still have live items; `after` is the last id of the previous page."""
     rows = yield Statement("cancelled_batches", {"after": after or NO_ID, "most": most})
     return [str(batch_id) for (batch_id,) in rows]
 
 
 @operation
 def prune_batches(older_than: timedelta, *, most: int = 100) -> Statements[int]:
-    """Delete batches that were done more than `older_than` ago and whose items are gone; returns how many."""
+    """Delete batches done more than `older_than` ago whose items have been deleted, and return how many."""
     rows = yield Statement("lock_prunable_batches", {"older_us": microseconds(older_than), "most": most})
     for (batch_id,) in rows:
         yield from delete_batch(str(batch_id))
@@ -268,8 +269,8 @@ def prune_batches(older_than: timedelta, *, most: int = 100) -> Statements[int]:
 
 
 def delete_batch(batch_id: str) -> Statements[None]:
-    """Delete a batch whose items are gone, with all that was counted of them."""
-    # Moves before counts: the same order as folding, which prevents deadlocks.
+    """Delete a batch whose items have been deleted, with its counts."""
+    # Moves before counts, the order in which folding locks them, to prevent deadlocks.
     scopes = {"scope": batch_scope(batch_id), "removed_scope": removed_scope(batch_id)}
     yield Statement("delete_batch", {"id": batch_id, **scopes})
 

@@ -18,9 +18,9 @@ __all__ = ["cancel_batch", "cancel_items", "cancel_job"]
 
 @operation
 def cancel_job(job_id: str, *, actor: str) -> Statements[JobState]:
-    """End a job that is not running; ask a running one to stop. Returns the state it is in now.
+    """End a job that is not running, or ask a running one to stop, and return its new state.
 
-    Its children are cancelled with it, and it ends after them.
+    Its children are cancelled too, and the job ends after them.
     """
     rows = yield Statement("lock_job", {"id": job_id})
     if not rows:
@@ -43,7 +43,7 @@ def cancel_job(job_id: str, *, actor: str) -> Statements[JobState]:
 
 
 def _cancel_children(job_id: str) -> Statements[JobState]:
-    """Cancel a first page of the children that a cancelled job waits for; upkeep cancels the rest."""
+    """Cancel the first page of a cancelled job's children; upkeep cancels the rest."""
     if not (yield Statement("lock_job", {"id": job_id})):
         return JobState.CANCELLED
     yield from cancel_items(job_id)
@@ -52,7 +52,7 @@ def _cancel_children(job_id: str) -> Statements[JobState]:
 
 @operation
 def cancel_batch(batch_id: str, *, actor: str) -> Statements[BatchRow]:
-    """Take no more items and end those there are; `cancel_items` goes on until none lives."""
+    """Seal a batch and mark it as cancelled. Call `cancel_items` until it returns None to end the live items."""
     batch = yield from locked_in_order(batch_id)
     if batch.state is BatchState.DONE or batch.cancelled_at is not None:
         return batch
@@ -64,14 +64,17 @@ def cancel_batch(batch_id: str, *, actor: str) -> Statements[BatchRow]:
 
 @operation
 def cancel_items(batch_id: str, *, after: str = "", most: int = 500) -> Statements[str | None]:
-    """End the next live items of a cancelled batch, ask running ones to stop; returns where to go on, or None."""
+    """End the next live items of a cancelled batch, and ask running ones to stop.
+
+    Returns the `after` of the next call, or None at the end.
+    """
     yield from locked_in_order(batch_id)
     yield Statement("stop_running_items", range_of(batch_id))
     yield Statement("cancel_running_trees", range_of(batch_id))
     first = after or id_range(batch_id)[0]
     rows = yield Statement("lock_live_items", {**range_of(batch_id), "after": first, "most": most})
     waiting = [str(job_id) for job_id, _, _, state in rows if state == JobState.WAITING]
-    for job_id in waiting:  # they end when their children have
+    for job_id in waiting:  # these end after their children
         yield Statement("cancel_batch", {"id": job_id})
         yield Statement("seal_batch", {"id": job_id})
     changes = [

@@ -26,10 +26,10 @@ RUN_AGAIN = FINAL - {JobState.COMPLETED, JobState.WAIVED}
 def submit_children(
     parent: LeasedJob, children: Sequence[NewChild], *, tell: bool = False
 ) -> Statements[list[Enqueued]]:
-    """Store children of a running job, in order; those that an earlier attempt submitted are there already.
+    """Store children of a running job, in order, except those that an earlier attempt has already submitted.
 
-    Nothing is written unless the attempt holds its lease. Whoever retries a parent that had ended runs its children
-    again as well: those that did not complete, when the handler submits them.
+    Nothing is written unless the attempt holds its lease. If an operator restarted the parent after it had ended, the
+    children that had not completed are restarted when the handler submits them again.
     """
     fence = {"id": parent.id, "attempt": parent.attempt, "owner": parent.owner}
     rows = yield Statement("lock_attempt", fence)
@@ -51,7 +51,7 @@ def submit_children(
 
 
 def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Statements[BatchRow]:
-    """Find the batch of a job's children, ready to take more; the job is locked, so nobody else makes or ends it."""
+    """Open or reopen the batch of a job's children. The job's row is locked, so nobody else creates or ends it."""
     new = NewBatch(id=job_id, key=batch_key(job_id), kind=BatchKind.CHILDREN, owner_id=batch_id)
     batch = yield from open_batch(new)
     if batch.state is BatchState.DONE:
@@ -71,10 +71,10 @@ def _find_again(batch: BatchRow, child: NewChild, item: NewJob) -> Statements[No
 
 
 def wait_for_children(change: Settlement) -> Statements[bool]:
-    """Let a job that has children or a continuation, and whose fence holds, wait instead of ending; says whether.
+    """Let a job with children or a continuation wait instead of ending, if its fence holds; returns whether it waits.
 
-    It seals the batch of the children, and the caller concludes that: they may all have ended. A job that does not
-    complete takes its children with it, and ends after them.
+    The caller must conclude the children's batch, which this seals: they may all have ended. A job that failed or was
+    cancelled cancels its children and ends after them.
     """
     rows = yield Statement("lock_attempt", {"id": change.id, "attempt": change.attempt, "owner": change.owner})
     if not rows or not (rows[0][1] or change.goes_on):

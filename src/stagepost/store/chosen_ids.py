@@ -1,4 +1,4 @@
-"""Ids that callers choose: a request that finds its job there must be for that job."""
+"""Checks of ids that callers choose: a request may only find an existing job that is the same job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["refuse_ambiguous", "refuse_others"]
 
 
 def refuse_ambiguous(jobs: Iterable[NewJob]) -> None:
-    """Refuse a request that asks for different jobs under one chosen id."""
+    """Raise JobDiffers if one request uses the same chosen id for different jobs."""
     seen: dict[str, NewJob] = {}
     for job in jobs:
         if job.has_chosen_id and not _is_same(job, (other := seen.setdefault(job.id, job)).task_name, other.payload):
@@ -23,14 +23,14 @@ def refuse_ambiguous(jobs: Iterable[NewJob]) -> None:
 
 
 def refuse_others(jobs: Sequence[NewJob]) -> Statements[None]:
-    """Refuse jobs whose id belongs to a job of another task or with other arguments, live or ended.
+    """Raise JobDiffers if an id belongs to a job, live or ended, of another task or with other arguments.
 
-    What replaces a job's arguments is not another request: a job that holds the same unique key, or the continuation
-    of a job with children.
+    Jobs whose arguments Stagepost itself may have replaced are not compared: those with a unique key, and those with
+    children, which may have continued as another task.
     """
     asked = {job.id: job for job in jobs if job.unique_key is None}
     found: dict[str, tuple[str, str]] = {}
-    for behind in ({}, {"behind": 1}):  # made after the snapshot of a caller's transaction
+    for behind in ({}, {"behind": 1}):  # then those newer than the snapshot of a caller's transaction
         if ids := sorted(asked.keys() - found.keys()):
             for piece in (yield from in_pieces("requests_of_jobs", "ids", ids)):
                 rows = yield Statement("requests_of_jobs", {"ids": piece.text, **behind})

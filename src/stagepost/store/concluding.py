@@ -1,4 +1,4 @@
-"""Operations that end batches: seal, conclude, and what follows for the parent or the run that waits for the batch."""
+"""Operations that end batches: seal them, conclude them, and resume the parent or run that waits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["conclude", "conclude_locked", "follow_up", "seal", "seal_key", "try_
 
 @operation
 def conclude(batch_id: str) -> Statements[BatchRow]:
-    """Find out whether a batch is done and, if so, say it once: enqueue its completion job, open its gate.
+    """Mark a batch as done, once, if all its items have ended; then enqueue its completion job and open its gate.
 
-    Workers call this after the commit that ended an item; upkeep calls it for workers that died before they could.
+    Workers call this after the commit that ended an item. Upkeep calls it for workers that died before they could.
     """
     yield from lock_parent((yield from stored(batch_id)))
     return (yield from conclude_locked(batch_id))
@@ -26,7 +26,7 @@ def conclude(batch_id: str) -> Statements[BatchRow]:
 
 @operation
 def try_conclude(batch_id: str) -> Statements[BatchRow | None]:
-    """Conclude as `conclude` does, unless somebody holds the batch's row: then nothing is done, and None returned."""
+    """Conclude a batch as `conclude` does, or return None if another transaction holds the batch's row."""
     batch = yield from stored(batch_id)
     if batch.state is BatchState.DONE:
         return batch
@@ -38,7 +38,7 @@ def try_conclude(batch_id: str) -> Statements[BatchRow | None]:
 
 @operation
 def seal(batch_id: str) -> Statements[BatchRow]:
-    """Say that no more items will come; a batch whose items have all ended is done at once."""
+    """Close a batch to new items. If all its items have ended, it is done at once."""
     yield from locked(batch_id)
     yield Statement("seal_batch", {"id": batch_id})
     return (yield from conclude_locked(batch_id))
@@ -46,13 +46,13 @@ def seal(batch_id: str) -> Statements[BatchRow]:
 
 @operation
 def seal_key(new: NewBatch, *, on_open: str | None = None) -> Statements[BatchRow]:
-    """Seal the batch with this key; one that nobody added to is made, and done at once."""
+    """Seal the batch with this key. A batch that does not exist is created, and done at once because it is empty."""
     batch = yield from open_batch(new, on_open=on_open)
     return (yield from seal(batch.id))
 
 
 def conclude_locked(batch_id: str) -> Statements[BatchRow]:
-    """Conclude a batch as part of an operation that has locked it."""
+    """Conclude a batch whose row the caller has locked."""
     batch, counts = yield from finish(batch_id)
     if counts is None:
         return batch
@@ -69,6 +69,6 @@ def conclude_locked(batch_id: str) -> Statements[BatchRow]:
 
 
 def follow_up(batch: BatchRow) -> str | None:
-    """Name the batch to conclude next: that of the parent whose children have all ended, if it is an item itself."""
+    """The batch to conclude next: if these were the last children of a job, the batch that the job is an item of."""
     is_over = batch.kind is BatchKind.CHILDREN and batch.state is BatchState.DONE
     return batch.owner_id if is_over else None

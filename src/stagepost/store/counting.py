@@ -1,8 +1,8 @@
-"""Operations on counts: how many jobs there are, kept by moves that are recorded with every change of class.
+"""Operations on counts: exact numbers of jobs by queue, batch and class, without a counter row to contend for.
 
-Whoever changes the class of jobs adds a row, a move, in the same transaction: so many jobs of this scope went from one
-class to another. Nobody waits for a counter. Upkeep folds moves into counts; a count and the moves that are not folded
-yet give together, in one statement, the number of jobs at its moment.
+An operation that changes the class of jobs records a move in the same transaction: a row that says how many jobs of a
+scope went from one class to another. Upkeep folds moves into counts. A single statement adds a count and the moves not
+folded yet, which is the exact number of jobs at that moment.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ __all__ = [
 ]
 
 Change = tuple[str, str | None, str | None, str | None]
-"""A job's queue and batch, the state that it was in, and the one it is in now; None where there is no job."""
+"""A job's queue, batch, old state and new state. A state is None before the job exists or after it is deleted."""
 Move = tuple[str, str | None, str | None]
-"""A scope, the class that jobs of it were in, and the one they are in now."""
+"""A scope, the old class of its jobs and their new class."""
 
 
 def record_moves(changes: Iterable[Change]) -> Statements[None]:
-    """Record changes of jobs' states, or how many of each, in the transaction that makes them.
+    """Record state changes in the transaction that makes them. A Counter gives the number of jobs for each change.
 
-    Those within a class are none.
+    Changes within a class are not recorded.
     """
     moves: Counter[Move] = Counter()
     for (queue_name, batch_id, was, became), jobs in Counter(changes).items():
@@ -59,9 +59,9 @@ def record_moves(changes: Iterable[Change]) -> Statements[None]:
 
 
 def record_removals(removed: Iterable[tuple[str, str | None, str]]) -> Statements[None]:
-    """Record that rows of ended jobs are deleted: each with the job's queue, its batch and how it ended.
+    """Record that rows of ended jobs are deleted, each given as the job's queue, batch and final state.
 
-    A batch counts them on, apart from those that have rows: its numbers stay, and equal its rows all the same.
+    A batch counts deleted items in a scope of their own: its totals stay, and its other counts still equal its rows.
     """
     moves: Counter[Move] = Counter()
     for (queue_name, batch_id, state), jobs in Counter(removed).items():
@@ -74,9 +74,9 @@ def record_removals(removed: Iterable[tuple[str, str | None, str]]) -> Statement
 
 @operation
 def fold(*, most: int = 1000) -> Statements[int]:
-    """Add the oldest moves to the counts and delete them; returns how many, fewer than `most` at the end.
+    """Add the oldest moves to the counts, delete them and return how many; fewer than `most` means that none are left.
 
-    Moves that another process is folding are passed over.
+    Skips moves that another process is folding.
     """
     rows = yield Statement("fold_moves", {"most": most}, is_enough=True)
     return len(rows)
@@ -84,7 +84,7 @@ def fold(*, most: int = 1000) -> Statements[int]:
 
 @query
 def count_by_queue() -> Statements[dict[str, dict[JobState, int]]]:
-    """Count all jobs by queue and state, exactly as they are at one moment; queues without jobs are left out."""
+    """Count all jobs by queue and state, exactly and at one moment. Omits queues without jobs."""
     rows = yield Statement("count_queues")
     classes: dict[str, Counter[str]] = {}
     for queue_name, name, jobs in rows:
@@ -101,9 +101,9 @@ def count_by_state() -> Statements[dict[JobState, int]]:
 
 @query
 def count_items(batch_id: str, *, is_full: bool = True) -> Statements[Counts]:
-    """Count a batch's items by state, exactly as they are at one moment; those that were deleted, as they had ended.
+    """Count a batch's items by state, exactly and at one moment. Deleted items count under their final state.
 
-    Who need not tell what runs from what is queued, nor what was removed, asks for less.
+    With `is_full=False`, which is cheaper, running items count as queued and deleted items are missing.
     """
     asked = {"scope": batch_scope(batch_id)}
     more = {"running_of": batch_id, "removed_scope": removed_scope(batch_id)} if is_full else {}
@@ -115,14 +115,14 @@ def count_items(batch_id: str, *, is_full: bool = True) -> Statements[Counts]:
 
 
 PARTS: tuple[JobState | None, ...] = (None, *sorted(FINAL))
-"""What is counted row by row in one statement: all live jobs, or those that ended in one state."""
+"""The parts that a recount reads with one statement each: all live jobs (None), or the jobs of one final state."""
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """A count that is not the number of rows: somebody changed rows by hand, or there is a bug."""
+    """A count that differs from the number of rows, because of a change by hand or a bug."""
 
     scope: str
-    """`queue:` and its name, or `batch:` and its id."""
+    """`queue:<name>` or `batch:<id>`."""
     class_name: str
     counted: int
     found: int
@@ -130,7 +130,7 @@ class Drift(msgspec.Struct, frozen=True):
 
 @query
 def find_drift(part: JobState | None) -> Statements[list[Drift]]:
-    """Compare counts with rows at one moment. Reads all rows of the part."""
+    """Compare counts with rows at one moment. Reads every row of the part."""
     statement = Statement("find_live_drift") if part is None else Statement("find_ended_drift", {"state": part})
     rows = yield statement
     return _drifts((_scope(queue_name), *rest) for queue_name, *rest in rows)
@@ -138,7 +138,7 @@ def find_drift(part: JobState | None) -> Statements[list[Drift]]:
 
 @query
 def find_batch_drift(batch_id: str) -> Statements[list[Drift]]:
-    """Compare a batch's counts with its items at one moment. Reads all of them."""
+    """Compare a batch's counts with its items at one moment. Reads every item."""
     first_id, last_id = id_range(batch_id)
     scope = batch_scope(batch_id)
     rows = yield Statement(
@@ -149,18 +149,18 @@ def find_batch_drift(batch_id: str) -> Statements[list[Drift]]:
 
 @operation
 def repair(part: JobState | None) -> Statements[list[Drift]]:
-    """Record the moves that are missing, or that undo those too many; returns what was wrong."""
+    """Record moves that correct the counts, and return what was wrong."""
     return (yield from _repair(find_drift(part)))
 
 
 @operation
 def repair_batch(batch_id: str) -> Statements[list[Drift]]:
-    """Do the same for the counts of one batch."""
+    """Correct the counts of one batch as `repair` does."""
     return (yield from _repair(find_batch_drift(batch_id)))
 
 
 def _repair(finding: Operation[list[Drift]]) -> Statements[list[Drift]]:
-    yield Statement("hold_recount")  # two at once would both add what is missing
+    yield Statement("hold_recount")  # two concurrent repairs would both add the difference
     drifts = yield from finding
     moves: Counter[Move] = Counter()
     for drift in drifts:
@@ -172,7 +172,7 @@ def _repair(finding: Operation[list[Drift]]) -> Statements[list[Drift]]:
 
 
 def _drifts(rows: Iterable[Sequence[Any]]) -> list[Drift]:
-    """Add up what is counted and found under each scope and class; those that differ."""
+    """Add up the counts and the rows of each scope and class, and return those that differ."""
     counts: Counter[tuple[str, str]] = Counter()
     founds: Counter[tuple[str, str]] = Counter()
     for scope, name, counted, found in rows:
@@ -184,17 +184,17 @@ def _drifts(rows: Iterable[Sequence[Any]]) -> list[Drift]:
 
 @operation
 def drop_empty() -> Statements[None]:
-    """Delete the counts of what is not there any more."""
+    """Delete counts that are zero."""
     yield Statement("drop_empty_counts")
 
 
 def batch_scope(batch_id: str) -> str:
-    """What a batch's items are counted under."""
+    """The scope that counts a batch's items."""
     return f"batch:{batch_id}"
 
 
 def removed_scope(batch_id: str) -> str:
-    """What a batch's items are counted under whose rows are deleted."""
+    """The scope that counts a batch's deleted items."""
     return f"removed:{batch_id}"
 
 
@@ -212,6 +212,6 @@ def _record(moves: Mapping[Move, int]) -> Statements[None]:
 
 
 def states_of(counts: Counter[str]) -> dict[JobState, int]:
-    """Tell those that run from those that are queued: counted together, because a claim records no move."""
+    """Separate running jobs from queued ones, which share a class because a claim records no move."""
     counts[JobState.QUEUED] = counts.pop(ACTIVE, 0) - counts.get(JobState.RUNNING, 0)
     return {state: counts.get(state, 0) for state in JobState}

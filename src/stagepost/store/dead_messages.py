@@ -1,4 +1,4 @@
-"""Operations on what comes out of the broker's queue of dead letters: jobs that end by it, and messages of nobody."""
+"""Operations on messages from the broker's dead letter queue: they end a job, or are stored if they belong to none."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """What became of jobs whose request the broker gave up."""
+    """The jobs that ended because the broker could not deliver their request."""
 
     ended: list[str]
     batches: list[str | None]
-    """Those of the ended ones."""
+    """The batch of each ended job."""
 
 
 @operation
 def give_up(requests: Iterable[Undelivered]) -> Statements[GivenUp]:
-    """End jobs as dead letters whose request the broker gave up, if they still wait for that very request."""
+    """End jobs whose request the broker dead-lettered, if they still wait for that same request."""
     state = next_state(JobState.QUEUED, Cause.EXHAUST)
     changes, batches = [], []
-    # Sorted: two that lock the same rows in opposite order would deadlock.
+    # Sorted: transactions that lock the same rows in opposite order would deadlock.
     for request in sorted({request.job_id: request for request in requests}.values(), key=lambda one: one.job_id):
         locked = yield Statement("lock_job", {"id": request.job_id})
         if [(row[0], row[2]) for row in locked] != [(request.attempt - 1, JobState.QUEUED)]:
@@ -63,7 +63,7 @@ def give_up(requests: Iterable[Undelivered]) -> Statements[GivenUp]:
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Which of some jobs are stored."""
+    """Which of the requested jobs exist."""
 
     live: frozenset[str]
     ended: frozenset[str]
@@ -71,7 +71,7 @@ class Known(msgspec.Struct, frozen=True):
 
 @query
 def known_jobs(ids: Sequence[str]) -> Statements[Known]:
-    """Tell which jobs live and which have ended; of others nothing is known."""
+    """Find out which of these jobs are live and which have ended. Ids that do not exist are in neither set."""
     listed = as_json(sorted(set(ids)))
     known = yield Statement("known_jobs", {"ids": listed})
     live = yield Statement("find_delivered", {"ids": listed})
@@ -81,7 +81,7 @@ def known_jobs(ids: Sequence[str]) -> Statements[Known]:
 
 @operation
 def add_dead_messages(messages: Iterable[DeadMessage]) -> Statements[None]:
-    """Store messages of nobody, each once however often it comes."""
+    """Store messages that belong to no job. A message that arrives twice is stored once."""
     for message in sorted(messages, key=lambda one: one.id):
         encoding, body = to_text(message.body)
         yield Statement(
@@ -103,7 +103,7 @@ def add_dead_messages(messages: Iterable[DeadMessage]) -> Statements[None]:
 
 @query
 def find_dead_message(message_id: str) -> Statements[DeadMessage | None]:
-    """Look a dead message up by its id."""
+    """Look up a dead message by its id."""
     rows = yield Statement("dead_message_of_id", {"id": message_id})
     return _message_of(rows[0]) if rows else None
 
@@ -116,7 +116,7 @@ def dead_messages(
     before: tuple[int, str] | None = None,
     most: int = 50,
 ) -> Statements[list[DeadMessage]]:
-    """List dead messages, last received first; `before` is (received_at, id) of the page's last one."""
+    """List dead messages, last received first; `before` is (received_at, id) of the previous page's last message."""
     before_at, before_id = before or (LAST_INSTANT, LAST_ID)
     page = {"before_at": before_at, "before_id": before_id, "most": most, **_filters(queue, reason)}
     rows = yield Statement("list_dead_messages", page)
@@ -127,7 +127,7 @@ def dead_messages(
 def next_dead_messages(
     *, queue: str | None = None, reason: str | None = None, after: tuple[int, str] | None = None, most: int
 ) -> Statements[list[DeadMessage]]:
-    """List dead messages, first received first, so that what is sent again keeps its order."""
+    """List dead messages, first received first, so that messages sent again keep their order."""
     after_at, after_id = after or (0, FIRST_ID)
     page = {"after_at": after_at, "after_id": after_id, "most": most, **_filters(queue, reason)}
     rows = yield Statement("next_dead_messages", page)
@@ -135,7 +135,7 @@ def next_dead_messages(
 
 
 class DeadMessageGroup(msgspec.Struct, frozen=True):
-    """Dead messages of one queue at the broker with errors alike in all but ids and numbers."""
+    """Dead messages of one broker queue whose errors differ only in ids and numbers."""
 
     queue: str
     reason: str
@@ -160,9 +160,9 @@ def count_dead_messages() -> Statements[int]:
 
 @operation
 def retry_dead_messages(ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
-    """Put dead messages into the outbox, first received first, for the routing key they came by; returns which.
+    """Move dead messages to the outbox under their original routing key, first received first, and return their ids.
 
-    Those of which nobody knows where they belong stay as they are.
+    Messages whose routing key is unknown stay where they are.
     """
     found = yield from _take(ids, actor=actor, action="retry")
     yield from add_messages([message.again() for message in found])
@@ -171,15 +171,15 @@ def retry_dead_messages(ids: Sequence[str], *, actor: str) -> Statements[list[st
 
 @operation
 def discard_dead_messages(ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
-    """Delete dead messages for good; returns the ids of those that there were."""
+    """Delete dead messages permanently, and return the ids that existed."""
     found = yield from _take(ids, actor=actor, action="discard")
     return [message.id for message in found]
 
 
 def _take(ids: Sequence[str], *, actor: str, action: str) -> Statements[list[DeadMessage]]:
-    """Lock and delete messages, and record who did; a second one who asks finds none."""
+    """Lock and delete messages and record the actor. A concurrent call for the same messages finds none."""
     found: list[DeadMessage] = []
-    for message_id in sorted(set(ids)):  # two that lock the same rows in opposite order would deadlock
+    for message_id in sorted(set(ids)):  # locks in opposite order would deadlock
         rows = yield Statement("lock_dead_message", {"id": message_id})
         found += [message for row in rows if (message := _message_of(row)).routing_key or action != "retry"]
     for message in found:

@@ -1,4 +1,4 @@
-"""Operations on gates: closed by the first batch under them, opened when the last one is done."""
+"""Operations on gates, which the first batch closes and the last one opens when it is done."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 MOST_NAMED = 10
-"""How many of the batches that keep a gate closed are counted and named."""
+"""How many of the batches that keep a gate closed are listed with their counts."""
 
 
 class StoredGate(msgspec.Struct, frozen=True):
-    """A gate as it is now: open if no batch under it is unfinished. Times are microseconds since 1970, UTC."""
+    """A gate's current state; it is open if no batch under it is unfinished. Times are microseconds since 1970, UTC."""
 
     name: str
     unfinished: int
@@ -45,7 +45,7 @@ class StoredGate(msgspec.Struct, frozen=True):
 
 
 class GateCount(msgspec.Struct, frozen=True):
-    """How many unfinished batches a gate counts, and how many there are: the same, unless rows were changed by hand."""
+    """A gate's counter beside the number of unfinished batches, which differs only if rows were changed by hand."""
 
     name: str
     counted: int
@@ -53,7 +53,7 @@ class GateCount(msgspec.Struct, frozen=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether the gate counts what there is."""
+        """Whether the counter equals the number of unfinished batches."""
         return self.counted == self.found
 
 
@@ -65,14 +65,14 @@ class Unfinished(msgspec.Struct, frozen=True):
 
 
 class GateStatus(msgspec.Struct, frozen=True):
-    """How a gate stands: how many batches keep it closed, and the first of them."""
+    """How many batches keep a gate closed, and the first of them."""
 
     unfinished: int
     batches: tuple[Unfinished, ...] = ()
 
 
 def close_gate(name: str, *, on_open: str | None = None) -> Statements[None]:
-    """Keep everybody else from the gate until this transaction, which begins a batch under it, is committed."""
+    """Lock the gate until the end of this transaction, which starts a batch under it."""
     yield Statement("add_gate", {"name": name})
     yield Statement("lock_gate", {"name": name})
     if on_open is not None:
@@ -80,12 +80,12 @@ def close_gate(name: str, *, on_open: str | None = None) -> Statements[None]:
 
 
 def count_begun(name: str) -> Statements[None]:
-    """Count a batch that begins under the gate, in the transaction that closed it."""
+    """Count a batch that starts under the gate, in the transaction that called `close_gate`."""
     yield Statement("move_gate", {"name": name, "by": 1})
 
 
 def open_gate(name: str) -> Statements[bool]:
-    """Count a batch that is done; after the last, open the gate, enqueue what waits for that, and say so."""
+    """Count a batch as done. After the last one, open the gate, enqueue its `on_open` job and return True."""
     [(unfinished, on_open)] = yield Statement("lock_gate", {"name": name})
     if unfinished > 1:
         yield Statement("move_gate", {"name": name, "by": -1})
@@ -103,15 +103,15 @@ def _open(name: str, on_open: str | None) -> Statements[None]:
 
 @operation
 def declare(name: str, *, on_open: str | None) -> Statements[None]:
-    """Say what to enqueue whenever the gate opens."""
+    """Set the job to enqueue whenever the gate opens."""
     yield Statement("add_gate", {"name": name})
     yield Statement("set_gate", {"name": name, "on_open": on_open})
 
 
 @operation
 def pass_through(name: str) -> Statements[GateStatus]:
-    """Tell how a gate stands; until the transaction ends no batch can begin under it, nor end."""
-    # Added only where it is missing: to add what is there locks it against others that only want to pass.
+    """Read a gate's status and hold it: no batch can start or end under it before the transaction ends."""
+    # Add it only if it is missing: adding an existing gate would lock out others that only pass.
     if not (yield Statement("list_gates", {"after": "", "name": name, "most": 1})):
         yield Statement("add_gate", {"name": name})
     [(unfinished, _)] = yield Statement("hold_gate", {"name": name})
@@ -120,36 +120,36 @@ def pass_through(name: str) -> Statements[GateStatus]:
 
 @query
 def standing(name: str) -> Statements[GateStatus]:
-    """Tell how a gate stands at this moment; one that nobody used yet is open."""
+    """Read a gate's status without a lock. A gate that was never used is open."""
     gate = yield from find_gate(name)
     return (yield from _standing(name, 0 if gate is None else gate.unfinished))
 
 
 @query
 def find_gate(name: str) -> Statements[StoredGate | None]:
-    """Look a gate up by its name."""
+    """Look up a gate by its name."""
     rows = yield Statement("list_gates", {"after": "", "name": name, "most": 1})
     return StoredGate(*rows[0]) if rows else None
 
 
 @query
 def list_gates(*, after: str = "", most: int = 50) -> Statements[list[StoredGate]]:
-    """List gates by name; `after` is the last of the page before this one."""
+    """List gates by name; `after` is the last name of the previous page."""
     rows = yield Statement("list_gates", {"after": after, "most": most})
     return [StoredGate(*row) for row in rows]
 
 
 @query
 def count_gates(*, after: str = "", most: int = 100) -> Statements[list[GateCount]]:
-    """Compare what gates count with the batches there are; `after` is the last name of the page before this one."""
+    """Compare gates' counters with their unfinished batches; `after` is the last name of the previous page."""
     rows = yield Statement("count_gates", {"after": after, "most": most})
     return [GateCount(*row) for row in rows]
 
 
 @operation
 def repair_gate(name: str) -> Statements[GateCount]:
-    """Let a gate count the batches there are; one that was kept closed by none opens. Says how it was before."""
-    # Locked first: nobody can begin or end a batch under it between the look and the change.
+    """Set a gate's counter to the number of unfinished batches, open the gate if that is 0, and return both numbers."""
+    # Lock first, so that no batch can start or end under the gate between the count and the change.
     [(counted, on_open)] = yield Statement("lock_gate", {"name": name})
     [(found,)] = yield Statement("count_unfinished", {"gate": name})
     if counted != found and found:

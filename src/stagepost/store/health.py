@@ -1,4 +1,4 @@
-"""Operations that tell whether the database answers, and whether what it confirms survives a crash."""
+"""Operations that check whether the database answers, and whether its settings keep commits through a crash."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["durability_warnings", "network_file_system", "ping", "warnings_of"]
 
 @query
 def ping() -> Statements[int]:
-    """Ask the database what time it is, in microseconds since 1970."""
+    """Read the database's clock, in microseconds since 1970, to see whether it answers."""
     [(now,)] = yield Statement("read_clock")
     return int(now)
 
 
 @query
 def durability_warnings() -> Statements[list[str]]:
-    """Say what lets this database lose work that it confirmed, and how to mend it; empty if nothing does."""
+    """Describe each setting that lets this database lose committed work, and its remedy; empty if there is none."""
     rows = yield Statement("durability_settings")
     volatile = yield Statement("volatile_tables")
     return warnings_of(
@@ -31,7 +31,7 @@ def durability_warnings() -> Statements[list[str]]:
 
 @dataclass(frozen=True)
 class Weakness:
-    """A setting, the values of it that lose nothing, and what to say of any other."""
+    """A setting, its safe values, and the warning about any other value."""
 
     setting: str
     sound: frozenset[str]
@@ -115,7 +115,10 @@ def warnings_of(
     volatile_tables: Iterable[str] = (),
     file_system: Callable[[str], str | None] | None = None,
 ) -> list[str]:
-    """Judge settings by their names, whichever database they are from; `file_system` names a file's network one."""
+    """Check the settings of any database by their names.
+
+    `file_system` returns the network file system that holds a file, or None.
+    """
     if settings.get("file") == "":
         return ["file is empty: this SQLite database is in memory, all jobs end with the process. Name a file."]
     given = dict(settings)
@@ -148,7 +151,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def network_file_system(path: str, *, mounts: Path = MOUNTS) -> str | None:
-    """Name the network file system that holds a file; None if it is local, or if this machine cannot tell."""
+    """Name the network file system that holds a file. None if it is local, or if the mounts cannot be read."""
     try:
         fields = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]
         place = Path(path).resolve()

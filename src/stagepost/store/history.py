@@ -1,4 +1,4 @@
-"""Operations on ended jobs: results, dead letters, and removing what is old."""
+"""Operations on ended jobs: read results, list and discard dead letters, prune old rows."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 DEAD = (JobState.DEAD_LETTER, JobState.FAILED)
-"""How jobs end that somebody should look at."""
+"""Final states that need an operator's attention."""
 LAST_INSTANT = 2**62
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """A job's state, and what it ended with, if it has."""
+    """A job's state, with its result or error if it has ended."""
 
     state: JobState
     result: str | None
@@ -51,7 +51,7 @@ class JobResult(msgspec.Struct, frozen=True):
 
 @query
 def result_of(job_id: str) -> Statements[JobResult]:
-    """Look up how far a job is, without its arguments."""
+    """Read a job's state and result without its arguments."""
     rows = yield Statement("result_of_job", {"id": job_id})
     if not rows:
         raise JobNotFound(job_id)
@@ -68,20 +68,20 @@ def dead_letters(
     before: tuple[int, str] | None = None,
     most: int = 50,
 ) -> Statements[list[JobRow]]:
-    """List jobs that failed for good, last ended first; `before` is (finished_at, id) of the page's last job."""
+    """List failed jobs and dead letters, last ended first; `before` is the previous page's last (finished_at, id)."""
     before_at, before_id = before or (LAST_INSTANT, LAST_ID)
     filters = {"task_name": task_name, "queue_name": queue_name, "reason": reason}
     page = {"before_at": before_at, "before_id": before_id, "most": most}
     page |= {name: value for name, value in filters.items() if value is not None}
     found: list[JobRow] = []
-    for state in DEAD:  # one state at a time: then an index gives the order, and only a page is read
+    for state in DEAD:  # one state at a time, so that an index gives the order and only a page is read
         rows = yield Statement("list_dead_letters", {**page, "state": state})
         found += [job_of(row) for row in rows]
     return sorted(found, key=lambda job: (job.finished_at or 0, job.id), reverse=True)[:most]
 
 
 class DeadLetterGroup(msgspec.Struct, frozen=True):
-    """Failed jobs and dead letters of one task with errors alike in all but ids and numbers."""
+    """Failed jobs and dead letters of one task whose errors differ only in ids and numbers."""
 
     task_name: str
     reason: str
@@ -92,26 +92,26 @@ class DeadLetterGroup(msgspec.Struct, frozen=True):
 
 @query
 def dead_letter_groups(*, most: int = 100) -> Statements[list[DeadLetterGroup]]:
-    """Group what failed for good by task and reason, the largest group first."""
+    """Group failed jobs and dead letters by task and reason, largest group first."""
     rows = yield Statement("group_dead_letters", {"most": most})
     return [DeadLetterGroup(*row) for row in rows]
 
 
 class Discarded(msgspec.Struct, frozen=True):
-    """What became of jobs that were to be discarded; those that live, or are not there, are in neither."""
+    """Which jobs were discarded and which were kept. Jobs that are live or do not exist are in neither."""
 
     ids: list[str]
     kept: dict[str, str]
-    """Jobs that a batch, a parent or a run still needs, each with the reason."""
+    """Why each kept job is still needed, by a batch, a parent or a run."""
 
 
 @operation
 def discard(job_ids: Sequence[str], *, actor: str) -> Statements[Discarded]:
-    """Delete ended jobs for good, except those that something unfinished still needs.
+    """Delete ended jobs permanently, except those that an unfinished batch, parent or run still needs.
 
-    The numbers, outcome and gate of a batch that is done stay as they are.
+    The counts, outcome and gate of a finished batch do not change.
     """
-    # Locked first: a batch that is found done stays so, and no run goes on, until the jobs are deleted.
+    # Lock first: otherwise a batch could be reopened, or its run could go on, before the jobs are deleted.
     batches = yield from lock_batches_of(job_ids)
     found = yield Statement("lock_ended_jobs", {"ids": as_json(sorted(set(job_ids)))})
     batches |= yield from lock_batches({str(row[4]) for row in found if row[4]} - batches.keys())
@@ -126,7 +126,7 @@ def discard(job_ids: Sequence[str], *, actor: str) -> Statements[Discarded]:
 
 
 def _why_needed(batches: Iterable[BatchRow]) -> Statements[dict[str, str]]:
-    """Say of batches whose items something unfinished needs what that is, and what to do about it."""
+    """For each batch whose items are still needed: by what, and what to do about it."""
     reasons: dict[str, str] = {}
     for batch in batches:
         if batch.kind is BatchKind.STEP:
@@ -150,10 +150,10 @@ def _reason(batch: BatchRow) -> str:
 
 @operation
 def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: int = 1000) -> Statements[int]:
-    """Delete what ended more than `older_than` ago, up to `most` rows of each kind; returns how many, 0 at the end.
+    """Delete rows older than `older_than`, up to `most` of each kind, and return how many; 0 means none are left.
 
-    Jobs in `states` go with their failure log, unless a batch, a parent or a run still needs them; so do runs of
-    schedules and dead messages that old, and unique keys held no more.
+    Deletes ended jobs in `states` with their failure logs, except those that a batch, a parent or a run still needs.
+    Also deletes old runs of schedules, old dead messages, and unique keys whose period is over.
     """
     older_us, removed = microseconds(older_than), 0
     gone: list[tuple[str, str | None, str]] = []
@@ -171,11 +171,11 @@ def prune(older_than: timedelta, *, states: Iterable[JobState] = FINAL, most: in
 
 
 KEPT_US = microseconds(timedelta(minutes=1))
-"""An enqueue that just found a unique key held reads its holder next; keys stay this much longer."""
+"""How long unique keys outlive their period: an enqueue that found a key taken reads its holder next."""
 
 
 def _prune_until(find: str, delete: str, *, older_us: int, most: int) -> Statements[int]:
-    """Find the instant up to which about `most` rows are too old, then delete up to it: no list of keys needed."""
+    """Find the time up to which about `most` rows are too old, and delete up to it, without a list of keys."""
     rows = yield Statement(find, {"older_us": older_us, "most": most})
     if rows:
         yield Statement(delete, {"until": rows[-1][0]})

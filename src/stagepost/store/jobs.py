@@ -1,4 +1,4 @@
-"""Operations on jobs: enqueue, look at, restart."""
+"""Operations on jobs: enqueue, look up, restart."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", 
 ENQUEUE_TRIES = 5
 MOST_AT_ONCE = 100_000
 LOAD_FROM = 100
-"""From how many jobs on it pays to load them instead of inserting them."""
+"""The number of jobs from which a bulk load is faster than inserts."""
 FEW_BETWEEN = 500
-"""Up to how many other jobs among new ids are read rather than looked for one by one."""
+"""How many existing ids a range of new ids may hold before each id is looked up by itself."""
 ROWS_PER_STATEMENT = 5_000
 ROWS_TO_LOOK_FOR = 1_000
-"""How many rows at most where a statement compares each with those found: MariaDB looks through all of them."""
+"""Most rows for an insert that looks for existing jobs, because MariaDB compares each row with all rows found."""
 THERE = ("there",)
-"""What some databases say beside the id of a job that was there before the insert."""
+"""What some databases return beside the id of a job that existed before the insert."""
 
 
 @operation
@@ -52,19 +52,19 @@ def enqueue_many(
     on_taken: Callable[[], None] = lambda: None,
     repeated: bool = False,
 ) -> Statements[list[Enqueued]]:
-    """Store jobs in one transaction; where a live job holds a unique key, return that job instead.
+    """Store jobs in one transaction. For a job whose unique key is taken by a live job, return that job instead.
 
-    Those of a series are made while the database takes in the ones before, if there are enough to load.
+    If there are enough jobs for a bulk load, the jobs of a series are made while the database reads the previous ones.
 
-    A request whose id was chosen, or that is known to be `repeated`, after a lost reply for instance, may have been
-    made before: it looks whether its job is there, live or ended, and afterwards whether that ended meanwhile. Under a
-    chosen id only the same task with the same arguments is found; all else is a `JobDiffers`. Ids that `are_derived`
-    from what the jobs are for are not compared: what exists under one is the job, whatever its arguments are.
+    A request with a chosen id, or one that is `repeated`, for example after a lost reply, may have been made before. So
+    it looks for its job, live or ended, and looks again at the end in case the job ended meanwhile. A chosen id only
+    matches a job of the same task with the same arguments; otherwise `JobDiffers` is raised. Ids that `are_derived`
+    from the purpose of the jobs match whatever the arguments are.
 
-    With `tell`, a database that can tell listeners does so when the transaction commits. That is part of the insert
-    of the one that can: it takes no statement of its own and follows the state that the insert chose, and the others
-    need not know of it. With `are_new` the caller has made sure that none of them is there. Where many are loaded,
-    `on_taken` is called when the driver has the last row: from there on it is the database that works.
+    With `tell`, a database that can notify listeners does so at commit. The notification is part of the insert, so it
+    costs no extra statement and is only sent for jobs that can be claimed. With `are_new` the caller guarantees that
+    none of the jobs exists. A bulk load calls `on_taken` when the driver has read the last row; what remains is the
+    database's work.
     """
     if len(jobs) > MOST_AT_ONCE:
         raise ConfigurationError(
@@ -83,7 +83,7 @@ def enqueue_many(
             doubtful = asked.ids
     held: dict[str, str] = {}
     open_: list[NewJob] = []
-    # Sorted: two transactions that take the same unique keys in opposite order would deadlock.
+    # Sorted: transactions that take the same unique keys in opposite order would deadlock.
     rest = {job.id: job for job in asked.without(loaded)}
     for job in sorted(rest.values(), key=lambda job: job.unique_key or ""):
         holder = (yield from hold_unique_key(job)) if job.unique_for_us is not None else job.id
@@ -97,7 +97,7 @@ def enqueue_many(
     results |= yield from _insert_or_find(open_, insertion)
     there = {job_id for job_id, result in results.items() if result.id == job_id and not result.is_new}
     yield from refuse_others([rest[job_id] for job_id in there & chosen])
-    # An id that was not chosen is this request's own; so is, in all likelihood, what a lost reply had made.
+    # Only this request can have made a job under a generated id, or, most likely, one whose reply was lost.
     results |= {job_id: Enqueued(job_id, is_new=True) for job_id in there if repeated or job_id not in chosen}
     yield from update_existing(rest.values(), held)  # last: the holder may be among these jobs
     if doubtful:
@@ -107,7 +107,7 @@ def enqueue_many(
 
 @operation
 def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> Statements[Enqueued]:
-    """Store one job, or return the live one that holds its unique key; `tell` as in `enqueue_many`."""
+    """Store one job, or return the live job that holds its unique key. `tell` is described at `enqueue_many`."""
     is_doubtful = repeated or job.has_chosen_id
     if not is_doubtful and job.unique_for_us is None and (yield _insert_one(job, Insertion(tell=tell, is_enough=True))):
         return Enqueued(job.id, is_new=True)
@@ -117,17 +117,17 @@ def enqueue(job: NewJob, *, tell: bool = False, repeated: bool = False) -> State
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """What is known of a request for jobs before it is tried."""
+    """What is known about a request before its jobs are inserted."""
 
     doubtful: frozenset[str] = frozenset()
-    """The ids that another may have asked for, or asks for at this moment."""
+    """Ids that another request may have used before, or may be using now."""
     are_new: bool = False
     tell: bool = False
     is_enough: bool = False
 
 
 def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Statements[dict[str, Enqueued]]:
-    """Store those that are not there; for the others find who has their id or holds their unique key."""
+    """Insert the jobs that do not exist, and find the jobs that have the id or hold the unique key of the others."""
     results: dict[str, Enqueued] = {}
     freed: set[str] = set()
     for _ in range(ENQUEUE_TRIES):
@@ -139,7 +139,7 @@ def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Statements[dic
         if open_:
             existing = yield from find_existing(open_, freed)
             freed |= yield from update_existing(open_, existing)
-            # A holder that ended in between is not found: then its key is free again.
+            # A holder that ended in between is not found, so its key is free again.
             existing = {asked: holder for asked, holder in existing.items() if asked not in freed}
             results |= {asked: Enqueued(holder, is_new=False) for asked, holder in existing.items()}
             open_ = [job for job in open_ if job.id not in existing]
@@ -149,10 +149,10 @@ def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Statements[dic
 
 
 def _refuse_doubles(ids: Collection[str]) -> Statements[None]:
-    """Give up if one of these jobs is there twice, live and ended; made again, the request finds the ended one.
+    """Raise StoreUnavailable if one of these jobs exists both live and ended; a retry finds the ended one.
 
-    An insert that waits for the very end of its job finds neither the job nor, having begun before, its history. This
-    statement begins after it.
+    An insert that waits while its job ends sees neither the live row nor the history row, which is newer than the
+    insert's snapshot. This statement starts after the insert and sees both.
     """
     found = Counter(str(job_id) for (job_id,) in (yield from _look_for(ids)))
     doubled = [job_id for job_id, times in found.items() if times > 1]
@@ -163,9 +163,9 @@ def _refuse_doubles(ids: Collection[str]) -> Statements[None]:
 
 
 def _load(asked: JobSeries | Singles, on_taken: Callable[[], None]) -> Statements[set[str]]:
-    """Put many new jobs without unique keys into their table the quick way.
+    """Bulk-load new jobs that have no unique key.
 
-    Left to the ordinary way is one claimable job of each queue: its insert also tells listeners.
+    One claimable job of each queue is left to an ordinary insert, which also notifies listeners.
     """
     [(now,)] = yield Statement("read_clock")
     loaded: set[str] = set()
@@ -181,7 +181,7 @@ def _load(asked: JobSeries | Singles, on_taken: Callable[[], None]) -> Statement
 def _rows_of(
     jobs: Iterable[Likeness], now: int, loaded: set[str], moves: Counter[Change], on_taken: Callable[[], None]
 ) -> Iterator[Row]:
-    """Make rows one by one, while the database takes in those before; notes which, and what that changes."""
+    """Yield rows while the database reads the previous ones; adds to `loaded` and `moves` as it goes."""
     told: set[str] = set()
     pattern, queue_name, state = None, "", ""
     shared: tuple[Any, ...] = ()
@@ -206,9 +206,9 @@ def _rows_of(
 
 
 def known_of(ids: Collection[str]) -> Statements[set[str]]:
-    """Tell which of these jobs are there, live or ended.
+    """Find out which of these jobs exist, live or ended.
 
-    New ids lie close together, mostly with few others between them: then there is no need to look for each.
+    New ids are close together, usually with few others between them. Then one range scan replaces the lookups.
     """
     if len(ids) >= LOAD_FROM:
         between = {"first_id": min(ids), "last_id": max(ids), "most": FEW_BETWEEN}
@@ -227,7 +227,7 @@ def _look_for(ids: Collection[str]) -> Statements[Rows]:
 
 @query
 def find(job_id: str) -> Statements[JobRow | None]:
-    """Look a job up, live or ended."""
+    """Look up a job, live or ended."""
     rows = yield Statement("live_job", {"id": job_id})
     if not rows:
         rows = yield Statement("ended_job", {"id": job_id})
@@ -238,7 +238,7 @@ def find(job_id: str) -> Statements[JobRow | None]:
 
 @query
 def get(job_id: str) -> Statements[JobRow]:
-    """Look a job up; there must be one."""
+    """Look up a job, live or ended, or raise JobNotFound."""
     job = yield from find(job_id)
     if job is None:
         raise JobNotFound(job_id)
@@ -247,7 +247,7 @@ def get(job_id: str) -> Statements[JobRow]:
 
 @query
 def failures_of(job_id: str) -> Statements[list[FailureRecord]]:
-    """List the attempts that did not complete a job, oldest first."""
+    """List a job's failed attempts, oldest first."""
     rows = yield Statement("failures_of_job", {"id": job_id})
     return [
         FailureRecord(attempt, kind, error, traceback, worker, to_datetime(failed_at))
@@ -257,18 +257,18 @@ def failures_of(job_id: str) -> Statements[list[FailureRecord]]:
 
 @operation
 def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> Statements[list[str]]:
-    """Queue ended jobs again with their attempts counted on and their failures forgotten; returns those restarted.
+    """Queue ended jobs again and return their ids. Attempt numbers continue; failures start at zero.
 
-    The numbers of a batch follow when an item of it is restarted. A batch that is done stays so, and its completion
-    job and its gate with it; one that is not done will wait for the item.
+    A batch's counts follow when one of its items is restarted. A finished batch stays done, with its completion job and
+    gate unchanged. An unfinished batch waits for the item.
     """
     asked = sorted(set(job_ids))
     ids = {"ids": as_json(asked)}
     locked = yield from lock_batches_of(asked)
     rows = yield Statement("restart_jobs", ids)
-    # In a caller's transaction with an old snapshot the batches of those that ended since are known only now.
+    # If a caller's transaction has an old snapshot, the batches of jobs that ended since are known only now.
     yield from lock_batches({str(row[3]) for row in rows if row[3]} - locked.keys())
-    # Asked afterwards: a key that was free before may be taken by the time the job is restarted.
+    # Checked after the restart: a key that was free before it may be taken by now.
     found = as_json([str(row[0]) for row in rows])
     taken = yield Statement("taken_unique_keys", {**ids, "found": found})
     stuck = {job_id for _, _, job_id in taken}
@@ -288,7 +288,7 @@ def restart(job_ids: Sequence[str], *, actor: str, repeated: bool = False) -> St
 
 @operation
 def audit(actor: str, action: str, subject: str, *, detail: str | None = None) -> Statements[None]:
-    """Record what an operator did, in the transaction that does it."""
+    """Record an operator's action in the transaction that performs it."""
     yield Statement(
         "record_audit",
         {"id": new_id(), "actor": actor, "action": action, "subject": subject, "detail": detail},
@@ -323,13 +323,13 @@ def _payload_size(job: NewJob) -> int:
 
 
 def _insert_one(job: NewJob, insertion: Insertion, freed: Collection[str] = ()) -> Statement:
-    """Insert a job that is in no batch: either this statement makes it, or it changes nothing."""
+    """Insert a job that is in no batch. The statement either creates the job or changes nothing."""
     row = _row(job, freed)
     return Statement("insert_job", row | _facts([row], insertion), is_enough=insertion.is_enough)
 
 
 def _row(job: NewJob, freed: Collection[str]) -> dict[str, Any]:
-    """What a statement takes of a job. The keys of those whose holder has ended are `freed`, whatever is seen."""
+    """A job's parameters for an insert. Jobs in `freed` ignore a holder that an old snapshot still shows as live."""
     unique_key = live_key(job)
     return {
         "id": job.id,
@@ -351,7 +351,7 @@ def _row(job: NewJob, freed: Collection[str]) -> dict[str, Any]:
 
 
 def _facts(rows: Sequence[dict[str, Any]], insertion: Insertion) -> dict[str, Any]:
-    """Tell databases what to look for that look before they insert, and afterwards whether it was they who did."""
+    """The parameters that select which parts of an insert statement are needed."""
     facts: dict[str, Any] = {"tell": int(insertion.tell)}
     if any(row["unique_key"] is not None for row in rows):
         facts["keyed"] = 1

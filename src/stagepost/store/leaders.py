@@ -1,4 +1,4 @@
-"""Operations on leadership: rights that one process holds at a time, with a term number to fence by."""
+"""Operations on leadership: one process at a time leads, fenced by a term number."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["Leadership", "lead", "list_leaders", "resign"]
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """One owner's time-limited right; whoever acts by it is fenced by `term`, which only grows."""
+    """One owner's time-limited lead. `term` only grows and fences the leader's writes."""
 
     name: str
     owner: str
     term: int
     expires_at: int
-    """By the database's clock. The holder must stop earlier: count from before its call, on its own monotonic clock."""
+    """By the database's clock. The owner must stop earlier, measured on its monotonic clock from before its call."""
 
 
 @operation
 def lead(name: str, *, owner: str, term: timedelta) -> Statements[Leadership | None]:
-    """Take the lead if nobody holds it, renew it if this owner does; None if another one leads.
+    """Take or renew the lead for `term`, or return None if another owner leads.
 
-    An owner that let its lead expire gets a new term number even if nobody took over meanwhile.
+    An owner whose lead expired gets a new term number even if no other owner has led since.
     """
     rows = yield Statement("lead", {"name": name, "owner": owner, "term_us": microseconds(term)})
     return Leadership(name, owner, *rows[0]) if rows else None
@@ -34,12 +34,12 @@ def lead(name: str, *, owner: str, term: timedelta) -> Statements[Leadership | N
 
 @operation
 def resign(name: str, *, owner: str) -> Statements[None]:
-    """Give up the lead, if this owner has it, so that another one need not wait for its end."""
+    """End this owner's lead, if it has it, so that another owner can lead at once."""
     yield Statement("resign", {"name": name, "owner": owner})
 
 
 @query
 def list_leaders() -> Statements[list[Leadership]]:
-    """List who leads what at the moment."""
+    """List the current leaders."""
     rows = yield Statement("list_leaders")
     return [Leadership(*row) for row in rows]

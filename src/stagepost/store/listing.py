@@ -1,4 +1,4 @@
-"""Operations that list jobs and the items of batches, newest first, in pages."""
+"""Operations that list jobs and batch items in pages, newest first."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["FailedGroup", "JobPage", "failed_groups", "list_items", "list_jobs",
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 FEW = 5_000
-"""Up to how many jobs of a state are all looked at, wherever they are."""
+"""States with up to this many jobs are searched completely."""
 LOOK = 10_000
-"""How far to look among the newest jobs for those of more frequent states."""
+"""How many of the newest jobs are searched for jobs in more frequent states."""
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    """Some jobs, and where to go on."""
+    """A page of jobs, and where the next page starts."""
 
     jobs: list[JobRow]
     next_before: str | None
-    """None at the end. A page that is not full may have more jobs behind it: it was looked at only so many."""
+    """None at the end. More jobs may follow a page that is not full: each call searches a limited number of jobs."""
 
 
 @query
@@ -44,10 +44,10 @@ def page_of_jobs(
     most: int = 50,
     look: int | None = LOOK,
 ) -> Statements[JobPage]:
-    """List a page of jobs in a short time, however many there are; `look` at None looks until the page is full.
+    """List a page of jobs in a short time, however many jobs exist. With `look=None`, search until the page is full.
 
-    No index gives every choice of jobs in order. So those of states that few jobs are in are found by their state, the
-    others among the newest; the counts tell which is which, and what need not be looked for.
+    No index covers every combination of filters. So jobs in rare states are found by an index on their state, and
+    others by searching the newest jobs. The counts tell which states are rare, and which are empty.
     """
     wanted = set(states) or set(JobState)
     filters = {"queue_name": queue_name, "task_name": task_name}
@@ -69,7 +69,7 @@ def page_of_jobs(
             rows += found
             until = max(until, end if len(found) < most else FIRST_ID)
     jobs = sorted((job_of(row) for row in rows), key=lambda job: job.id, reverse=True)
-    shown = [job for job in jobs if job.id >= until][:most]  # beyond `until` there may be others in between
+    shown = [job for job in jobs if job.id >= until][:most]  # older ones may have unread jobs between them
     if len(shown) == most:
         return JobPage(shown, shown[-1].id)
     return JobPage(shown, None if until == FIRST_ID else until)
@@ -85,7 +85,7 @@ def list_jobs(
     before: str | None = None,
     most: int = 50,
 ) -> Statements[list[JobRow]]:
-    """List jobs newest first, however long that takes; `before` is the last id of the page before this one."""
+    """List a full page of jobs, newest first, however long that takes; `before` is the last id of the previous page."""
     page = yield from page_of_jobs(
         states=states,
         queue_name=queue_name,
@@ -102,12 +102,12 @@ def list_jobs(
 def list_items(
     batch_id: str, *, states: Sequence[JobState] = (), before: str | None = None, most: int = 50
 ) -> Statements[list[JobRow]]:
-    """List a page of items; `before` is the last id of the page before this one."""
+    """List a page of a batch's items; `before` is the last id of the previous page."""
     return (yield from list_jobs(states=states, batch_id=batch_id, before=before, most=most))
 
 
 class FailedGroup(msgspec.Struct, frozen=True):
-    """Failed items whose errors are alike."""
+    """Failed items of a batch with the same reason."""
 
     reason: str | None
     """Their error, without the parts that differ."""
@@ -125,7 +125,7 @@ class FailedGroup(msgspec.Struct, frozen=True):
 
 @query
 def failed_groups(batch_id: str, *, most: int = 100) -> Statements[list[FailedGroup]]:
-    """Group failed items by their reason, the most frequent first."""
+    """Group a batch's failed items by reason, most frequent first."""
     rows = yield Statement("group_failed_items", {**range_of(batch_id), "most": most})
     return [
         FailedGroup(reason, task, JobState(state), items, example_key, to_datetime(last_at))
@@ -134,33 +134,33 @@ def failed_groups(batch_id: str, *, most: int = 100) -> Statements[list[FailedGr
 
 
 def range_of(batch_id: str) -> dict[str, str]:
-    """Give the parameters by which statements find the items of a batch: their ids lie together."""
+    """The parameters that select a batch's items, whose ids form a range."""
     first_id, last_id = id_range(batch_id)
     return {"batch_id": batch_id, "first_id": first_id, "last_id": last_id}
 
 
 def _by_frequency(wanted: set[JobState], queue_name: str | None) -> Statements[tuple[set[JobState], set[JobState]]]:
-    """Tell states that few jobs are in from those with many; those without any are in neither."""
+    """Split states into rare and frequent ones, without those that no job is in."""
     counted = yield from count_by_queue()
     everywhere = {state: sum(counts[state] for counts in counted.values()) for state in JobState}
     here: Mapping[JobState, int] = everywhere if queue_name is None else counted.get(queue_name, {})
     present = {state for state in wanted if here.get(state)}
-    # What the index of a state holds: that of queued jobs is by queue, that of those due later is for two states.
+    # How many rows a state's index holds: queued jobs are indexed by queue; scheduled and retrying jobs share an index.
     later = everywhere[JobState.SCHEDULED] + everywhere[JobState.RETRYING]
     looked_at = {**everywhere, JobState.QUEUED: here.get(JobState.QUEUED, 0)}
     looked_at |= dict.fromkeys((JobState.SCHEDULED, JobState.RETRYING), later)
-    few = {state for state in present if looked_at[state] <= FEW} - {JobState.WAITING}  # which no index is for
+    few = {state for state in present if looked_at[state] <= FEW} - {JobState.WAITING}  # has no index
     return few, present - few
 
 
 def _few(state: JobState, page: Mapping[str, Any]) -> list[Statement]:
-    """Ask for the jobs of a state; it is written out where an index is for that state only."""
+    """The statements that list the jobs of a rare state. The SQL spells out the state if a partial index needs it."""
     at = {**page, "state": state}
     if state in FINAL:
         return [Statement("list_few_ended_jobs", at)]
     if state in {JobState.RETRYING, JobState.SCHEDULED}:
         return [Statement("list_few_live_jobs", {**at, "due": state})]
-    # Queued jobs are in two indexes: those to be claimed or sent, and those whose message is on its way.
+    # Queued jobs are in two indexes: one for jobs to be claimed or sent, one for jobs whose message was sent.
     kinds = ("queued", "sent") if state is JobState.QUEUED else (str(state),)
     return [Statement("list_few_live_jobs", {**at, kind: 1}) for kind in kinds]
 

@@ -1,4 +1,4 @@
-"""Operations on messages that are no requests for a broker to bring: the outbox, and notices of jobs that failed."""
+"""Operations on the outbox, which holds messages other than requests, and on notices of failed jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A message of the outbox."""
+    """A message in the outbox."""
 
     id: int
     message: Message
@@ -35,8 +35,8 @@ class Waiting(msgspec.Struct, frozen=True):
 
 @operation
 def add_messages(messages: Sequence[Message]) -> Statements[None]:
-    """Put messages into the outbox, to be published in this order once the transaction is committed."""
-    # One statement each: they are few, and a large one must not make a statement that no server takes.
+    """Put messages into the outbox, to be published in this order after the commit."""
+    # One statement each: there are few messages, and a joint statement could exceed the server's size limit.
     for message in messages:
         encoding, body = to_text(message.body)
         yield Statement(
@@ -54,7 +54,7 @@ def add_messages(messages: Sequence[Message]) -> Statements[None]:
 
 @query
 def next_messages(*, after: int = 0, most: int) -> Statements[list[Waiting]]:
-    """List messages of the outbox in their order, beginning behind the id `after`."""
+    """List messages in the outbox in order, starting after the id `after`."""
     rows = yield Statement("next_messages", {"after": after, "most": most})
     return [
         Waiting(number, Message(key, from_text(encoding, body), name, correlation_id, msgspec.json.decode(headers)))
@@ -64,23 +64,23 @@ def next_messages(*, after: int = 0, most: int) -> Statements[list[Waiting]]:
 
 @operation
 def delete_messages(ids: Sequence[int]) -> Statements[None]:
-    """Forget messages that the broker has."""
+    """Delete messages that the broker has confirmed."""
     for number in sorted(ids):
         yield Statement("delete_message", {"id": number})
 
 
 @operation
 def park(bad: Sequence[Bad], *, routing_key: str) -> Statements[None]:
-    """Put messages that cannot be read into the outbox, with their reasons, for the queue of dead letters."""
+    """Put unreadable messages and their reasons into the outbox, to be published to the dead letter queue."""
     [(now,)] = yield Statement("read_clock")
     yield from add_messages([parked(one, routing_key=routing_key, at=int(now)) for one in bad])
 
 
 class Unannounced(msgspec.Struct, frozen=True):
-    """Jobs that failed for good and that nobody was told of yet."""
+    """Failed jobs and dead letters whose notice has not been published yet."""
 
     now: int
-    """When this was asked."""
+    """The database's time of the query."""
     notices: list[Message]
     fences: list[Fence]
     finished_at: list[int]
@@ -90,9 +90,9 @@ class Unannounced(msgspec.Struct, frozen=True):
 def unannounced(
     queue_name: str, state: JobState, *, since: int, routing_key: str, asked_by: str, most: int
 ) -> Statements[Unannounced]:
-    """List jobs of a queue that ended in `state` at `since` or later without a notice, the first ended first.
+    """List jobs of a queue that ended in `state` at `since` or later and have no notice yet, first ended first.
 
-    The notices go to `routing_key`; requests of the queue have the routing key `asked_by`.
+    Notices are published with `routing_key`. `asked_by` is the routing key of the queue's requests.
     """
     [(now,)] = yield Statement("read_clock")
     page = {"queue_name": queue_name, "state": state, "since": since, "most": most}
@@ -107,14 +107,14 @@ def unannounced(
 
 @operation
 def mark_announced(fences: Sequence[Fence]) -> Statements[None]:
-    """Note that the broker has notices of these jobs; one that was restarted since is left alone."""
-    # Sorted: two that lock the same rows in opposite order would deadlock.
+    """Record that the broker has confirmed the notices of these jobs. Skips a job that was restarted meanwhile."""
+    # Sorted: transactions that lock the same rows in opposite order would deadlock.
     told = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(fences)])
     yield Statement("mark_announced", {"told": told}, is_enough=True)
 
 
 def headers_text(headers: Any) -> str:
-    """Write headers as JSON; what JSON has no form for becomes text."""
+    """Encode headers as JSON, with other types as strings."""
     return msgspec.json.encode(dict(headers), enc_hook=str).decode()
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a job when its children have ended: the batch that holds them says so once."""
+"""Ends or continues a job when its children have ended, exactly once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["resume_parent"]
 def resume_parent(batch: BatchRow, counts: Counts) -> Statements[None]:
     """End the job that waits for this batch, or queue its continuation, in the transaction that finishes the batch.
 
-    The caller has locked the job before the batch.
+    The caller has locked the job's row, and then the batch's.
     """
     rows = yield Statement("lock_parent", {"id": batch.id})
     if not rows or rows[0][1] != JobState.WAITING or batch.on_complete is None:
@@ -62,7 +62,7 @@ def _continue(batch: BatchRow, then: NewJob) -> Statements[JobState]:
             "blocked_on": None if then.limit is None or then.limit_key is None else limit_name(then.limit_key),
         },
     )
-    # Children of the continuation get other numbers than those before.
+    # The continuation's children must not get the numbers of earlier children.
     yield Statement("move_cursor", {"id": batch.id, "position": batch.position + 1, "cursor_key": None})
     return state
 

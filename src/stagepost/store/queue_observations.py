@@ -1,4 +1,4 @@
-"""Operations on what is known of queues at a broker: since when they are empty, and who may keep silent how long."""
+"""Operations that record what is observed of broker queues, so that lost messages can be recognised."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ ALWAYS = 2**62
 
 
 class QueueObservation(msgspec.Struct, frozen=True):
-    """What is known of a queue at the broker, as durations in microseconds; None is not known, or never."""
+    """How long ago things were observed of a broker queue, in microseconds; None if never or unknown."""
 
     empty_for_us: int | None = None
     idle_for_us: int | None = None
     looked_for_us: int | None = None
     patience_us: int | None = None
-    """How long a foreign program that runs its tasks may be silent; None if our workers run them."""
+    """How long the foreign program that runs the queue's tasks may be silent; None if workers run them."""
 
     @property
     def patience(self) -> timedelta | None:
-        """The same as a duration."""
+        """`patience_us` as a timedelta."""
         return None if self.patience_us is None else timedelta(microseconds=self.patience_us)
 
 
 @operation
 def begin_carrying(queue_name: str) -> Statements[int]:
-    """Note that a broker carries a queue; returns since when it does, in microseconds since 1970."""
+    """Record that a broker carries a queue, and return since when, in microseconds since 1970."""
     yield Statement("add_channel", {"queue_name": queue_name})
     [(since,)] = yield Statement("carried_since", {"queue_name": queue_name})
     return int(since)
@@ -49,7 +49,7 @@ def begin_carrying(queue_name: str) -> Statements[int]:
 
 @operation
 def declare_patience(queues: Mapping[str, timedelta | None]) -> Statements[None]:
-    """Write down how long foreign programs may be silent, for whoever leads: it may not know their tasks."""
+    """Store how long foreign programs may be silent, for an upkeep leader that does not know their tasks."""
     for queue_name, patience in sorted(queues.items()):
         patience_us = None if patience is None else microseconds(patience)
         yield Statement("add_channel", {"queue_name": queue_name})
@@ -58,7 +58,7 @@ def declare_patience(queues: Mapping[str, timedelta | None]) -> Statements[None]
 
 @operation
 def note_active(queue_name: str) -> Statements[None]:
-    """Note that somebody took a message from a queue, or answered one."""
+    """Record that a consumer has taken a message from a queue or answered one."""
     yield Statement("add_channel", {"queue_name": queue_name})
     yield Statement("note_active", {"queue_name": queue_name})
 
@@ -67,10 +67,11 @@ def note_active(queue_name: str) -> Statements[None]:
 def look_at(
     queue_name: str, *, is_empty: bool, has_answers: bool = False, gap: timedelta | None = None
 ) -> Statements[QueueObservation]:
-    """Note whether a queue has messages that nobody took yet; returns since when it had none.
+    """Record whether a queue is empty, that is, holds no message a consumer could take, and return all observations.
 
-    A foreign program's has some as long as there are answers to take in: they may be to what seems to be missing. If
-    the last look is longer ago than `gap`, the time begins anew: there may have been some in between.
+    A foreign program's queue counts as non-empty while answers wait to be accepted, because they may answer requests
+    that seem lost. If the last look was longer ago than `gap`, the empty time restarts at zero: messages may have come
+    and gone since.
     """
     gap_us = ALWAYS if gap is None else microseconds(gap)
     yield Statement("add_channel", {"queue_name": queue_name})
@@ -82,12 +83,12 @@ def look_at(
 
 @query
 def resent_queues() -> Statements[dict[str, int]]:
-    """Say when jobs of each queue were last sent again because their messages seemed to be lost."""
+    """The time of each queue's last resend of lost messages, in microseconds since 1970."""
     rows = yield Statement("read_resent")
     return {str(queue_name): int(resent_at) for queue_name, resent_at in rows}
 
 
 @operation
 def forget_channels(*, silent: timedelta) -> Statements[None]:
-    """Forget queues that nobody has looked at for so long: no broker carries them any more."""
+    """Delete the records of queues not looked at for `silent`, which no broker carries any more."""
     yield Statement("forget_channels", {"silent_us": microseconds(silent)})

@@ -1,4 +1,4 @@
-"""Operations on queues: pausing, limits, claiming under limits, and how they stand."""
+"""Operations on queues: pause, set limits, claim within limits, list with counts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 ALL_QUEUES = "*"
-"""Names the row whose pause and limits hold for all queues together; no queue can be called that."""
+"""The name of the row whose pause and limits apply to all queues together. No queue can have this name."""
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """What operators set on a queue; None is no limit."""
+    """An operator's settings for a queue; None means no limit."""
 
     name: str
     paused_at: int | None = None
@@ -45,13 +45,13 @@ class QueueLimits(msgspec.Struct, frozen=True):
 
     @property
     def is_limited(self) -> bool:
-        """Whether its jobs have to be claimed by `claim_limited`."""
+        """Whether its jobs must be claimed with `claim_limited`."""
         return self.max_running is not None or self.rate is not None
 
 
 @operation
 def pause(name: str, *, actor: str) -> Statements[None]:
-    """Let no job of a queue start; those that run go on. The queue need not have jobs yet."""
+    """Stop a queue's jobs from starting. Running jobs continue. The queue need not have jobs yet."""
     yield Statement("add_queue", {"name": name})
     yield Statement("pause_queue", {"name": name})
     yield from audit(actor, "pause_queue", name).start()
@@ -68,9 +68,9 @@ def resume(name: str, *, actor: str) -> Statements[None]:
 def set_limits(
     name: str, *, max_running: int | None, rate: float | None, burst: int | None = None, actor: str
 ) -> Statements[None]:
-    """Limit how many jobs of a queue run at once, and how many start per second; None lifts a limit.
+    """Limit how many jobs of a queue run at once, and how many start per second. None removes a limit.
 
-    `burst` is how many may start at once after a quiet time; left out, one second's worth.
+    `burst` is how many jobs may start at once after a quiet time. It defaults to one second's worth.
     """
     if max_running is not None and max_running < 1:
         raise ConfigurationError(f"queue {name}: max_running is {max_running}. Give 1 or more, or pause the queue.")
@@ -83,20 +83,20 @@ def set_limits(
 
 @query
 def queue_settings(names: Iterable[str]) -> Statements[dict[str, QueueLimits]]:
-    """Read the settings of some queues, and of all queues together, for a worker to keep for a while."""
+    """Read the settings of these queues, and those of all queues together, for a worker to cache."""
     rows = yield Statement("list_queue_settings")
     found = {row[0]: _settings(*row) for row in rows}
     return {name: found.get(name, QueueLimits(name)) for name in [*names, ALL_QUEUES]}
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """How a queue stands."""
+    """A queue's counts, lag and settings."""
 
     name: str
     counts: Mapping[JobState, int]
-    """Of live jobs, by state."""
+    """Live jobs by state."""
     lag_us: int | None
-    """For how long the oldest queued job could have been run; None if none is queued."""
+    """How long the oldest queued job has been ready to run; None if no job is queued."""
     settings: QueueLimits
 
 
@@ -131,7 +131,7 @@ def claim_limited(
     lease: timedelta,
     global_name: str = ALL_QUEUES,
 ) -> Statements[list[LeasedJob]]:
-    """Lease jobs as `claim` does, but no more than the limits of the queue, and of all queues together, allow."""
+    """Lease jobs as `claim` does, within the limits of the queue and of all queues together."""
 
     def lease_some(room: int) -> Operation[list[LeasedJob]]:
         return claim(queue_name, owner=owner, task_names=task_names, slots=room, lease=lease)
@@ -146,8 +146,8 @@ def within_limits(
     *,
     global_name: str = ALL_QUEUES,
 ) -> Statements[list[LeasedJob]]:
-    """Let `lease_some` lease as many jobs as the limits of the queue, and of all queues together, leave room for."""
-    # Locked, in one order for all, before counting: two that count at once would both see the same room.
+    """Call `lease_some` with the number of jobs that the limits of the queue, and of all queues together, allow."""
+    # Lock before counting, always in the same order: two concurrent counts would both see the same free slots.
     rows = yield Statement("lock_queues", {"name": queue_name, "global_name": global_name})
     limits = [(_settings(*row[:-2]), *row[-2:]) for row in rows]
     if any(settings.paused_at is not None for settings, _, _ in limits):
@@ -169,9 +169,9 @@ def within_limits(
 
 
 def _lag(queue_name: str) -> Statements[int | None]:
-    """Say for how long the oldest queued job waits: a look at the beginning of each of the queue's priorities.
+    """How long the oldest queued job has waited, read from the first job of each priority.
 
-    Of those whose message is on its way, at the one that is next.
+    Of the jobs whose message was sent, only the oldest is read.
     """
     rows = yield Statement("oldest_sent", {"queue_name": queue_name})
     waited: int | None = rows[0][0] if rows else None
@@ -188,7 +188,7 @@ def _lag(queue_name: str) -> Statements[int | None]:
 
 
 def _room(limits: Sequence[QueueLimits], running: Mapping[str, int], global_name: str) -> int:
-    """Say how many more may run under the tightest of the limits."""
+    """How many more jobs the tightest limit allows to run."""
     counts = {**running, global_name: sum(running.values())}
     return min(
         settings.max_running - counts.get(settings.name, 0) for settings in limits if settings.max_running is not None

@@ -1,4 +1,4 @@
-"""How a run of a pipeline goes on: a step that has ended starts those that come after it."""
+"""Advances a pipeline run: when a step ends, the steps that depend on it start."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = ["end_step", "go_on", "latest_jobs", "run_of", "save_run"]
 PAGE = 500
 CHUNK = 2_000
 WELL = frozenset({JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.WAIVED})
-"""How jobs ended that a step need not run again."""
+"""Final states of jobs that a retried step does not run again."""
 MOST_RESULT_BYTES = 1_048_576
-"""No job takes more, so what is longer need not be read to its end."""
+"""A job's largest payload, so reading results stops there."""
 
 
 def end_step(batch: BatchRow, counts: Counts) -> Statements[None]:
-    """Record that a step's jobs have ended and go on with its run, in the transaction that concludes their batch.
+    """Record that a step's jobs have ended and advance its run, in the transaction that concludes their batch.
 
-    The run's row is locked after the batch's; every operation that locks both keeps to that order.
+    Locks the run's row after the batch's. Every operation that locks both must use this order.
     """
     rows = yield Statement("lock_run", {"id": batch.owner_id})
     if not rows:
@@ -77,7 +77,7 @@ def _why_failed(batch: BatchRow, bad: int) -> Statements[str]:
 
 
 def go_on(run: Run, *, tell: bool = True) -> Statements[Run]:
-    """Start, pass over and end what follows from how the steps are; the run's row is locked."""
+    """Start and skip steps, and end the run, as its steps require. The caller has locked the run's row."""
     [(now,)] = yield Statement("read_clock")
     records = dict(run.steps)
     is_cancelled = run.cancelled_at is not None
@@ -116,7 +116,7 @@ def _tell_of_end(run: Run) -> Statements[None]:
 
 
 def save_run(run: Run) -> Statements[None]:
-    """Write all of a run that changes."""
+    """Write every column of a run that can change."""
     yield Statement(
         "save_run",
         {
@@ -134,7 +134,7 @@ def save_run(run: Run) -> Statements[None]:
 def _start_step(
     run: Run, step: StepPlan, records: Mapping[str, StepRecord], *, now: int, tell: bool
 ) -> Statements[StepRecord]:
-    """Enqueue a step's jobs, those that have not ended well before; it ends at once if there are none to enqueue."""
+    """Enqueue a step's jobs, except those that completed in an earlier start. Without any, the step ends at once."""
     record = replace(records[step.name], started_at=now, ended_at=None, error=None)
     try:
         outputs = yield from _outputs(run.plan, step, records)
@@ -154,12 +154,12 @@ def _start_step(
     batch = yield from open_batch(NewBatch(id=new_id(), key=key, kind=BatchKind.STEP, owner_id=run.id))
     for position in range(0, len(items), CHUNK):
         yield from add_items(batch.id, items[position : position + CHUNK], tell=tell)
-    yield Statement("seal_batch", {"id": batch.id})  # it has live jobs: the end of the last one concludes it
+    yield Statement("seal_batch", {"id": batch.id})  # concluded when the last of its jobs ends
     return replace(record, state=StepState.RUNNING, batches=(*record.batches, batch.id))
 
 
 def _is_done(job: JobRow | None, payload: str) -> bool:
-    """Say whether a job of an earlier start did this very work: inputs that were retried may give other elements."""
+    """Whether a job of an earlier start did the same work. A retried input step may have returned other elements."""
     return job is not None and job.state in WELL and job.payload == payload
 
 
@@ -178,7 +178,7 @@ def _job(run: Run, step: StepPlan, payload: str) -> NewJob:
 
 
 def _outputs(plan: Plan, step: StepPlan, records: Mapping[str, StepRecord]) -> Statements[dict[str, Raw | None]]:
-    """Read what the steps gave that this one takes something of; all of it has ended."""
+    """Read the results of the steps that this step takes input from. They have all ended."""
     outputs: dict[str, Raw | None] = {}
     for name in sorted({name for source in step.inputs.values() for name in steps_named_in(source)}):
         outputs[name] = yield from _output(plan.step(name), records[name])
@@ -204,7 +204,7 @@ def _output(step: StepPlan, record: StepRecord) -> Statements[Raw | None]:
 
 
 def latest_jobs(batches: Sequence[str], *, most_bytes: int | None = None) -> Statements[dict[int, JobRow]]:
-    """Read the jobs of a step by their position; of one that was started again, the later."""
+    """Read a step's jobs by position. For a step that was started again, the latest job of each position."""
     latest: dict[int, JobRow] = {}
     size = 0
     for batch_id in batches:
@@ -225,7 +225,7 @@ def latest_jobs(batches: Sequence[str], *, most_bytes: int | None = None) -> Sta
 
 
 def run_of(row: tuple[Any, ...]) -> Run:
-    """Build a run from the columns that all statements on runs share."""
+    """Build a run from the columns that every run statement selects."""
     values = dict(zip(Run.__struct_fields__, row, strict=True))
     return Run(
         **values

@@ -1,4 +1,4 @@
-"""Queries on runs of pipelines, for people and pages: the steps of a run and how far each is."""
+"""Queries for displaying a pipeline run: its steps, their progress and their results."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     parents: tuple[str, ...]
     """Names of the steps that it waits for."""
     is_list: bool
-    """Whether it has one job for each element of a list."""
+    """Whether the step has one job for each element of a list."""
     on_failed: OnStepFailed
     """What a failed job of it does to the run."""
     items: int | None
-    """How many jobs it is to complete; None before it was started."""
+    """How many jobs the step consists of; None until it starts."""
     starts: int
-    """How often jobs of it were enqueued: more than once if the run was retried."""
+    """How often the step's jobs were enqueued; more than once if the run was retried."""
     counts: Counts
-    """Its jobs by state; those that completed before a retry are among the completed."""
+    """The step's jobs by state, including those that completed before a retry."""
     error: str | None
     """Why it failed."""
     started_at: datetime | None
@@ -83,7 +83,7 @@ class StepResults(msgspec.Struct, frozen=True):
 
 @query
 def look_at(run_id: str) -> Statements[RunView]:
-    """Look at a run and count the jobs of its steps."""
+    """Read a run and count the jobs of its steps."""
     run = yield from get(run_id)
     views: list[StepView] = []
     for step in run.plan.steps:
@@ -92,7 +92,7 @@ def look_at(run_id: str) -> Statements[RunView]:
 
 
 def view_of(run: Run, steps: tuple[StepView, ...]) -> RunView:
-    """Leave out of a run what only the store needs."""
+    """Copy a run without the fields that only the store needs."""
     return RunView(
         id=run.id,
         key=run.key,
@@ -111,7 +111,7 @@ def _view(step: StepPlan, record: StepRecord) -> Statements[StepView]:
     counts = Counts()
     for batch_id in record.batches:
         now = yield from count_items(batch_id)
-        # What failed in an earlier start was tried again in the next; what completed there was not.
+        # Jobs that failed in an earlier start ran again in the next one; jobs that completed did not.
         counts = msgspec.structs.replace(
             now,
             completed=counts.completed + now.completed,
@@ -136,7 +136,7 @@ def _view(step: StepPlan, record: StepRecord) -> Statements[StepView]:
 
 @query
 def results_of(run_id: str, name: str) -> Statements[StepResults]:
-    """Read how a step ended and its jobs, the latest of each."""
+    """Read how a step ended, and the latest job of each element."""
     run = yield from get(run_id)
     step = next((step for step in run.plan.steps if step.name == name), None)
     if step is None:

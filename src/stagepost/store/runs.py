@@ -1,4 +1,4 @@
-"""Operations on runs of pipelines: start, retry, cancel, look at, prune."""
+"""Operations on pipeline runs: start, retry, cancel, look up, prune."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_PRUNED = 100
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A run that was asked for, and whether this request made it."""
+    """The requested run, and whether this request created it."""
 
     run: Run
     is_new: bool
@@ -35,8 +35,8 @@ class Started(msgspec.Struct, frozen=True):
 
 @operation
 def start(new: NewRun, *, tell: bool = False) -> Statements[Started]:
-    """Make a run and start its first steps, or find the run of this pipeline that has its key."""
-    # Looked for without a lock: MariaDB locks the keys beside one that is found taken.
+    """Create a run and start its first steps, or find the run of this pipeline that has its key."""
+    # Look without a lock first: an insert that finds the key taken locks neighbouring keys on MariaDB.
     found = yield from find(new.pipeline, new.key)
     if found is not None and found.id != new.id:
         return Started(found, is_new=False)
@@ -48,13 +48,13 @@ def start(new: NewRun, *, tell: bool = False) -> Statements[Started]:
     run = run_of(row)
     if run.id != new.id:
         return Started(run, is_new=False)
-    # After a lost reply it may be there from before: then its first steps are not pending, and nothing happens.
+    # If an earlier request created the run and its reply was lost, the first steps have started and nothing happens.
     return Started((yield from go_on(run, tell=tell)), is_new=True)
 
 
 @operation
 def retry(run_id: str, *, actor: str, repeated: bool = False) -> Statements[Run]:
-    """Go on with a run that has ended: its steps that failed, or did not get their turn, are pending again."""
+    """Resume a run that has ended: steps that failed, or were not reached, become pending again."""
     run = yield from _locked(run_id)
     if run.state is RunState.RUNNING:
         if repeated:
@@ -92,7 +92,10 @@ def retry(run_id: str, *, actor: str, repeated: bool = False) -> Statements[Run]
 
 @operation
 def cancel(run_id: str, *, actor: str) -> Statements[list[str]]:
-    """Start no more steps and end those that run; returns the batches whose items are to be cancelled now."""
+    """Stop a run from starting steps and cancel the running ones.
+
+    Returns the batches whose items the caller must cancel with `cancel_items`.
+    """
     batches = _running_batches((yield from get(run_id)))
     for batch_id in batches:
         yield Statement("lock_batch", {"id": batch_id})
@@ -115,14 +118,14 @@ def _running_batches(run: Run) -> list[str]:
 
 @query
 def find(pipeline: str, key: str) -> Statements[Run | None]:
-    """Look a run up by its pipeline and key."""
+    """Look up a run by its pipeline and key."""
     rows = yield Statement("run_of_key", {"pipeline": pipeline, "run_key": key})
     return run_of(rows[0]) if rows else None
 
 
 @query
 def get(run_id: str) -> Statements[Run]:
-    """Look a run up by its id; there must be one."""
+    """Look up a run by its id, or raise RunNotFound."""
     rows = yield Statement("run_of_id", {"id": run_id})
     if not rows:
         raise RunNotFound(run_id)
@@ -133,7 +136,7 @@ def get(run_id: str) -> Statements[Run]:
 def list_runs(
     *, pipeline: str | None = None, state: RunState | None = None, before: str | None = None, most: int = 50
 ) -> Statements[list[Run]]:
-    """List runs newest first; `before` is the last id of the page before this one."""
+    """List runs, newest first; `before` is the last id of the previous page."""
     filters: dict[str, Any] = {"before": before or LAST_ID, "most": most}
     if pipeline is not None:
         filters["pipeline"] = pipeline
@@ -145,7 +148,7 @@ def list_runs(
 
 @operation
 def prune_runs(older_than: timedelta, *, most: int = 100) -> Statements[int]:
-    """Delete runs that ended more than `older_than` ago, with their steps' batches, once the jobs of these are gone."""
+    """Delete runs that ended more than `older_than` ago and whose jobs have been deleted, with their steps' batches."""
     limits = {"older_us": microseconds(older_than), "most": min(most, MOST_PRUNED)}
     rows = yield Statement("lock_prunable_pipeline_runs", limits)
     pruned = 0

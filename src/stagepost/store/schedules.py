@@ -1,4 +1,4 @@
-"""Operations on schedules: declare, look at, pause, and fire what is due exactly once."""
+"""Operations on schedules: declare, list, pause, and fire each due time exactly once."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ __all__ = [
 ]
 
 NEVER = 2**62
-"""Stands for the next due time of a rule that has no more."""
+"""The next due time of a rule that has none left."""
 BROKEN_FOR = timedelta(minutes=5)
-"""How long a schedule that cannot fire is left alone, so that it keeps no place among those that can."""
+"""How long a schedule that failed to fire is skipped, so that it takes no place in a round."""
 UNDECLARED = timedelta(minutes=5)
-"""After how long without a worker that declares it a schedule is stopped: longer than a deploy or a restart."""
+"""How long a schedule fires without a worker that declares it. Longer than a deploy or a restart takes."""
 FRESH = {"fresh_us": microseconds(timedelta(seconds=30))}
-"""A declaration this young is not written again."""
+"""A declaration younger than this is not renewed."""
 TEXT_CHARACTERS = 191
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A schedule as it is now. Times are microseconds since 1970, UTC."""
+    """A schedule's current state. Times are microseconds since 1970, UTC."""
 
     name: str
     task_name: str
@@ -54,20 +54,20 @@ class Schedule(msgspec.Struct, frozen=True):
     time_zone: str
     catch_up: str
     template: str
-    """JSON of the job it asks for."""
+    """JSON of the job it enqueues."""
     next_due_at: int
     last_due_at: int | None
     orphaned_at: int | None
-    """Since when it does not fire, because no running worker declares it."""
+    """When it stopped firing because no running worker declares it."""
     paused_at: int | None
     held_until: int | None
-    """When a schedule that could not fire is tried again."""
+    """When a schedule that failed to fire is tried again."""
     error: str | None
-    """Why it could not fire."""
+    """Why it failed to fire."""
 
 
 class Firing(msgspec.Struct, frozen=True):
-    """One due time of a schedule, and the job that was asked for then."""
+    """One due time of a schedule, and its job."""
 
     schedule_name: str
     due_at: int
@@ -79,9 +79,9 @@ class Firing(msgspec.Struct, frozen=True):
 def put_schedule(
     name: str, *, rule: str, template: NewJob, time_zone: str = "UTC", catch_up: CatchUp = CatchUp.LATEST
 ) -> Statements[None]:
-    """Declare a schedule; doing so again changes it. While the rule stays as it is, so does the next due time."""
+    """Create or update a schedule. The next due time changes only if the rule or time zone does."""
     parsed = _checked(name, rule, time_zone, template)
-    # Without the id, which differs each time: every due time makes its own.
+    # Without the id, which would make every declaration look like a change. Each due time gets a new id.
     text = msgspec.json.encode(msgspec.structs.replace(template, id="")).decode()
     [(now,)] = yield Statement("read_clock")
     facts = {
@@ -105,9 +105,9 @@ def put_schedule(
 
 @operation
 def renew_declarations(names: Iterable[str]) -> Statements[list[str]]:
-    """Say that running code declares these schedules; those that were orphaned go on. Returns what was written.
+    """Record that a running worker declares these schedules, and return those written. Orphaned ones fire again.
 
-    Names of schedules that an operator removed are left out: only a worker that starts brings them back.
+    Ignores schedules that an operator removed: only a worker that starts brings them back.
     """
     stale = {str(name) for (name,) in (yield Statement("stale_declarations", FRESH))}
     renewed = sorted(stale.intersection(names))
@@ -122,16 +122,17 @@ def _renew(name: str) -> Statements[None]:
 
 @query
 def undeclared_schedules() -> Statements[list[str]]:
-    """Name the schedules that fire although no worker has declared them for a while."""
+    """List active schedules that no worker has declared for a while."""
     rows = yield Statement("undeclared_schedules", {"older_us": microseconds(UNDECLARED)})
     return [str(name) for (name,) in rows]
 
 
 @operation
 def orphan_schedules(names: Iterable[str]) -> Statements[list[str]]:
-    """Let schedules fire no more until code declares them again, or an operator resumes them; says which.
+    """Stop undeclared schedules from firing until code declares them again or an operator resumes them.
 
-    Those that were declared meanwhile are left alone. No due time is dropped: `catch_up` decides when they go on.
+    Returns the names of those stopped, without any that were declared meanwhile. When one fires again, `catch_up`
+    decides about the due times in between.
     """
     older = {"older_us": microseconds(UNDECLARED)}
     undeclared = {str(name) for (name,) in (yield Statement("undeclared_schedules", older))}
@@ -150,14 +151,14 @@ def list_schedules() -> Statements[list[Schedule]]:
 
 @query
 def list_runs(schedule_name: str, *, before: int = NEVER, most: int = 50) -> Statements[list[Firing]]:
-    """List when a schedule fired, newest first; `before` is the last due time of the page before."""
+    """List a schedule's runs, newest first; `before` is the last due time of the previous page."""
     rows = yield Statement("list_runs", {"name": schedule_name, "before": before, "most": most})
     return [Firing(name, due_at, str(job_id), fired_at) for name, due_at, job_id, fired_at in rows]
 
 
 @operation
 def remove_schedules_not_in(names: Collection[str], *, actor: str) -> Statements[list[str]]:
-    """Remove schedules that code no longer declares; only for a database that one application has to itself."""
+    """Remove schedules that code no longer declares. Only safe if one application owns the database."""
     schedules = yield from list_schedules().start()
     gone = [schedule.name for schedule in schedules if schedule.name not in names]
     for name in gone:
@@ -168,7 +169,7 @@ def remove_schedules_not_in(names: Collection[str], *, actor: str) -> Statements
 
 @operation
 def remove_schedule(name: str, *, actor: str) -> Statements[None]:
-    """Remove one schedule; code that still declares it brings it back."""
+    """Remove a schedule. A worker that starts and still declares it brings it back."""
     yield from _locked(name)
     yield Statement("delete_schedule", {"name": name})
     yield from audit(actor, "remove_schedule", name).start()
@@ -176,7 +177,7 @@ def remove_schedule(name: str, *, actor: str) -> Statements[None]:
 
 @operation
 def pause_schedule(name: str, *, actor: str) -> Statements[None]:
-    """Let a schedule enqueue nothing until it is resumed."""
+    """Stop a schedule from firing until an operator resumes it."""
     yield from _locked(name)
     yield Statement("pause_schedule", {"name": name})
     yield from audit(actor, "pause_schedule", name).start()
@@ -184,9 +185,9 @@ def pause_schedule(name: str, *, actor: str) -> Statements[None]:
 
 @operation
 def resume_schedule(name: str, *, actor: str) -> Statements[None]:
-    """Let a schedule go on with its next due time; what was due while it was paused is left out, as was asked.
+    """Let a schedule fire again from its next due time. Due times during the pause are skipped.
 
-    One that no code declares goes on all the same.
+    Works for a schedule that no code declares, too.
     """
     schedule = yield from _locked(name)
     rule = parse_rule(schedule.rule, schedule.time_zone)
@@ -198,7 +199,7 @@ def resume_schedule(name: str, *, actor: str) -> Statements[None]:
 
 @operation
 def run_now(name: str, *, actor: str) -> Statements[Enqueued]:
-    """Enqueue a schedule's job once more, beside its due times; works while it is paused, too."""
+    """Enqueue a schedule's job now, in addition to its due times. Works while the schedule is paused."""
     schedule = yield from _locked(name)
     [(now,)] = yield Statement("read_clock")
     [enqueued] = yield from enqueue_many([_job(schedule, int(now))]).start()
@@ -208,28 +209,27 @@ def run_now(name: str, *, actor: str) -> Statements[Enqueued]:
 
 @query
 def next_schedule_due() -> Statements[timedelta | None]:
-    """Tell how long until a schedule is due, not more than zero if one is; None if there is none."""
+    """The time until the next schedule is due: zero or less if one is due now, None if there is no schedule."""
     rows = yield Statement("next_schedule_due")
     return None if rows[0][0] is None else timedelta(microseconds=int(rows[0][0]))
 
 
 class Fired(msgspec.Struct, frozen=True):
-    """What one round of firing did."""
+    """The result of one round of firing."""
 
     runs: tuple[Firing, ...]
     errors: Mapping[str, str]
-    """Of the schedules that could not fire, by name; they are tried again after a while."""
+    """Errors by the name of the schedule that failed to fire; it is tried again after `BROKEN_FOR`."""
     is_more: bool
-    """Whether more may be due already."""
+    """Whether more due times may be waiting."""
 
 
 @operation
 def fire_due(most: int = 100) -> Statements[Fired]:
-    """Enqueue the jobs of up to `most` due times, each once whoever else does the same.
+    """Enqueue the jobs of up to `most` due times, each exactly once even with several schedulers.
 
-    Schedules take turns, and each gets its share of a round: one that has thousands of due times to catch up on delays
-    no other by more than a round. Only the database's clock counts. A schedule that is locked is being fired by another
-    scheduler and left to it.
+    Each schedule gets a share of the round, so one that must catch up on thousands of due times delays the others by a
+    round at most. Only the database's clock counts. Skips locked schedules, which another scheduler is firing.
     """
     rows = yield Statement("lock_due_schedules", {"most": most})
     asked: list[tuple[str, int, NewJob]] = []
@@ -239,7 +239,7 @@ def fire_due(most: int = 100) -> Statements[Fired]:
     for turn, (*facts, until_due) in enumerate(rows):
         schedule = Schedule(*facts)
         now = schedule.next_due_at - int(until_due)
-        share = (most - len(asked)) // (len(rows) - turn)  # with what those before it left
+        share = (most - len(asked)) // (len(rows) - turn)  # includes what earlier ones left
         try:
             due = _due_times(schedule, now, share)
             asked += [(schedule.name, due_at, _job(schedule, due_at)) for due_at in due.fire]
@@ -261,7 +261,7 @@ def _due_times(schedule: Schedule, now: int, most: int) -> DueTimes:
 
 
 def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Statements[list[Firing]]:
-    """Record due times, and enqueue for those that nobody has recorded before."""
+    """Record due times, and enqueue jobs for those that were not recorded before."""
     if not asked:
         return []
     wanted = [{"schedule_name": name, "due_at": due_at, "job_id": job.id} for name, due_at, job in asked]
@@ -272,7 +272,7 @@ def _fire(asked: Sequence[tuple[str, int, NewJob]]) -> Statements[list[Firing]]:
     runs = []
     for (name, due_at, job), result in zip(new, enqueued, strict=True):
         runs.append(Firing(name, due_at, result.id, fired_at[job.id]))
-        if not result.is_new:  # a live job holds the unique key: the due time is its
+        if not result.is_new:  # a live job holds the unique key; credit it with the due time
             yield Statement("credit_run", {"name": name, "due_at": due_at, "job_id": result.id})
     return runs
 
@@ -314,7 +314,7 @@ def _next_after(rule: Rule, now: int) -> int:
 
 
 def _job(schedule: Schedule, due_at: int) -> NewJob:
-    """Make the job of one due time; its context says which."""
+    """Create the job for one due time, which its context names."""
     template = msgspec.json.decode(schedule.template, type=NewJob)
     _check_template(template)
     context: dict[str, Any] = {} if template.context is None else msgspec.json.decode(template.context)
@@ -323,7 +323,7 @@ def _job(schedule: Schedule, due_at: int) -> NewJob:
 
 
 def _checked(name: str, rule: str, time_zone: str, template: NewJob) -> Rule:
-    """Refuse what could not fire later."""
+    """Parse the rule, and raise ConfigurationError for a schedule that would fail to fire later."""
     if not 1 <= len(name) <= TEXT_CHARACTERS:
         raise ConfigurationError(f"schedule {name[:50]!r}: a name has 1 to {TEXT_CHARACTERS} characters.")
     if len(rule) > TEXT_CHARACTERS:
@@ -336,7 +336,7 @@ def _checked(name: str, rule: str, time_zone: str, template: NewJob) -> Rule:
 
 
 def _check_template(template: NewJob) -> None:
-    """Raise ValueError for what a database would refuse: an error of its own would stop all schedules of a round."""
+    """Raise ValueError for values that a database would refuse: its own error would fail the whole round."""
     for field in ("task_name", "queue_name", "unique_key", "limit_key"):
         text = getattr(template, field) or ""
         if len(text) > TEXT_CHARACTERS or "\0" in text:

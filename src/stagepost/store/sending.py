@@ -1,7 +1,8 @@
-"""Operations on jobs that a broker brings to workers: what is to be sent, what was sent, what a delivery may start.
+"""Operations on jobs that a broker delivers to workers: find unsent jobs, mark them as sent, claim deliveries.
 
-A queued job whose `sent_at` is null is to be sent; the row itself is the outbox. Marked as sent it waits for a worker
-that takes its message and claims it by id and attempt. Whatever queues a job again leaves `sent_at` null.
+A queued job whose `sent_at` is null has no message yet; the row itself is the outbox. Once marked as sent, it waits for
+a worker that takes its message and claims it by id and attempt. Every statement that queues a job again sets `sent_at`
+to null.
 """
 
 from __future__ import annotations
@@ -43,62 +44,62 @@ __all__ = [
 ]
 
 ENVELOPE_BYTES = 500
-"""About what a message has beside its payload, with its properties."""
+"""About the size of a message's properties and envelope without its payload."""
 ALWAYS = 2**62
-"""Later than any instant."""
+"""Later than any time."""
 UNKNOWN_TASK_DELAY = timedelta(seconds=5)
-"""How long a job waits in the store when it came to a worker that does not know its task."""
+"""How long a job waits in the store after it was delivered to a worker that does not know its task."""
 
 
 class Unsent(msgspec.Struct, frozen=True, gc=False):
-    """A job whose message is to be published."""
+    """A job whose message has not been published yet."""
 
     id: str
     task_name: str
     attempt: int
-    """The number that its next attempt will have."""
+    """The number of its next attempt."""
     created_at: int
     payload: str
     context: str | None
     priority: int = 0
     read_at: int = 0
-    """When it was found unsent, by the database's clock."""
+    """When this row was read, by the database's clock."""
 
     @property
     def size(self) -> int:
-        """About how many bytes its message has."""
+        """About how many bytes its message takes."""
         return ENVELOPE_BYTES + len(self.payload) + len(self.context or "")
 
 
 @query
 def unsent(queue_name: str, *, most: int) -> Statements[list[Unsent]]:
-    """List queued jobs of a queue that no message was sent for, in the order in which they are to run."""
+    """List a queue's queued jobs that have no message yet, in the order they should run."""
     rows = yield Statement("unsent_jobs", {"queue_name": queue_name, "most": most})
     return [Unsent(str(job_id), *facts) for job_id, *facts in rows]
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """What waits in a queue for the broker to take it."""
+    """The unsent jobs of a queue."""
 
     jobs: int
-    """Up to as many as were asked for."""
+    """At most the `most` of the query."""
     waits_us: int | None
-    """How long the one that waits longest of them does; None if none waits."""
+    """How long the oldest of them has waited; None if there is none."""
 
 
 @query
 def backlog(queue_name: str, *, most: int = 10_000) -> Statements[Backlog]:
-    """Count the jobs of a queue that no message was sent for, no further than `most`."""
+    """Count a queue's jobs that have no message yet, up to `most`."""
     [(jobs, waits_us)] = yield Statement("count_unsent", {"queue_name": queue_name, "most": most})
     return Backlog(int(jobs), None if waits_us is None else int(waits_us))
 
 
 @operation
 def mark_sent(sent: Sequence[Fence], *, read_at: int | None = None) -> Statements[int]:
-    """Note that the broker has messages for these jobs and attempts; those that were claimed meanwhile stay so.
+    """Record that the broker has confirmed messages for these jobs and attempts, and return how many were marked.
 
-    So do those that changed since they were found unsent, at `read_at`: a worker may have taken the message already
-    and put the job back, and then there is no message any more.
+    Skips jobs that were claimed meanwhile, and jobs that changed after `read_at`, when they were read as unsent: a
+    worker may have taken the message and put the job back, so that it needs another message.
     """
     facts = {"sent": _fences(sent), "read_at": ALWAYS if read_at is None else read_at}
     rows = yield Statement("mark_sent", facts, is_enough=True)
@@ -107,7 +108,7 @@ def mark_sent(sent: Sequence[Fence], *, read_at: int | None = None) -> Statement
 
 @operation
 def refuse_unsent(unsent_jobs: Sequence[Fence], *, error: str) -> Statements[list[str]]:
-    """End jobs whose message can never be sent as failed; returns those that still waited for it."""
+    """Fail jobs whose message can never be sent, and return those that were still waiting for it."""
     state = next_state(JobState.QUEUED, Cause.REFUSE)
     changes = []
     for job_id, attempt in sorted(unsent_jobs):
@@ -121,17 +122,17 @@ def refuse_unsent(unsent_jobs: Sequence[Fence], *, error: str) -> Statements[lis
 
 
 class ClaimedDeliveries(msgspec.Struct, frozen=True):
-    """What became of deliveries."""
+    """Deliveries, by what happened to their jobs."""
 
     jobs: list[LeasedJob]
     put_back: list[str] = []
-    """Jobs that may not start now; they are sent again when they may."""
+    """Jobs that may not start now; they are sent again later."""
     unknown: list[str] = []
-    """Jobs that are not there, never were or have ended long ago."""
+    """Jobs that are not live: they have ended or never existed."""
     stale: list[str] = []
-    """Jobs that run, or wait for something else than this message."""
+    """Jobs that are running, or that wait for something other than this message."""
     held: frozenset[str] = frozenset()
-    """Names of what some of the jobs that were put back are blocked on now."""
+    """Names of the limits and rates that now block some of the jobs put back."""
 
 
 @operation
@@ -145,11 +146,11 @@ def take_delivered(
     is_limited: bool = False,
     rules: LimitRules = NO_RULES,
 ) -> Statements[ClaimedDeliveries]:
-    """Lease the jobs that messages named, by id and attempt; what cannot be leased needs no message any more.
+    """Lease the jobs that messages name, by id and attempt. The messages of all other jobs can be acknowledged.
 
-    A message may come twice, late, or for a job that has ended: then there is nothing to lease. A job that may not
-    start now, because its queue is paused or at its limit or its task is unknown here, goes back to be sent later; one
-    that is over the limit or rate of its task, as the rules say, is blocked until it may.
+    A message may arrive twice, late, or for a job that has ended; then there is nothing to lease. A job is put back, to
+    be sent again later, if its queue is paused or at its limit, or if this worker does not know its task. A job over
+    the limit or rate that `rules` set for its task is blocked until it may start.
     """
     facts = {
         "queue_name": queue_name,
@@ -206,35 +207,35 @@ def take_delivered(
 
 @operation
 def put_back(ids: Sequence[str]) -> Statements[list[str]]:
-    """Send jobs anew that wait for a message which will not come; those that were claimed meanwhile are left alone."""
+    """Let jobs be sent again whose message will not arrive, and return their ids. Skips jobs claimed meanwhile."""
     rows = yield from _put_back(sorted(ids), delay_us=0)
     return [str(row[0]) for row in rows]
 
 
 @query
 def lost_jobs(queue_name: str, *, sent_before: int, most: int) -> Statements[list[str]]:
-    """List jobs of a queue whose message was sent before an instant and has not been taken since."""
+    """List a queue's jobs whose message was sent before `sent_before` and has not been taken since."""
     rows = yield Statement("lost_jobs", {"queue_name": queue_name, "sent_before": sent_before, "most": most})
     return [str(row[0]) for row in rows]
 
 
 class PutBack(msgspec.Struct, frozen=True):
-    """Jobs whose message is gone, by what became of them."""
+    """Jobs whose message was lost, by what happened to them."""
 
     again: list[str] = []
-    """Those that are sent again."""
+    """Jobs that are sent again."""
     given_up: list[str] = []
-    """Those that became dead letters: their message was sent often enough."""
+    """Jobs that became dead letters because their message had been sent `sends` times."""
     batches: list[str | None] = []
-    """Those of the given up."""
+    """The batch of each job in `given_up`."""
 
 
 @operation
 def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | None = None) -> Statements[PutBack]:
-    """Send jobs of a queue anew whose message was sent before an instant and has not been taken since.
+    """Let a queue's jobs be sent again whose message was sent before `sent_before` and has not been taken since.
 
-    With `sends`, a foreign program has the message and is silent: each time counts as a crash, and a job that was sent
-    so often becomes a dead letter. It is the same attempt that is sent again: should an answer still come, it counts.
+    Give `sends` for a queue that a foreign program serves: each lost message counts as a crash, and a job becomes a
+    dead letter after that many. The job is sent again under the same attempt, so a late answer is still accepted.
     """
     lost = yield from lost_jobs(queue_name, sent_before=sent_before, most=most)
     rows = yield from _put_back(sorted(lost), delay_us=0, sent_before=sent_before, crashes=0 if sends is None else 1)
@@ -259,24 +260,24 @@ def _unanswered(job_id: str, attempts: int, sends: int) -> Settlement:
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
-    """A job whose message is on its way."""
+    """A job whose message was sent and has not been taken."""
 
     id: str
     attempt: int
     age_us: int
-    """For how long."""
+    """How long ago it was sent."""
 
 
 @query
 def sent_jobs(queue_name: str, *, older: timedelta, most: int) -> Statements[list[Sent]]:
-    """List jobs that wait longer than that for somebody to take their message, the oldest first."""
+    """List jobs whose message was sent more than `older` ago and has not been taken, oldest first."""
     rows = yield Statement("sent_jobs", {"queue_name": queue_name, "older_us": microseconds(older), "most": most})
     return [Sent(str(job_id), attempt, age_us) for job_id, attempt, age_us in rows]
 
 
 @query
 def sent_queues() -> Statements[list[str]]:
-    """Name the queues that have jobs whose message was sent: one look at each that has queued jobs at all."""
+    """List the queues that have sent jobs, with one index lookup for each queue that has queued jobs."""
     counted = yield from count_by_queue()
     found = []
     for queue_name in sorted(name for name, counts in counted.items() if counts[JobState.QUEUED]):
@@ -302,5 +303,5 @@ def _put_back(ids: Sequence[str], *, delay_us: int, sent_before: int = ALWAYS, c
 
 
 def _fences(fences: Sequence[Fence]) -> str:
-    # Sorted: two that lock the same rows in opposite order would deadlock. Each once: a join would give it twice.
+    # Sorted: locks in opposite order would deadlock. Each once: the join would return duplicates.
     return as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(set(fences))])

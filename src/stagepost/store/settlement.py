@@ -1,4 +1,4 @@
-"""What a settlement writes for one attempt: its fence and its job's next state."""
+"""The change that settling writes for one attempt: its fence and its job's next state."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from stagepost.model.reason import reason_of
 __all__ = ["Fence", "Settlement"]
 
 Fence = tuple[str, int]
-"""A job's id and the number of an attempt."""
+"""A job's id and an attempt's number."""
 
 ERROR_CHARACTERS = 8_000
 FENCE_BYTES = 200
-"""About what a settlement takes that says nothing but that its job completed."""
+"""About the size of a settlement without result and error."""
 WITH_REASON = (JobState.FAILED, JobState.DEAD_LETTER)
 COMPLETED = next_state(JobState.RUNNING, Cause.COMPLETE)
 
@@ -36,29 +36,29 @@ COMPLETED = next_state(JobState.RUNNING, Cause.COMPLETE)
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One job's change after an attempt, guarded by `id`, `attempt` and `owner`.
 
-    What is as it usually is stays out of the JSON that statements take: there may be hundreds in one.
+    Defaults are omitted from the JSON parameter of a statement, which may hold hundreds of settlements.
     """
 
     id: str
     attempt: int
     owner: str
-    """The empty string stands for no owner."""
+    """Empty if the job has no owner."""
     state: JobState
     failures: int = 0
-    """How many to add."""
+    """The number to add to the job's failures."""
     crashes: int = 0
-    """How many to add."""
+    """The number to add to the job's crashes."""
     delay_us: int = 0
     result: str | None = None
     error: str | None = None
     traceback: str | None = None
     kind: str | None = None
-    """What the failure log calls it; None writes nothing there."""
+    """The kind of entry in the failure log; None writes no entry."""
     limit_key: str | None = None
     reason: str | None = None
-    """Made of `error` for jobs that end failed or as dead letters, so that alike ones group."""
+    """The error without ids and numbers, set for failed jobs and dead letters so that similar ones can be grouped."""
     ending: DeferredOutcome | None = None
-    """What is to become of a job that completed when its children have ended, if that is not the usual."""
+    """How a completed job ends, or continues, after its children, if that differs from the default."""
 
     def __post_init__(self) -> None:
         if self.state in WITH_REASON:
@@ -66,12 +66,12 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def fence(self) -> Fence:
-        """Which attempt this is about."""
+        """The attempt that this change belongs to."""
         return self.id, self.attempt
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes to write it."""
+        """About how many bytes it takes in a statement's parameters."""
         size = FENCE_BYTES if self.result is None else FENCE_BYTES + len(self.result)
         if self.error is not None:
             size += len(self.error) + len(self.traceback or "")
@@ -86,18 +86,18 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the job has a continuation, to run when its children have ended."""
+        """Whether the job has a continuation that runs after its children."""
         return self.ending is not None and self.ending.then is not None
 
     def cancelled(self) -> Settlement:
-        """The same for a job that was asked to stop meanwhile."""
+        """The change to write instead for a job whose cancellation was requested meanwhile."""
         state = next_state(JobState.RUNNING, Cause.CANCEL)
         return msgspec.structs.replace(self, state=state, error=self.error or "cancelled while it ran")
 
     @classmethod
     def of(cls, job: LeasedJob, outcome: Outcome) -> Settlement:
         """Decide what an attempt's outcome does to its job."""
-        if type(outcome) is Completed:  # nearly all, and there may be very many
+        if type(outcome) is Completed:  # a shortcut for the most frequent outcome
             return cls(
                 id=job.id,
                 attempt=job.attempt,
@@ -129,7 +129,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def of_state(
         cls, job_id: str, attempt: int, owner: str | None, state: JobState, *, error: str | None = None
     ) -> Settlement:
-        """End a job from outside an attempt."""
+        """The change that ends a job without an attempt's outcome, such as a cancellation."""
         return cls(id=job_id, attempt=attempt, owner=owner or "", state=state, error=error)
 
 

@@ -1,4 +1,4 @@
-"""Settles attempts: writes what they gave, lets parents wait for their children, all in one transaction."""
+"""Settles attempts: writes their outcomes and lets parents wait for their children, in one transaction."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["settle"]
 
 @operation
 def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> Statements[dict[Fence, bool]]:
-    """Write what attempts gave, all in one transaction. Says for each attempt whether its fence still held.
+    """Write the outcomes of attempts, all in one transaction, and return for each attempt whether its fence held.
 
-    An attempt that already ended its job (in a transaction of the handler's, or in a run of this operation whose
-    reply was lost) counts as held, unless `ended_counts` is False: then what is written beside it would be written
-    twice. Of two changes for one attempt the first counts. A job that was asked to stop is not run again: it ends as
-    cancelled instead of being rescheduled. A job that has children waits for them before it ends.
+    An attempt that has already ended its job, in a handler's transaction or in a run of this operation whose reply was
+    lost, counts as held. Pass `ended_counts=False` if the caller writes something else in the same transaction, which
+    would otherwise be written twice. Of two changes for one attempt only the first is used. A job whose cancellation
+    was requested ends as cancelled instead of being rescheduled. A job that has children waits for them to end.
     """
     ordered = in_order(changes)
     rescheduled, ended, unwritten = yield from write_outcomes(ordered)
@@ -28,7 +28,7 @@ def settle(changes: Sequence[Settlement], *, ended_counts: bool = True) -> State
     for change in unwritten:
         if (yield from wait_for_children(change)):
             accepted.add(change.fence)
-            # Its children may all have ended before it: then it ends at once.
+            # If its children have all ended before it, it ends now.
             yield from conclude(change.id)
     yield from log_failures(change for change in ordered if change.fence in accepted)
     if len(accepted) < len(ordered) and ended_counts:

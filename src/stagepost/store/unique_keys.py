@@ -1,4 +1,4 @@
-"""Unique keys: taking them for a period, finding who holds them, and giving holders other arguments."""
+"""Unique keys: take one for a period, find the job that holds one, replace that job's arguments."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["FreedKeys", "find_existing", "free_stale_keys", "hold_unique_key", "
 
 STATE = JobRow.__struct_fields__.index("state")
 DEBOUNCED_TIMES = 10
-"""How many times its delay a job waits at most that is debounced again and again, unless the request says otherwise."""
+"""The longest wait of a job that is debounced repeatedly, as a multiple of its delay, unless the request sets one."""
 
 
 def live_key(job: NewJob) -> str | None:
-    """The key that the job's own row holds; one for a period is held by a row of its own."""
+    """The unique key stored in the job's row; None for a key with a period, which has a row of its own."""
     return job.unique_key if job.unique_for_us is None else None
 
 
 def hold_unique_key(job: NewJob) -> Statements[str]:
-    """Take the key for its period, or say who holds it."""
+    """Take a unique key for its period, and return the id of the job that holds it now."""
     key = {"unique_key": job.unique_key}
     rows = yield Statement("hold_unique_key", {**key, "id": job.id, "held_us": job.unique_for_us})
     if not rows:
@@ -36,9 +36,10 @@ def hold_unique_key(job: NewJob) -> Statements[str]:
 
 
 def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Statements[dict[str, str]]:
-    """Find who has their id or holds their unique key, at first without locks, which would keep it from ending.
+    """Find the jobs that have the id or hold the unique key of these, by the id of the request.
 
-    What is not found, or not as it is now, was changed after the snapshot of a caller's transaction.
+    The first look takes no locks, which would keep the holder from ending. Only jobs that it misses, or that are in
+    `freed`, are looked up with locks: they are newer than the snapshot of a caller's transaction.
     """
     found: dict[str, str] = {}
     for behind in ({}, {"behind": 1}):
@@ -52,7 +53,7 @@ def find_existing(jobs: Sequence[NewJob], freed: Collection[str]) -> Statements[
 
 
 def update_existing(jobs: Iterable[NewJob], existing: dict[str, str]) -> Statements[set[str]]:
-    """Give holders the arguments of those that replace them; says whose holder has ended meanwhile."""
+    """Replace holders' arguments as `on_conflict` demands, and return the requests whose holder has ended meanwhile."""
     freed: set[str] = set()
     for job in jobs:
         holder = existing.get(job.id)
@@ -77,7 +78,7 @@ def update_existing(jobs: Iterable[NewJob], existing: dict[str, str]) -> Stateme
 
 
 def _is_running(job_id: str) -> Statements[bool]:
-    """Tell a job that cannot be changed, because it runs or waits for its children, from one that has ended."""
+    """Whether a job still exists but cannot be changed, because it is running or waiting for its children."""
     seen = yield Statement("live_job", {"id": job_id})
     if not seen or seen[0][STATE] in {JobState.RUNNING, JobState.WAITING}:
         return bool(seen)
@@ -87,18 +88,18 @@ def _is_running(job_id: str) -> Statements[bool]:
 
 
 class FreedKeys(msgspec.Struct, frozen=True):
-    """What became of one page of unique keys."""
+    """The result of checking one page of unique keys."""
 
     until: str | None
-    """The last key of the page; None if there was none."""
+    """The last key of the page; None if the page was empty."""
     freed: int = 0
 
 
 @operation
 def free_stale_keys(*, after: str = "", most: int = 1000) -> Statements[FreedKeys]:
-    """Delete unique keys whose live job is gone, among the `most` next ones.
+    """Delete unique keys that belong to no live job, among the next `most` keys.
 
-    Only a database that keeps them in a table of their own has any, and only if somebody deleted jobs by hand.
+    Such keys exist only on a database that keeps keys in a separate table, and only after jobs were deleted by hand.
     """
     page = yield Statement("last_live_key", {"after": after, "most": most})
     until = str(page[0][0]) if page else None

@@ -1,4 +1,4 @@
-"""Operations on what workers say of themselves: for people to look at, no lease or rescue rests on it."""
+"""Operations on workers' descriptions of themselves. They are informative: leases and rescue do not depend on them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 LONGEST_NOTIFICATION = 8000
-"""PostgreSQL takes notifications shorter than this, in bytes."""
+"""PostgreSQL accepts notifications shorter than this, in bytes."""
 ALIVE_WITHIN = timedelta(seconds=60)
-"""A worker that said nothing for longer counts as gone."""
+"""A worker without a heartbeat for longer than this counts as dead."""
 MOST_LOOKED_AT = 1000
-"""How many jobs of a queue are looked at for tasks that nobody knows."""
+"""How many jobs of a queue are searched for unknown tasks."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
@@ -48,16 +48,16 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     started_at: int
     seen_at: int
     looked_at: int
-    """When it last looked for work; long ago while it has free slots means that it is stuck."""
+    """When it last looked for work. If that is long ago and it has free slots, it is stuck."""
     silent_us: int
-    """How long ago it last said something."""
+    """The time since its last heartbeat."""
 
 
 @operation
 def say_hello(
     worker_id: str, *, host: str, pid: int, queues: Sequence[str], tasks: Sequence[str], slots: int
 ) -> Statements[None]:
-    """Describe a worker that starts; saying it again changes the description."""
+    """Register a worker that starts, or update its description."""
     yield Statement(
         "say_hello",
         {
@@ -73,14 +73,14 @@ def say_hello(
 
 @operation
 def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Statements[bool]:
-    """Say that a worker is alive; False if it was forgotten and has to say hello again."""
+    """Record that a worker is alive. False if its record was deleted and it must call `say_hello` again."""
     rows = yield Statement("heartbeat", {"id": worker_id, "running": running, "looked_us": microseconds(looked_ago)})
     return bool(rows)
 
 
 @query
 def list_workers() -> Statements[list[WorkerRecord]]:
-    """List the workers that are not forgotten, those that started last first."""
+    """List registered workers, last started first."""
     rows = yield Statement("list_workers")
     return [_worker(*row) for row in rows]
 
@@ -102,41 +102,41 @@ def _is_other(worker: WorkerRecord, worker_id: str, queue_names: Collection[str]
 
 @operation
 def forget_worker(worker_id: str) -> Statements[None]:
-    """Remove a worker that stops."""
+    """Delete the record of a worker that stops."""
     yield Statement("forget_worker", {"id": worker_id})
 
 
 @operation
 def forget_silent(after: timedelta) -> Statements[list[str]]:
-    """Remove workers that said nothing for longer than `after`; returns their ids."""
+    """Delete the records of workers without a heartbeat for longer than `after`, and return their ids."""
     rows = yield Statement("forget_silent", {"after_us": microseconds(after)})
     return [row[0] for row in rows]
 
 
 @operation
 def notify_workers(queue_names: Collection[str]) -> Statements[None]:
-    """Tell workers of other processes that these queues have jobs, where the database can."""
+    """Notify workers in other processes that these queues have jobs, if the database supports it."""
     names = ",".join(sorted(queue_names))
-    fits = len(names.encode()) < LONGEST_NOTIFICATION  # an empty text stands for any queue
+    fits = len(names.encode()) < LONGEST_NOTIFICATION  # an empty text means any queue
     yield Statement("notify_workers", {"queue_names": names if fits else ""}, is_enough=True)
 
 
 class UnservedTask(msgspec.Struct, frozen=True):
-    """Jobs that wait in a queue where no live worker knows their task; they are kept until one does."""
+    """Jobs that wait in a queue where no live worker knows their task. They are kept until one does."""
 
     task_name: str
     queue_name: str
     jobs: int
-    """There may be more, behind those that were looked at."""
+    """A lower bound, because only `MOST_LOOKED_AT` jobs are searched."""
     oldest_us: int
-    """For how long the oldest could have been run."""
+    """How long the oldest of them has been ready to run."""
 
 
 @query
 def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITHIN) -> Statements[list[UnservedTask]]:
-    """Find tasks with jobs queued for longer than `older_than` that no live worker of their queue lists.
+    """Find tasks with jobs queued for longer than `older_than` that no live worker of their queue knows.
 
-    Looks at the next jobs of each queue only: what no worker claims is left there sooner or later.
+    Searches only the next jobs of each queue: jobs that no worker claims end up among them sooner or later.
     """
     workers = yield from list_workers().start()
     served = set(_served(worker for worker in workers if worker.silent_us <= microseconds(alive_within)))
@@ -154,7 +154,7 @@ def unknown_tasks(older_than: timedelta, *, alive_within: timedelta = ALIVE_WITH
 
 
 def _held(older_than: timedelta) -> Statements[list[UnservedTask]]:
-    """Find jobs that are blocked until a worker knows their task."""
+    """Find jobs that are blocked because no worker knows their task."""
     unserved: list[UnservedTask] = []
     after = TASK
     while rows := (yield Statement("blocked_names", {"after": after, "most": 1})):

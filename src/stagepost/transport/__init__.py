@@ -1,4 +1,4 @@
-"""Brings work to workers sooner than polling: wake-ups and RabbitMQ."""
+"""Brings work to workers sooner than polling: RabbitMQ, and the choice of wake-ups."""
 
 from stagepost.transport.wakeups import Wakeups, wakeups_for
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from stagepost.config import Settings
-from stagepost.transport.postgres import PostgresWakeups
-from stagepost.transport.sqlite import SqliteWakeups
+from stagepost.database import Store
+from stagepost.database.local_notifier import LocalNotifier
+from stagepost.database.wakeups.postgres import PostgresWakeups
+from stagepost.database.wakeups.sqlite import SqliteWakeups
 
 __all__ = ["LocalWakeups", "SeveralWakeups", "Wakeups", "wakeups_for"]
 
@@ -26,25 +28,7 @@ class Wakeups(Protocol):
         """Whether a hint sent now would probably arrive; for display, not for decisions."""
 
 
-class LocalNotifier(Protocol):
-    """A store's notifier of enqueues in this process."""
-
-    def subscribe(self, answer: Callable[[Collection[str]], None]) -> None: ...
-
-    def unsubscribe(self, answer: Callable[[Collection[str]], None]) -> None: ...
-
-
-class Source(Protocol):
-    """The attributes of a store that wake-ups use."""
-
-    @property
-    def database(self) -> Any: ...
-
-    @property
-    def notifier(self) -> LocalNotifier: ...
-
-
-def wakeups_for(store: Source, settings: Settings, *, queues: Collection[str]) -> Wakeups:
+def wakeups_for(store: Store, settings: Settings, *, queues: Collection[str]) -> Wakeups:
     """Choose the wake-ups that this database supports; hints from this process always work."""
     if not settings.wakeups:
         return SeveralWakeups([])

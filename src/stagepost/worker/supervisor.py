@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagepost.clock import Clock, SystemClock
+from stagepost.model.backoff import backoff_seconds
 from stagepost.worker.supervisor_connection import HURRY, READY, ChildConnection
 
 __all__ = ["Backoff", "Supervisor"]
@@ -38,7 +39,7 @@ class Backoff:
 
     def delay(self, deaths: int) -> float:
         """Double the delay after every death in a row, up to `longest`."""
-        return min(self.longest, self.first * 2.0 ** min(deaths - 1, 30))
+        return backoff_seconds(deaths, first=self.first, longest=self.longest)
 
 
 @dataclass

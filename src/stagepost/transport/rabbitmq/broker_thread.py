@@ -11,6 +11,7 @@ from typing import Any
 
 from stagepost.config.urls import masked
 from stagepost.errors import TransportError
+from stagepost.model.backoff import backoff_seconds
 from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.admin import unavailable
 from stagepost.transport.rabbitmq.wire import connection_type, read_more
@@ -91,7 +92,7 @@ class BrokerThread(ABC):
             self._failures += 1
             self.trouble = reason
             self._tell(reason)
-            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
+            pause = backoff_seconds(self._failures, first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
 
     def _tell(self, reason: str) -> None:
         """Log a problem once, until it changes or is resolved."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from stagepost.model.backoff import backoff_seconds
 from stagepost.transport.rabbitmq.address import driver
 from stagepost.transport.rabbitmq.admin import NOT_FOUND
 from stagepost.transport.rabbitmq.broker_thread import BrokerThread
@@ -213,7 +214,7 @@ class Consumer(BrokerThread):
         return opened
 
     def _check_later(self, line: Line) -> None:
-        pause = min(LONGEST_CHECK_SECONDS, CHECK_SECONDS * 2.0 ** min(self._alarms, 10))
+        pause = backoff_seconds(self._alarms + 1, first=CHECK_SECONDS, longest=LONGEST_CHECK_SECONDS)
         line.channel.connection.ioloop.call_later(pause, partial(self._check, line))
 
     def _check(self, line: Line) -> None:

@@ -1,4 +1,4 @@
--- Goes from name to name through the index, however many jobs wait for each.
+-- Jumps from name to name through the index, however many jobs wait for each.
 with recursive found (name, place) as (
     select min(blocked_on), 1
     from stagepost_job

@@ -1,6 +1,6 @@
--- One statement: all of it is of the same moment, so that what runs can be taken from what is active. Added up by the
--- caller, as in count_queues. Whoever only asks whether items live leaves out what runs: to find that, PostgreSQL walks
--- over the entries of all that ran since the last vacuum. And what is removed: only a batch that is done has any.
+-- One statement, so that all numbers are of the same moment and running jobs can be subtracted from active ones. The
+-- caller adds them up, as in count_queues. Running and deleted items are optional: to count running items, PostgreSQL
+-- scans the index entries of all that ran since the last vacuum, and only a batch that is done has deleted items.
 select class, jobs
 from stagepost_count
 where scope = :scope

@@ -1,4 +1,4 @@
--- One statement: what a gate counts and what there is are of the same moment.
+-- One statement, so that the gate's counter and the batches are of the same moment.
 select
     name, unfinished,
     (

@@ -1,4 +1,4 @@
--- One statement: all of it is of the same moment, so that what runs can be taken from what is active.
+-- One statement, so that all numbers are of the same moment and running jobs can be subtracted from active ones.
 select substr(scope, 7) as queue_name, class, jobs
 from stagepost_count
 where scope >= 'queue:' and scope < 'queue;'

@@ -1,5 +1,4 @@
--- One statement: rows and counts are of the same moment, however much is going on. Added up by the caller, as in
--- find_live_drift.
+-- One statement, so that rows and counts are of the same moment. The caller adds them up, as in find_live_drift.
 select
     case when state in ('queued', 'running') then 'active' else state end as class, 0 as counted, count(*) as found
 from stagepost_job

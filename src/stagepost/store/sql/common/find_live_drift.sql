@@ -1,5 +1,5 @@
--- One statement: rows and counts are of the same moment, however much is going on. Added up by the caller: to do it
--- here takes a temporary table, over which MariaDB 10.11 fell once.
+-- One statement, so that rows and counts are of the same moment. The caller adds them up: grouping here needs a
+-- temporary table, which once crashed MariaDB 10.11.
 select
     queue_name, case when state in ('queued', 'running') then 'active' else state end as class, 0 as counted,
     count(*) as found

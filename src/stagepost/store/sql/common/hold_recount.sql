@@ -1,4 +1,4 @@
--- The row's lock lasts until the transaction ends: one recounts at a time.
+-- Locks the row until the transaction ends, so that only one recount runs at a time.
 insert into stagepost_leader (name, owner, term, expires_at)
 values ('recount', '', 0, 0)
 on conflict (name) do update

@@ -1,9 +1,9 @@
--- Sealed, and none of their items lives: most are done in a moment, the others lost whoever should have said so.
--- Found by their counts, as whoever concludes them does: to see whether any of many rows is left, a plan may read all.
+-- Sealed batches without live items. Most will be done in a moment; the others lost the worker that should conclude
+-- them. Decided by the counts, as concluding does: to see whether any live item is left, a plan may read all of them.
 select id
 from stagepost_batch as batch
 where state = 'sealed'
-  and state <> 'done'  -- said again: only so SQLite sees that its partial index will do
+  and state <> 'done'  -- redundant, but SQLite uses its partial index only with this condition
   and id > :after
   and coalesce((
     select sum(jobs)

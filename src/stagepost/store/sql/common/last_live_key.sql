@@ -1,4 +1,4 @@
--- A key is part of its job's row: there is no page of others to look through.
+-- Nothing to do here: a key is part of its job's row and cannot outlive it.
 select unique_key
 from stagepost_job
 where unique_key > :after and 1 = 0

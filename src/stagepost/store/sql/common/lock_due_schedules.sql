@@ -1,5 +1,5 @@
--- In turn: a schedule with thousands of due times to catch up on has just fired, and comes after those that have not.
--- Chosen first and locked then: MySQL would lock all that it sorts.
+-- Least recently fired first, so that a schedule with thousands of due times to catch up on does not delay the others.
+-- Chooses first and locks afterwards, because MySQL would lock every row it sorts.
 select
     schedule.name, task_name, rule, time_zone, catch_up, template, next_due_at, last_due_at, orphaned_at, paused_at, held_until,
     error, next_due_at - :now

@@ -1,5 +1,5 @@
--- Steps go with their run. PostgreSQL cannot know how many jobs lie between two ids. Asked for any, or by `batch_id =`,
--- it expects few and gathers all; asked for the first in order, by a condition it has no guess about, it stops there.
+-- Batches of steps are deleted with their run. PostgreSQL cannot estimate how many jobs are between two ids: with
+-- `exists` or `batch_id =` it expects few and reads all; asked for the first in order, it stops at that one.
 select id
 from stagepost_batch as batch
 where state = 'done'

@@ -2,20 +2,20 @@ select id, queue_name, batch_id
 from stagepost_job_history
 where state = :state
   and finished_at < :now - :older_us
-  -- While a batch is unfinished its items stay: they keep others with their keys out.
+  -- Keep items of an unfinished batch: they prevent duplicates of their keys.
   and not exists (
     select 1
     from stagepost_batch as batch
     where batch.id = stagepost_job_history.batch_id and batch.state <> 'done'
   )
-  -- And jobs of a step while its run goes on: later steps read what they gave.
+  -- Keep jobs of a step until its run ends: later steps read their results.
   and not exists (
     select 1
     from stagepost_batch as batch
     join stagepost_run as run on run.id = batch.owner_id
     where batch.id = stagepost_job_history.batch_id and run.state = 'running'
   )
-  -- And children while their parent lives: its continuation reads what they gave.
+  -- Keep children while their parent is live: its continuation reads their results.
   and not exists (select 1 from stagepost_job as parent where parent.id = stagepost_job_history.batch_id)
 order by finished_at
 limit :most

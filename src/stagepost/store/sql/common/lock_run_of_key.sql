@@ -1,4 +1,4 @@
--- Locked to see it as it is now: whoever has just made it may have committed after this transaction's first look.
+-- A locking read, because the run may have been committed after this transaction's snapshot.
 select
     id, run_key, pipeline, state, plan, input, steps, context, starts, error, cancelled_at, created_at, updated_at,
     ended_at

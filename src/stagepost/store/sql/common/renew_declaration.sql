@@ -1,4 +1,4 @@
--- What was due while nobody declared it is for its rule about missed due times: `next_due_at` stays.
+-- Keeps `next_due_at`, so that `catch_up` decides about due times missed while no worker declared the schedule.
 update stagepost_schedule
 set declared_at = :now, orphaned_at = null
 where name = :name

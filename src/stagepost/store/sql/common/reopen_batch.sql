@@ -1,5 +1,5 @@
--- Items whose rows were removed while it was done are counted no more: those that are submitted again are new jobs.
--- `done_at` stays: what ended before belongs to an earlier run of the parent.
+-- Forgets the counts of deleted items: if they are submitted again, they are new jobs.
+-- Keeps `done_at`: items that ended before it belong to an earlier run of the parent.
 update stagepost_batch
 set state = 'open',
     sealed_at = null,

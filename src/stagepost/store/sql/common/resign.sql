@@ -1,4 +1,4 @@
--- The row stays, so that its term number goes on growing.
+-- Keeps the row, so that its term number continues to grow.
 update stagepost_leader
 set expires_at = 0
 where name = :name

@@ -1,4 +1,4 @@
--- One statement: between two, a job could move from one table to the other and be seen in neither.
+-- One statement: between two, a job could move to the other table and be found in neither.
 select state, result, error
 from stagepost_job_history
 where id = :id

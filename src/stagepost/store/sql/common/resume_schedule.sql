@@ -1,4 +1,4 @@
--- In this order: MySQL assigns one after the other, and reads what it has assigned.
+-- The order matters: MySQL assigns from left to right, and later expressions see the new values.
 update stagepost_schedule
 set declared_at = case when orphaned_at is null then declared_at end,
     orphaned_at = null,

@@ -1,7 +1,7 @@
 select id
 from stagepost_batch
 where state in ('open', 'sealed')
-  and state <> 'done'  -- said again: only so SQLite sees that its partial index will do
+  and state <> 'done'  -- redundant, but SQLite uses its partial index only with this condition
   and id > :after
 order by id
 limit :most

@@ -1,4 +1,4 @@
--- Who reads the items of a batch even when it is done: the job whose children they are, and the run whose step.
+-- The parent or run that may still read the items of a batch that is done.
 select id
 from stagepost_job
 where id = :id

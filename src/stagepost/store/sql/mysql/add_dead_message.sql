@@ -1,4 +1,4 @@
--- Differs: the way to leave a row that exists alone.
+-- Differs: no ON CONFLICT.
 insert into stagepost_dead_message (
     id, queue_name, routing_key, message_id, correlation_id, reason, error, headers, encoding, body, received_at
 )

@@ -1,4 +1,4 @@
--- Differs: the way to leave a row that exists alone.
+-- Differs: no ON CONFLICT.
 insert into stagepost_schedule (
     name, task_name, rule, time_zone, catch_up, template, next_due_at, declared_at, updated_at
 )

@@ -1,4 +1,4 @@
--- Differs: no way goes from name to name through an index, so these are the names of the next jobs: at least one.
+-- Differs: cannot jump from name to name through an index, so it returns the names of the next jobs.
 select distinct blocked_on
 from (
     select blocked_on

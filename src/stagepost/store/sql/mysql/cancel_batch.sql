@@ -1,5 +1,5 @@
--- Differs: looks without a lock whether there is one: most jobs have no children, and a lock on what is not there would
--- be one on the gap. By the primary key only: with another index, its entries and the gaps between them are locked.
+-- Differs: looks for the batch without a lock first, because locking a missing row would lock the gap, and most jobs
+-- have no children. Forces the primary key, because a search by another index also locks its entries and their gaps.
 select id
 from stagepost_batch
 where id = :id

@@ -1,4 +1,4 @@
--- Differs: finds them without a lock, then changes each: a range is locked with its gaps.
+-- Differs: finds the rows without a lock, then changes each, because a write to a range would lock its gaps.
 select batch.id
 from stagepost_job as job
 straight_join stagepost_batch as batch on batch.id = job.id

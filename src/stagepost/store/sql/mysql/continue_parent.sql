@@ -1,4 +1,4 @@
--- Differs: by the primary key only: with another index, its entries and the gaps between them are locked.
+-- Differs: forces the primary key, because a search by another index also locks its entries and the gaps between them.
 update stagepost_job force index (primary)
 set state = :state,
     task_name = :task_name,

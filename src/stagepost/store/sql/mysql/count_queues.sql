@@ -1,4 +1,4 @@
--- Differs: moves are added up by the caller: to do it here takes a temporary table, over which MariaDB 10.11 fell once.
+-- Differs: the caller adds up the moves: grouping here needs a temporary table, which once crashed MariaDB 10.11.
 select substr(scope, 7) as queue_name, class, jobs
 from stagepost_count
 where scope >= 'queue:' and scope < 'queue;'

@@ -1,4 +1,4 @@
--- Differs: the index is forced, lest all queued jobs be sorted.
+-- Differs: forces the index, because the planner may sort all queued jobs instead.
 select count(*), max(:now - available_at)
 from (
     select available_at

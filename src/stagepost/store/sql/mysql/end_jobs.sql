@@ -1,6 +1,7 @@
--- Differs: locks what may be changed, records that, copies it, then deletes it and gives up its unique key. A job that is
--- in history already, the request was repeated at the very moment it ended, is named with what to take back: it is
--- counted there once. A plain read finds that out: in a write it would lock the gap where all ended jobs are put.
+-- Differs: locks the jobs, records the change, copies them to history, then deletes them and frees their unique keys.
+-- If a repeated request created a job again at the moment it ended, it is in history already and must be counted once:
+-- it is returned with the count to undo. A plain read finds such jobs; a write would lock the gap where ended jobs are
+-- inserted.
 select
     job.id, job.attempts,
     case when exists (select 1 from stagepost_job_history as ended where ended.id = job.id) then change_.state end,
@@ -57,7 +58,7 @@ from json_table(:changes, '$[*]' columns (
 straight_join stagepost_job as job force index (primary) on job.id = change_.id
 where job.attempts = change_.attempt and coalesce(job.locked_by, '') = change_.owner
   and (job.has_children = 0 or job.state = 'waiting')
--- A request repeated at the very moment its job ended may have made it once more: the first end stands.
+-- A request repeated at the moment its job ended may have created it again: the first end is kept.
 on duplicate key update id = stagepost_job_history.id
 ;
 delete job, live_key

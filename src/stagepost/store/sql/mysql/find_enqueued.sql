@@ -1,5 +1,5 @@
--- Differs: rows come through json_table; the live jobs' keys are in a table of their own. Read without locks, which
--- would keep those jobs from ending. `behind` is for keys that were taken after the snapshot of a caller's transaction.
+-- Differs: rows come through json_table; live jobs' unique keys are in a separate table. Reads without locks, which
+-- would keep those jobs from ending. `behind` finds keys taken after a caller's transaction took its snapshot.
 (select asked.id, job.id
 from json_table(:jobs, '$[*]' columns (id char(36) character set ascii path '$.id')) as asked
 straight_join stagepost_job as job force index (primary) on job.id = asked.id)

@@ -1,5 +1,5 @@
--- Differs: locks the moves, adds them up, then deletes them. In one order: two that fold the same counts in opposite
--- order would deadlock.
+-- Differs: locks the moves, adds them up, then deletes them. Sorted, because folding the same counts in opposite order
+-- would deadlock.
 select id
 from stagepost_move
 order by id

@@ -1,6 +1,6 @@
--- Differs: the live jobs' keys are in a table of their own and outlive a job deleted by hand. A plain read sees
--- a key and its job, or neither: they are committed together. A key without its job is then locked and looked at again.
--- Another transaction that makes or restarts a job holds the row of its key until it commits; such a row is skipped.
+-- Differs: live jobs' unique keys are in a separate table and outlive a job deleted by hand. A key and its job are
+-- committed together, so a plain read sees both or neither. A key without a job is then locked and checked again. Skips
+-- keys locked by another transaction, which is creating or restarting their job.
 select held.unique_key
 from stagepost_live_key as held
 left join stagepost_job as job force index (primary) on job.id = held.job_id

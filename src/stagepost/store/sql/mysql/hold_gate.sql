@@ -1,4 +1,4 @@
--- Differs: others may hold it too; who begins or ends a batch under it has to wait. MariaDB has no FOR SHARE.
+-- Differs: a shared lock, which blocks starting or ending a batch under the gate. MariaDB has no FOR SHARE.
 select unfinished, on_open
 from stagepost_gate
 where name = :name

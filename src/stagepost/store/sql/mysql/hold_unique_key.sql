@@ -1,5 +1,5 @@
--- Differs: ON DUPLICATE KEY has no condition and nothing is returned; assignments run from left to right. A key that is
--- held is left alone without a lock: it cannot become free before its time, whatever is committed since.
+-- Differs: ON DUPLICATE KEY has no condition and returns nothing; assignments run from left to right. Skips a key that
+-- is held without locking it, because it cannot become free before its time.
 select :id
 from dual
 where not exists (

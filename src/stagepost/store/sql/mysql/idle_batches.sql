@@ -1,4 +1,4 @@
--- Differs: texts are joined by concat.
+-- Differs: joins texts with concat.
 select id
 from stagepost_batch as batch
 where state = 'sealed'

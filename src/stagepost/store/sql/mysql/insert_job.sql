@@ -1,9 +1,8 @@
--- Differs: at REPEATABLE READ a write locks what its subqueries read, and where they find nothing the gap: so all that
--- may be there is looked for by a plain read first, and what follows finds rows that are there. There is no INSERT ...
--- RETURNING: where others may make the same job at this moment, or its state depends on the clock, what is there
--- afterwards is read with a lock, and has -1 attempts until it is counted. What row_count() says depends on a flag of
--- the connection. Where nobody else should make it, a job that is there all the same is an error, which undoes the
--- transaction: it must not be counted twice.
+-- Differs: at REPEATABLE READ a write locks the rows its subqueries read, or the gap if they find none. So a plain read
+-- looks for existing rows first. There is no INSERT ... RETURNING, and the meaning of row_count() depends on a flag of
+-- the connection. So if another request may create the same job, or the job's state depends on the clock, the row is
+-- read back with a lock, and has -1 attempts until it is counted. If no other request can create the job, an existing
+-- row is an error that rolls the transaction back, so that it is not counted twice.
 select :id
 from dual
 where not exists (select 1 from stagepost_job where id = :id)

@@ -1,6 +1,6 @@
--- Differs: rows come through json_table; looks first and reads back afterwards for the reasons that insert_job gives.
--- Among what is read back are jobs of a request made before: those of this one, the only ones to be counted, have -1
--- attempts until they are.
+-- Differs: rows come through json_table; reads before and after the insert for the reasons given in insert_job. The
+-- rows read back may include jobs of an earlier request. Only jobs of this one are counted: they have -1 attempts until
+-- then.
 [[select asked.id
 from json_table(:jobs, '$[*]' columns (
     id char(36) character set ascii path '$.id', kept_key varchar(191) character set utf8mb4 path '$.kept_key'

@@ -1,4 +1,4 @@
--- Differs: rows come through json_table; no INSERT ... RETURNING in MySQL, so what was inserted is read back.
+-- Differs: rows come through json_table; no INSERT ... RETURNING in MySQL, so the inserted rows are read back.
 insert into stagepost_schedule_run (schedule_name, due_at, job_id, fired_at)
 select schedule_name, due_at, job_id, :now
 from json_table(:runs, '$[*]' columns (

@@ -1,4 +1,4 @@
--- Differs: the live jobs' keys are in a table of their own.
+-- Differs: live jobs' unique keys are in a separate table.
 select max(page.unique_key)
 from (
     select unique_key

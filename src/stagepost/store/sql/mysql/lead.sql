@@ -1,4 +1,4 @@
--- Differs: ON DUPLICATE KEY has no condition and nothing is returned; assignments run from left to right.
+-- Differs: ON DUPLICATE KEY has no condition and returns nothing; assignments run from left to right.
 insert into stagepost_leader (name, owner, term, expires_at)
 values (:name, :owner, 1, :now + :term_us)
 on duplicate key update

@@ -1,4 +1,4 @@
--- Differs: the index is forced, so that the few are found by their state, not by walking through all by id.
+-- Differs: forces the index on the state, because the planner may scan all jobs by id instead.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
     blocked_on, batch_id, item_key,

@@ -1,4 +1,4 @@
--- Differs: states are looked for in the JSON itself; a join with them would sort the whole table.
+-- Differs: searches the JSON for the state, because a join with the states would sort the whole table.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
     blocked_on, batch_id, item_key,

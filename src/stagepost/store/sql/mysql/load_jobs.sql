@@ -1,4 +1,4 @@
--- Differs: many rows come in one statement with all their values; a job that is there already is left out.
+-- Differs: one statement holds the values of many rows; skips jobs that exist.
 insert into stagepost_job (
     id, payload, item_key, queue_name, task_name, state, priority, available_at, attempts, failures, crashes,
     max_attempts, limit_key, limit_slots, blocked_on, batch_id, context, created_at, updated_at

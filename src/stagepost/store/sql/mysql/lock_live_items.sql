@@ -1,4 +1,4 @@
--- Differs: finds them without a lock, then locks each: a range is locked with its gaps, and with where new jobs are put.
+-- Differs: finds the rows without a lock, then locks each, because locking a range would block inserts into its gaps.
 select id
 from stagepost_job
 where id between :first_id and :last_id

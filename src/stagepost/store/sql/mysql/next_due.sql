@@ -1,5 +1,5 @@
--- Differs: no partial indexes: one index tells when leases end and, of jobs without one, when they are due. Asked for
--- each state, so that its first entry is all that is read.
+-- Differs: no partial indexes, so one index holds the end of leases and the due times of jobs without a lease. One
+-- query for each state, so that only the first index entry is read.
 select min(available_at) - :now
 from (
     select min(available_at) as available_at

@@ -1,5 +1,5 @@
--- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked. They have no lease: the
--- index asks for it first.
+-- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked. The condition on the lease is there
+-- for the index, whose first column it is.
 select id, queue_name, batch_id, state, case when limit_slots is null then 'queued' else 'blocked' end
 from stagepost_job
 where state in ('retrying', 'scheduled')

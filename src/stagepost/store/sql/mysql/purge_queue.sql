@@ -1,4 +1,4 @@
--- Differs: the live jobs' keys are in a table of their own.
+-- Differs: live jobs' unique keys are in a separate table.
 delete from stagepost_failure
 where job_id >= :first_id and job_id <= :last_id
   and job_id in (

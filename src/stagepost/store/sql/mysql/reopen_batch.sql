@@ -1,6 +1,6 @@
--- Differs: by the primary key only: with another index, its entries and the gaps between them are locked.
--- Items whose rows were removed while it was done are counted no more: those that are submitted again are new jobs.
--- `done_at` stays: what ended before belongs to an earlier run of the parent.
+-- Differs: forces the primary key, because a search by another index also locks its entries and the gaps between them.
+-- Forgets the counts of deleted items: if they are submitted again, they are new jobs.
+-- Keeps `done_at`: items that ended before it belong to an earlier run of the parent.
 update stagepost_batch force index (primary)
 set state = 'open',
     sealed_at = null,

@@ -1,5 +1,5 @@
--- Differs: looks without a lock whether the job can still be changed: one that is running shall end without waiting for
--- the caller's transaction.
+-- Differs: checks without a lock whether the job can still be changed, so that a running job can end without waiting
+-- for the caller's transaction.
 select id
 from stagepost_job
 where id = :id

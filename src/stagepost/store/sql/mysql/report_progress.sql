@@ -1,5 +1,5 @@
--- Differs: no UPDATE ... RETURNING; rows come through json_table, and are locked and read first. A locked row is passed
--- over: progress is nothing to wait for.
+-- Differs: no UPDATE ... RETURNING; rows come through json_table, and are locked and read first. Skips locked
+-- rows: progress is not worth waiting for.
 select job.id, job.attempts + 1
 from json_table(:reports, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt'

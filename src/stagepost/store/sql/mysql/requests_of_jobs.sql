@@ -1,5 +1,5 @@
--- Differs: ids come through json_table. `behind` reads with a lock, to see jobs that were made after the snapshot of a
--- caller's transaction; they are there, so no gap is locked.
+-- Differs: ids come through json_table. `behind` uses a locking read, to see jobs newer than the snapshot of a
+-- caller's transaction. They exist, so no gap is locked.
 (select job.id, job.task_name, job.payload
 from json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked
 straight_join stagepost_job as job force index (primary) on job.id = asked.id

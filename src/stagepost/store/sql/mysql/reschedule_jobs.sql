@@ -1,4 +1,4 @@
--- Differs: locks what may be changed, then changes it.
+-- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then changed.
 select
     job.id, job.attempts, job.queue_name, job.batch_id,
     case when change_.state = 'queued' and job.limit_slots is not null then 'blocked' else change_.state end

@@ -1,6 +1,7 @@
--- Differs: leaves out what lives, for a lock on what is not in history would be one on the gap there; a job that has
--- ended after the snapshot of a caller's transaction lives in that, but not for a read with a lock. Then it locks the
--- others, takes their unique keys, copies, and deletes what was copied. Those whose unique key is taken stay.
+-- Differs: skips live jobs first, because locking a row that is not in history would lock the gap. A job that ended
+-- after the snapshot of a caller's transaction is live in the snapshot, but a locking read shows that it has ended.
+-- Then locks the others, takes their unique keys, copies them and deletes the originals. Skips jobs whose unique key is
+-- taken.
 select asked.id
 from json_table(:ids, '$[*]' columns (id char(36) character set ascii path '$')) as asked
 left join stagepost_job as job force index (primary) on job.id = asked.id

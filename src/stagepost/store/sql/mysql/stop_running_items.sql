@@ -1,4 +1,4 @@
--- Differs: finds them without a lock, then changes each: a range is locked with its gaps.
+-- Differs: finds the rows without a lock, then changes each, because a write to a range would lock its gaps.
 select id
 from stagepost_job
 where id between :first_id and :last_id

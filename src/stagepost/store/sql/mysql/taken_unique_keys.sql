@@ -1,5 +1,5 @@
--- Differs: ids come through json_table; the live jobs' keys are in a table of their own; read with a lock to see what
--- was committed after the caller's snapshot.
+-- Differs: ids come through json_table; live jobs' unique keys are in a separate table; a locking read, to see commits
+-- newer than the caller's snapshot.
 select held.unique_key, held.job_id, ended.id
 from json_table(:found, '$[*]' columns (id char(36) character set ascii path '$')) as asked
 straight_join stagepost_job_history as ended force index (primary) on ended.id = asked.id

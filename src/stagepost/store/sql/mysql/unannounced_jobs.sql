@@ -1,4 +1,4 @@
--- Differs: the index is forced, lest all that ever failed be sorted.
+-- Differs: forces the index, because the planner may sort all failed jobs instead.
 select id, task_name, queue_name, attempts, created_at, payload, context, finished_at, error
 from stagepost_job_history force index (stagepost_job_history_ended)
 where state = :state

@@ -1,4 +1,4 @@
--- Differs: `behind` reads with a lock, to see what was committed after the caller's snapshot.
+-- Differs: `behind` uses a locking read, to see commits newer than the caller's snapshot.
 select job_id
 from stagepost_unique_key
 where unique_key = :unique_key

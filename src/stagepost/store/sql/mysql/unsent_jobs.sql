@@ -1,4 +1,4 @@
--- Differs: the index is forced, lest all queued jobs be sorted.
+-- Differs: forces the index, because the planner may sort all queued jobs instead.
 select id, task_name, attempts + 1, created_at, payload, context, priority, :now
 from stagepost_job force index (stagepost_job_claim)
 where state = 'queued'

@@ -1,4 +1,4 @@
--- Differs: locks, marks and returns in one statement, in the order of ids as all others do.
+-- Differs: locks, marks and returns in one statement, in the order of ids, as every other statement does.
 with picked as (
     select job.id
     from json_to_recordset(:answers::text::json) as answer (id uuid, attempt integer)

@@ -1,4 +1,4 @@
--- Differs: arguments are JSON, and listeners are told; see insert_jobs for how.
+-- Differs: arguments are JSON, and listeners are notified as in insert_jobs.
 update stagepost_job
 set state = :state,
     task_name = :task_name,

@@ -1,4 +1,4 @@
--- Differs: every database has settings of its own.
+-- Differs: every database has its own settings.
 select name, setting
 from pg_settings
 where name in ('fsync', 'full_page_writes', 'synchronous_commit')

@@ -1,4 +1,4 @@
--- Differs: takes the rows over, and records that, in one statement; one alone is found by its id.
+-- Differs: moves the rows to history and records the change in one statement; a single job is found by its id.
 with ended as (
     delete from stagepost_job as job
     using json_to_recordset(:changes::text::json) as change (
@@ -26,8 +26,8 @@ kept as (
         id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
         locked_by, unique_key, limit_key, limit_slots, batch_id, item_key, payload, context, result::json, error, reason, created_at, started_at, :now
     from ended
-    -- A request repeated at the very moment its job ended may have made it once more: the first end stands. It was
-    -- committed before the job could be made again, so this sees it; `on conflict` would cost a third more.
+    -- A request repeated at the moment its job ended may have created it again: the first end is kept. It was committed
+    -- before the job could be created again, so this sees it; `on conflict` would cost a third more.
     where not exists (
         select 1
         from stagepost_job_history as known

@@ -1,5 +1,5 @@
--- Differs: locks, deletes and adds up in one statement. In one order: two that fold the same counts in opposite order
--- would deadlock.
+-- Differs: locks, deletes and adds up in one statement. Sorted, because folding the same counts in
+-- opposite order would deadlock.
 with oldest as (
     select id
     from stagepost_move

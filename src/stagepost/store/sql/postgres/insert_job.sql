@@ -1,4 +1,4 @@
--- Differs: inserts, counts and tells in one statement; see insert_jobs for how listeners are told.
+-- Differs: inserts, counts and notifies in one statement; insert_jobs explains the notification.
 with inserted as (
     insert into stagepost_job (
         id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,

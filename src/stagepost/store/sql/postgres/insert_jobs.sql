@@ -1,5 +1,5 @@
--- Differs: rows come through json_to_recordset; conflicts are skipped and the inserted ids returned at once; listening
--- workers are told once per statement, in the same transaction, of the queues that have something to claim now.
+-- Differs: rows come through json_to_recordset; skips conflicts and returns the inserted ids at once; notifies
+-- listening workers once per statement, in the same transaction, of the queues that have jobs to claim now.
 with inserted as (
     insert into stagepost_job (
         id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
@@ -25,8 +25,8 @@ with inserted as (
         max_attempts integer, unique_key text, limit_key text, limit_slots integer, batch_id uuid, item_key text,
         payload text, context text
     )
-    -- `offset 0` keeps this from being joined: a join may bring the rows in another order than they were given in, and
-    -- two transactions that take the same unique keys in opposite order deadlock.
+    -- `offset 0` prevents a join, which may return the rows in another order than they were given: transactions that
+    -- take the same unique keys in opposite order deadlock.
     where not exists (select 1 from stagepost_job_history as ended where ended.id = asked.id offset 0)
     on conflict do nothing
     returning id, queue_name, batch_id, state
@@ -48,13 +48,13 @@ claimable as (
     where state = 'queued' and :tell = 1
 ),
 told as (
-    -- An empty name stands for any queue: a notification carries less than 8,000 bytes.
+    -- An empty name means any queue, because a notification must be shorter than 8,000 bytes.
     select pg_notify('stagepost', case when octet_length(queues) < 8000 then queues else '' end)
     from claimable
     where case
         when queues is null then false
-        -- Transactions that notify commit one after the other, each waiting for the disk, and a crowd of them would
-        -- hold everybody up: of those that come within the same 50 ms one at a time tells, the others need not.
+        -- Transactions that notify commit one after the other, each waiting for the disk, so many of them would slow
+        -- everything down. Of those within the same 50 ms only one at a time notifies.
         else pg_try_advisory_xact_lock(736475017, mod(floor(extract(epoch from clock_timestamp()) * 20), 512)::int)
     end
 )

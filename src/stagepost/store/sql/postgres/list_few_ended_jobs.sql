@@ -1,4 +1,4 @@
--- Differs: materialized, so that the few are found by the index of their state, not by walking through all by id.
+-- Differs: materialized, so that the planner uses the index on the state and does not scan all jobs by id.
 with few as materialized (
     select *
     from stagepost_job_history

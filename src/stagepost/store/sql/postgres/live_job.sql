@@ -1,4 +1,4 @@
--- Differs: json is taken as text whatever the driver makes of json.
+-- Differs: casts json to text, because drivers decode json differently.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
     blocked_on, batch_id, item_key,

@@ -1,4 +1,4 @@
--- Differs: many rows come through COPY; a job that is there already is an error.
+-- Differs: rows come through COPY; a job that exists is an error.
 copy stagepost_job (
     id, payload, item_key, queue_name, task_name, state, priority, available_at, attempts, failures, crashes,
     max_attempts, limit_key, limit_slots, blocked_on, batch_id, context, created_at, updated_at

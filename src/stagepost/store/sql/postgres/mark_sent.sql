@@ -1,4 +1,4 @@
--- Differs: rows come through json_to_recordset. Locked in the order of their ids, as those who claim them do.
+-- Differs: rows come through json_to_recordset. Locks in the order of ids, as claiming does.
 with sent as (
     select job.id
     from json_to_recordset(:sent::text::json) as message (id uuid, attempt integer)

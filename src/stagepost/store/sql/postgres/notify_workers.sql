@@ -1,2 +1,2 @@
--- Differs: can send notifications; the other databases cannot, and their workers poll.
+-- Differs: sends a notification. Other databases cannot, and their workers poll.
 select pg_notify('stagepost', :queue_names::text)

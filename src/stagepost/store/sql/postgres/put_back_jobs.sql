@@ -1,4 +1,4 @@
--- Differs: ids come through json_array_elements_text. Locked in the order of their ids, as those who claim them do.
+-- Differs: ids come through json_array_elements_text. Locks in the order of ids, as claiming does.
 with picked as (
     select job.id
     from json_array_elements_text(:ids::text::json) as wanted (id)

@@ -1,4 +1,4 @@
--- Differs: text must be cast to json, and delays to bigint: compared with 0 they would count as small.
+-- Differs: text must be cast to json, and delays to bigint, because a comparison with 0 makes them integer parameters.
 select queue_name, batch_id, state
 from stagepost_job
 where id = :id

@@ -1,4 +1,4 @@
--- Differs: rows come through json_to_recordset. A locked row is passed over: progress is nothing to wait for.
+-- Differs: rows come through json_to_recordset. Skips locked rows: progress is not worth waiting for.
 with picked as (
     select job.id, report.progress
     from json_to_recordset(:reports::text::json) as report (id uuid, attempt integer, progress text)

@@ -1,4 +1,4 @@
--- Differs: moves the rows in one statement. Those whose unique key is taken stay where they are.
+-- Differs: moves the rows in one statement. Skips jobs whose unique key is taken.
 with asked as (
     select
         id, queue_name, task_name, state, priority, attempts, max_attempts, unique_key, limit_key, limit_slots,

@@ -1,4 +1,4 @@
--- Differs: json is taken as text whatever the driver makes of json.
+-- Differs: casts json to text, because drivers decode json differently.
 select state, result::text, error
 from stagepost_job_history
 where id = :id

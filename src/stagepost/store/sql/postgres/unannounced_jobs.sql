@@ -1,4 +1,4 @@
--- Differs: json is read as text.
+-- Differs: casts json to text, because drivers decode json differently.
 select id, task_name, queue_name, attempts, created_at, payload::text, context::text, finished_at, error
 from stagepost_job_history
 where state = :state

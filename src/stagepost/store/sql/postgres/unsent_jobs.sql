@@ -1,4 +1,4 @@
--- Differs: json is read as text.
+-- Differs: casts json to text, because drivers decode json differently.
 select id, task_name, attempts + 1, created_at, payload::text, context::text, priority, :now
 from stagepost_job
 where state = 'queued'

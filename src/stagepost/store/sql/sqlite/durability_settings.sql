@@ -1,4 +1,4 @@
--- Differs: every database has settings of its own.
+-- Differs: every database has its own settings.
 select 'synchronous', synchronous
 from pragma_synchronous
 union all

@@ -1,5 +1,5 @@
--- Differs: copies, records that, then deletes what was copied. To take thousands of changes apart costs more than to
--- write them, so of jobs that end alike come the ids and one change.
+-- Differs: copies the rows, records the change, then deletes the originals. Parsing thousands of changes costs more
+-- than writing them, so for jobs that end alike it takes their ids and a single change.
 [[unless :ids
 insert into stagepost_job_history (
     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
@@ -42,7 +42,7 @@ insert into stagepost_move (scope, was, became, jobs)
 select
     'queue:' || ended.queue_name,
     case
-        when ended.processed_by is not null then 'active'  -- who has an owner was running
+        when ended.processed_by is not null then 'active'  -- a job with an owner was running
         else (
             select case when job.state = 'queued' then 'active' else job.state end
             from stagepost_job as job
@@ -57,7 +57,7 @@ union all
 select
     'batch:' || ended.batch_id,
     case
-        when ended.processed_by is not null then 'active'  -- who has an owner was running
+        when ended.processed_by is not null then 'active'  -- a job with an owner was running
         else (
             select case when job.state = 'queued' then 'active' else job.state end
             from stagepost_job as job

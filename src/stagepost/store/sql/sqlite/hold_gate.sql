@@ -1,4 +1,4 @@
--- Differs: a write, though of nothing new: from here on nobody else writes until the transaction ends.
+-- Differs: a write that changes nothing but locks out other writers until the transaction ends.
 update stagepost_gate
 set updated_at = updated_at
 where name = :name

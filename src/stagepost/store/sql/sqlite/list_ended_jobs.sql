@@ -1,4 +1,4 @@
--- Differs: states come through json_each; conditions are on expressions, so that no index but that of ids is used.
+-- Differs: states come through json_each; conditions are on expressions, so that SQLite scans by id only.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
     null, batch_id, item_key,

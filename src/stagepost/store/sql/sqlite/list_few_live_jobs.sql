@@ -1,5 +1,5 @@
--- Differs: compares and orders by an expression, so that the few are found by the index of their state, not by walking
--- through all by id.
+-- Differs: compares and orders by an expression, so that SQLite uses the index on the state and does not scan all jobs
+-- by id.
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,
     blocked_on, batch_id, item_key,

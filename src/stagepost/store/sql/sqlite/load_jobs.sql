@@ -1,4 +1,4 @@
--- Differs: many rows come one by one through one prepared statement; a job that is there already is left out.
+-- Differs: runs one prepared statement for each row; skips jobs that exist.
 insert or ignore into stagepost_job (
     id, payload, item_key, queue_name, task_name, state, priority, available_at, attempts, failures, crashes,
     max_attempts, limit_key, limit_slots, blocked_on, batch_id, context, created_at, updated_at

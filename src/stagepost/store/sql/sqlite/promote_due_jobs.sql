@@ -1,5 +1,5 @@
--- Differs: one writer at a time needs no row locks; ids come through json_each. Read first: UPDATE ... RETURNING knows
--- the new state only.
+-- Differs: one writer at a time needs no row locks; ids come through json_each. Reads first, because UPDATE ...
+-- RETURNING returns only the new state.
 select id, queue_name, batch_id, state, case when limit_slots is null then 'queued' else 'blocked' end
 from stagepost_job
 where state in ('retrying', 'scheduled')

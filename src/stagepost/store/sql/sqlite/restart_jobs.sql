@@ -1,4 +1,4 @@
--- Differs: reads, copies, then deletes what was copied. Those whose unique key is taken stay where they are.
+-- Differs: reads and copies the rows, then deletes the originals. Skips jobs whose unique key is taken.
 select id, state, queue_name, batch_id, case when limit_slots is null then 'queued' else 'blocked' end
 from stagepost_job_history
 where id in (select value from json_each(:ids))

@@ -1,4 +1,4 @@
--- Differs: every table is as safe as the file.
+-- Differs: has no volatile tables; each is as durable as the file.
 select name, type
 from sqlite_schema
 where false

@@ -7,32 +7,17 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
 
-__all__ = ["Connection", "Listener"]
+from stagepost.database.connection import Connection
+from stagepost.model.backoff import backoff_seconds
+
+__all__ = ["Listener"]
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
 STOP_SECONDS = 2.0
-
-
-class Connection(Protocol):
-    """The methods of a store's connection that listeners use."""
-
-    @property
-    def raw(self) -> Any: ...
-
-    def execute(self, sql: str, parameters: Any) -> list[tuple[Any, ...]]: ...
-
-    def begin(self) -> None: ...
-
-    def rollback(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def abort(self) -> None: ...
 
 
 class Listener(ABC):
@@ -78,7 +63,7 @@ class Listener(ABC):
                 pause = self._connect_and_listen()
             except Exception as error:  # noqa: BLE001 - whatever it is, jobs are found by polling and we try again
                 self._failures += 1
-                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10))
+                pause = backoff_seconds(self._failures, first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
                 if not self._stopping.is_set():
                     self._is_deaf(f"the connection was lost ({str(error).strip()}); reconnecting")
         self._is_hearing = False

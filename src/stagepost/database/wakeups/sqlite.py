@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stagepost.transport.listener import Connection, Listener
+from stagepost.database.connection import Connection
+from stagepost.database.wakeups.listener import Listener
 
 __all__ = ["SqliteWakeups"]
 

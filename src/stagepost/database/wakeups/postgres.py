@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import selectors
-import threading
 from collections.abc import Callable, Collection, Iterator
 from uuid import uuid4
 
 from stagepost.clock import monotonic
-from stagepost.transport.listener import Connection, Listener
+from stagepost.database.connection import Connection
+from stagepost.database.deadline import Deadlines, Limit
+from stagepost.database.wakeups.listener import Listener
 
 __all__ = ["PostgresWakeups"]
 
@@ -43,6 +44,7 @@ class PostgresWakeups(Listener):
     ) -> None:
         super().__init__(connect, name="stagepost-listen")
         self._queues = frozenset(queues)
+        self._deadlines = Deadlines()
         self._probe_seconds = probe_seconds
         self._probe_every_seconds = probe_every_seconds
 
@@ -50,11 +52,11 @@ class PostgresWakeups(Listener):
         if self._is_pooled(connection):
             self._is_deaf(POOLED)
             return self._probe_every_seconds
-        with _within(STATEMENT_SECONDS, connection):
+        with self._in_time(connection):
             connection.execute("listen stagepost", {})
         if not self._probe(connection):
             self._is_deaf(UNHEARD)
-            with _within(STATEMENT_SECONDS, connection):
+            with self._in_time(connection):
                 connection.execute("unlisten *", {})
             return self._probe_every_seconds
         while not self._stopping.is_set():
@@ -68,10 +70,10 @@ class PostgresWakeups(Listener):
 
     def _is_pooled(self, connection: Connection) -> bool:
         """Return whether a pooler shares our server session, in which case LISTEN would affect other clients."""
-        with _within(STATEMENT_SECONDS, connection):
+        with self._in_time(connection):
             if _session(connection) == connection.raw.info.backend_pid:
                 return False  # we are connected to the server itself
-        with contextlib.closing(self._open()) as other, _within(STATEMENT_SECONDS, connection, other):
+        with contextlib.closing(self._open()) as other, self._in_time(connection), self._in_time(other):
             return any(_changes_hands(connection, other) for _ in range(POOL_TRIES))
 
     def _probe(self, connection: Connection) -> bool:
@@ -80,7 +82,7 @@ class PostgresWakeups(Listener):
         It is sent through another connection, because a pooler may deliver only notifications of our own session.
         """
         word = f"{PROBE_PREFIX}{uuid4()}"
-        with contextlib.closing(self._open()) as other, _within(STATEMENT_SECONDS, other):
+        with contextlib.closing(self._open()) as other, self._in_time(other):
             other.execute("select pg_notify('stagepost', $1)", [word])
         for payload in _payloads(connection, self._probe_seconds):
             if payload == word:
@@ -93,6 +95,10 @@ class PostgresWakeups(Listener):
             return
         if not payload or not self._queues.isdisjoint(payload.split(",")):
             self._wake()
+
+    def _in_time(self, connection: Connection) -> Limit:
+        """Abort the connection if the body takes too long, because a half-open one would block forever."""
+        return self._deadlines.limit(STATEMENT_SECONDS, connection.abort)
 
 
 def _changes_hands(connection: Connection, other: Connection) -> bool:
@@ -121,20 +127,3 @@ def _payloads(connection: Connection, seconds: float) -> Iterator[str]:
                 yield notification.payload
             if not selector.select(max(0.0, give_up_at - monotonic())):
                 return
-
-
-@contextlib.contextmanager
-def _within(seconds: float, *connections: Connection) -> Iterator[None]:
-    """Abort the connections if the body takes longer, because a half-open one would block forever."""
-
-    def abort() -> None:
-        for connection in connections:
-            connection.abort()
-
-    timer = threading.Timer(seconds, abort)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
