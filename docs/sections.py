@@ -32,6 +32,7 @@ from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.store.health import WEAKNESSES
 from stagepost.task import JobOptions, TaskOptions
+from stagepost.testing import AttemptRecord, Drained, Manual
 from stagepost.worker import Worker
 
 __all__ = ["SECTIONS", "commands"]
@@ -246,20 +247,23 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "limits": _options(PayloadLimits),
     "alert": _fields(Alert),
     "alert-kinds": _members(AlertKind),
-    "app": _methods(App, leave_out="store open_store async_store users_store hints alert_job"),
+    "app": _methods(App, leave_out="users_store"),
     "task-methods": _methods(AppTask),
     "request-methods": _methods(Request),
     "job-handle": _methods(JobHandle),
-    "job-context": _methods(JobContext, leave_out="request_stop completed failed"),
+    "job-context": _methods(JobContext),
     "submission": _methods(Submission),
     "child": _options(Child),
-    "client": _methods(Client, leave_out="submit"),
+    "client": _methods(Client, leave_out="submit submit_async"),
     "job-record": _methods(Job),
     "failure-record": _fields(FailureRecord),
     "batch-record": _fields(Batch),
     "failed-group": _fields(FailedGroup),
     "run-view": _fields(RunView),
     "step-view": _fields(StepView),
+    "manual": _methods(Manual),
+    "drained": _methods(Drained),
+    "attempt-record": _fields(AttemptRecord),
     "rate-limiter": _methods(RateLimiter),
     "batch-handle": _methods(BatchHandle),
     "gate": _methods(Gate),

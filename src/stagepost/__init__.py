@@ -9,7 +9,6 @@ from stagepost.client.pipelines import Pipeline
 from stagepost.client.records import Batch, Job
 from stagepost.client.runs import RunHandle
 from stagepost.client.steps import PipelineInput, Step, StepOutput
-from stagepost.clock import ManualClock
 from stagepost.config import Settings
 from stagepost.config.logging import JobContextFilter, configure_logging
 from stagepost.errors import Cancelled, Permanent, Retryable, Snooze, StagepostError
@@ -55,7 +54,6 @@ __all__ = [
     "JobHandle",
     "JobOptions",
     "JobState",
-    "ManualClock",
     "NewJob",
     "OnChildFailed",
     "OnConflict",

@@ -112,7 +112,7 @@ async def test_alerts_need_no_broker(app: App) -> None:
 
     @app.on_alert(max_running=1)
     async def page(ctx: JobContext, alert: Alert) -> None:
-        seen.append((ctx.job.queue_name, alert))
+        seen.append((ctx.queue, alert))
 
     job = killer.enqueue()
     with app.transaction() as tx:

@@ -9,6 +9,7 @@ import pytest
 
 from stagepost import App, JobContext, JobState, Permanent, Worker, traced
 from stagepost.client.context import JobContext as Context
+from stagepost.client.running import RunningAttempt
 from stagepost.errors import ConfigurationError, JobFailed, TaskError
 from stagepost.model.context import TraceContext
 from stagepost.store.leases import claim
@@ -298,4 +299,4 @@ def test_a_context_without_an_app_has_no_children(app: App) -> None:
     alone: Task[..., Any] = Task(leaf.function, name="alone", options=TaskOptions(), wants_context=False)
 
     with pytest.raises(TaskError, match="belongs to no app"):
-        Context(leased, alone, app.clock).submit(leaf)
+        Context(RunningAttempt(leased, alone, app.clock)).submit(leaf)

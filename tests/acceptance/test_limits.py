@@ -156,7 +156,7 @@ def test_jobs_go_on_though_the_event_that_there_is_room_was_lost(app: App) -> No
 def test_jobs_that_wait_for_their_rate_take_no_slots_and_no_further_attempts(app: App) -> None:
     ran: list[str] = []
 
-    @app.task(rate_limit=RateLimit("provider", rate=1 / 3600, burst=2))
+    @app.task(rate_limit=RateLimit("provider", per_second=1 / 3600, burst=2))
     async def send(number: int) -> None:
         ran.append("send")
 
@@ -178,7 +178,7 @@ def test_jobs_that_wait_for_their_rate_take_no_slots_and_no_further_attempts(app
 def test_jobs_start_at_their_rate_and_a_worker_stays_until_the_next_token(app: App) -> None:
     ran: list[int] = []
 
-    @app.task(rate_limit=RateLimit("provider", rate=20))
+    @app.task(rate_limit=RateLimit("provider", per_second=20))
     async def send(number: int) -> None:
         ran.append(number)
 

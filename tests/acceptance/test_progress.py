@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from stagepost import App, JobContext, JobState, Permanent
+from stagepost.client.running import RunningAttempt
 from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, PayloadError
 from stagepost.model.identity import new_id
 from stagepost.store.leases import claim
@@ -118,14 +119,14 @@ def test_progress_is_written_once_and_later_if_its_row_is_locked(app: App) -> No
 
     job, lease = load.enqueue(), timedelta(minutes=1)
     [leased] = app.store.run(claim("default", owner="worker-a", task_names=[load.name], slots=1, lease=lease))
-    context, attempts = JobContext(leased, load, app.clock), LeasedAttempts()
-    attempts.add([LeasedAttempt(leased, lease_ends=float("inf"), context=context)])
+    running, attempts = RunningAttempt(leased, load, app.clock), LeasedAttempts()
+    attempts.add([LeasedAttempt(leased, lease_ends=float("inf"), running=running)])
     loop = asyncio.new_event_loop()
     keeper = LeaseKeeper(app.store, attempts, owner="worker-a", lease=lease, clock=app.clock, loop=loop)
     loop.close()
     assert keeper.report_once() is None
 
-    context.report(1)
+    JobContext(running).report(1)
     if app.store.dialect.has_row_locks:  # where there are none, nobody could even ask
         with app.transaction() as tx, contextlib.closing(tx.cursor()) as cursor:
             cursor.execute(f"update stagepost_job set priority = 8 where id = '{job.id}'")

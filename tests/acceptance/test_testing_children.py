@@ -55,7 +55,7 @@ def declare_others(app: App) -> None:
             job.complete(tx, "done")
         return "done"
 
-    @app.task(name="put_off", rate_limit=RateLimit("slow", rate=1))
+    @app.task(name="put_off", rate_limit=RateLimit("slow", per_second=1))
     def put_off(job: JobContext) -> None:
         if job.attempt == 1:
             raise Snooze(HOUR)

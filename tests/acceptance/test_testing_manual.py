@@ -14,7 +14,6 @@ from stagepost import (
     App,
     JobContext,
     JobState,
-    ManualClock,
     RateLimit,
     RetryPolicy,
     Snooze,
@@ -23,7 +22,7 @@ from stagepost import (
     current_job,
 )
 from stagepost.errors import ConfigurationError, WaitTimeout
-from stagepost.testing import Manual, manual
+from stagepost.testing import Manual, ManualClock, manual
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -192,7 +191,7 @@ def test_snoozed_delayed_and_limited_jobs_run_in_their_time(app: App, jobs: Manu
 
 
 def test_a_rate_limit_waits_for_the_tests_clock_and_not_for_real_time(app: App, jobs: Manual) -> None:
-    @app.task(rate_limit=RateLimit("provider", rate=2, burst=1))
+    @app.task(rate_limit=RateLimit("provider", per_second=2, burst=1))
     def call() -> None: ...
 
     app.enqueue_many([call.job() for _ in range(3)])

@@ -108,5 +108,5 @@ async def test_slots_that_all_wait_are_reported_from_the_second_look_on(
 
 def waiting(worker: Worker) -> list[str]:
     """What the handlers of a worker wait for."""
-    contexts = [attempt.context for attempt in worker.attempts.all()]
-    return [subject for context in contexts if context is not None for subject in context.identity.waits_for or []]
+    running = [attempt.running for attempt in worker.attempts.all()]
+    return [subject for one in running if one is not None for subject in one.identity.waits_for or []]

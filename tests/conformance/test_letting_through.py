@@ -18,7 +18,7 @@ from tests.conformance.samples import QUEUE, enqueue, held_by_another, new_job, 
 from tests.depth import sized
 from tests.limits import claiming, rules_of, unblock
 
-RATE = RateLimit("speech", rate=2)
+RATE = RateLimit("speech", per_second=2)
 RULES = rules_of(rate=RATE)
 NAME = "rate:speech"
 
@@ -135,7 +135,7 @@ def test_a_rate_of_tasks_that_are_unknown_here_is_left_to_others(store: Bench) -
 
 
 def test_a_job_may_have_a_limit_and_a_rate(store: Bench) -> None:
-    rules = rules_of(max_running=2, rate=RateLimit("speech", rate=2, burst=3))
+    rules = rules_of(max_running=2, rate=RateLimit("speech", per_second=2, burst=3))
     for _ in range(5):
         enqueue(store, limit_key="printer")
 
@@ -143,7 +143,9 @@ def test_a_job_may_have_a_limit_and_a_rate(store: Bench) -> None:
 
     assert len(claimed.jobs) == 2
     assert claimed.held == {"limit:printer"}
-    assert store.run(take_tokens(RateLimit("speech", rate=2, burst=3), 9)).granted == 1  # none taken for those held
+    assert (
+        store.run(take_tokens(RateLimit("speech", per_second=2, burst=3), 9)).granted == 1
+    )  # none taken for those held
 
 
 def test_a_plain_job_behind_many_without_a_token_is_reached_in_a_few_steps(store: Bench) -> None:
@@ -243,7 +245,7 @@ def test_only_limits_with_a_line_are_named(store: Bench) -> None:
 
 def test_racing_claims_never_exceed_a_rate(blocking_store: Bench) -> None:
     store = blocking_store
-    rules = rules_of(rate=RateLimit("speech", rate=10, burst=3))
+    rules = rules_of(rate=RateLimit("speech", per_second=10, burst=3))
     store.run(jobs.enqueue_many([new_job() for _ in range(200)]))
     started, rounds = 0, sized(test=5, proof=40)
     for _ in range(rounds):

@@ -17,12 +17,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from stagepost.clock import ManualClock
 from stagepost.database import Store
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.schedule import CatchUp
 from stagepost.store.schedules import fire_due, put_schedule
+from stagepost.testing.clock import ManualClock
 from tests.fault.arena import STEADY_LEASE, Arena, jobs_of
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.nursery import ROOT, WorkerProcess

@@ -28,7 +28,7 @@ def test_no_window_sees_more_than_the_rate_and_the_burst(limit: RateLimit, asks:
         grants.append((now, taken.granted))
         assert 0 <= taken.granted <= min(wanted, limit.burst)
 
-    rate = Fraction(limit.rate) / 1_000_000
+    rate = Fraction(limit.per_second) / 1_000_000
     for first, (since, _) in enumerate(grants):
         total = 0
         for until, granted in grants[first:]:

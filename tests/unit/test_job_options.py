@@ -7,13 +7,13 @@ from contextlib import closing
 
 import pytest
 
-from stagepost import App, ManualClock, OnConflict
+from stagepost import App, OnConflict
 from stagepost.errors import ConfigurationError
 
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    with closing(App("sqlite://", clock=ManualClock())) as app:
+    with closing(App("sqlite://")) as app:
         yield app
 
 

@@ -27,24 +27,9 @@ from stagepost import (
     Worker,
     errors,
 )
-from stagepost.model.outcome import Outcome
+from stagepost.client.core import AppCore
 
-MACHINERY = {
-    *(
-        "AsyncStore",
-        "Clock",
-        "WorkerWaker",
-        "JobSeries",
-        "LeasedJob",
-        "NewChild",
-        "Request",
-        "Store",
-        "Submission",
-        "Task",
-        "TaskDecorator",
-    ),
-    *(outcome.__name__ for outcome in typing.get_args(Outcome)),
-}
+MACHINERY = {"JobSeries", "LeasedJob", "NewChild", "Request", "Store", "Submission", "Task", "TaskDecorator"}
 """Types that public objects show to the worker; applications need not name them."""
 
 public_classes = pytest.mark.parametrize(
@@ -55,11 +40,11 @@ public_classes = pytest.mark.parametrize(
 
 
 def public_members(kind: type) -> dict[str, Any]:
-    """What a class of ours defines under a public name, and its constructor."""
+    """What a class of ours defines under a public name, and its constructor; not the internal parts of an app."""
     own = {
         name: value
         for base in kind.__mro__
-        if base.__module__.startswith("stagepost")
+        if base.__module__.startswith("stagepost") and base is not AppCore
         for name, value in vars(base).items()
     }
     return {name: value for name, value in own.items() if not name.startswith("_") or name == "__init__"}
@@ -124,6 +109,26 @@ def test_what_public_methods_take_and_give_can_be_imported_from_the_top(kind: ty
     }
 
     assert named - MACHINERY <= set(stagepost.__all__)
+
+
+def test_a_handler_can_use_its_job_and_nothing_of_the_worker() -> None:
+    names = {name.removesuffix("_async") for name in public_members(JobContext) if name != "__init__"}
+
+    assert names == {
+        *("id", "task", "queue", "attempt", "failures", "crashes", "max_attempts", "available_at", "worker", "trace"),
+        *("schedule", "due_at", "is_cancelled", "stop_reason", "raise_if_cancelled", "report", "will_retry"),
+        *("submit", "submit_many", "using", "then", "children"),
+        *("complete", "fail", "snooze", "ack", "nack"),
+    }
+
+
+def test_an_app_shows_applications_what_they_may_use() -> None:
+    names = {name.removesuffix("_async") for name in public_members(App) if name != "__init__"}
+
+    assert names - {"users_store"} == {
+        *("client", "task", "on_alert", "schedule", "pipeline", "batch", "gate", "job", "rate_limiter"),
+        *("enqueue_many", "transaction", "migrate", "close"),
+    }
 
 
 @public_classes

@@ -79,7 +79,7 @@ def test_arguments_that_may_be_on_their_way_are_not_changed(on_conflict: str) ->
         task.using(unique_key="a", on_conflict=on_conflict).job("a")
 
 
-@pytest.mark.parametrize("option", [{"pool": "process"}, {"rate_limit": RateLimit("model", rate=1, burst=1)}])
+@pytest.mark.parametrize("option", [{"pool": "process"}, {"rate_limit": RateLimit("model", per_second=1, burst=1)}])
 def test_what_our_workers_would_have_to_do_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"{next(iter(option))} does not apply to a remote task"):
         app_with().task(queue="recogniser", remote=True, **option)

@@ -309,7 +309,9 @@ def _handle(invocation: Invocation, key: str) -> BatchHandle:
     store = invocation.store
     if invocation.has_app and invocation.database is None:
         return invocation.app.batch(key)
-    return App(settings=invocation.settings, store=store, auto_migrate=False).batch(key)
+    app = App(settings=invocation.settings, auto_migrate=False)
+    app.given_store = store
+    return app.batch(key)
 
 
 def _look(handle: BatchHandle, since: Progress | None = None) -> tuple[Batch, Progress]:

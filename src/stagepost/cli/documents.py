@@ -129,7 +129,7 @@ def queue_document(queue: Queue) -> dict[str, Any]:
         "lag_seconds": None if queue.lag_us is None else queue.lag_us / 1_000_000,
         "paused_at": instant(queue.settings.paused_at),
         "max_running": queue.settings.max_running,
-        "rate": None if rate is None else rate.rate,
+        "per_second": None if rate is None else rate.per_second,
         "burst": None if rate is None else rate.burst,
     }
 

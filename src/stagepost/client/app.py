@@ -7,31 +7,29 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints, overload
+
+import msgspec
 
 from stagepost.client.batches import BatchHandle
 from stagepost.client.client import Client
 from stagepost.client.context import JobContext
+from stagepost.client.core import AppCore
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
 from stagepost.client.limiter import RateLimiter
 from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
-from stagepost.client.worker_waker import WorkerWaker
-from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
-from stagepost.database.async_store import AsyncStore
 from stagepost.database.migrate import migrate
-from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
 from stagepost.errors import ConfigurationError, StagepostError, TaskError
-from stagepost.model.alert import ALERT_QUEUE, LARGEST, Alert
+from stagepost.model.alert import ALERT_QUEUE, LARGEST
 from stagepost.model.batch import OnFailed
 from stagepost.model.job import Enqueued, NewJob
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
-from stagepost.task import NO_OPTIONS, Registry, ScheduleSpec, TaskOptions, default_name
+from stagepost.task import ScheduleSpec, TaskOptions, default_name
 
 __all__ = ["App"]
 
@@ -42,7 +40,7 @@ OPENED = ("client", "waker", "async_store", "users_store", "store")
 """Attributes that an app creates on first use, in the order in which `close` releases them."""
 
 
-class App:
+class App(AppCore):
     """Tasks, schedules and their store. Use one per application; it can be shared between threads."""
 
     def __init__(
@@ -51,62 +49,21 @@ class App:
         *,
         transport: str | None = None,
         settings: Settings | None = None,
-        store: Store | None = None,
-        clock: Clock | None = None,
         auto_migrate: bool | None = None,
     ) -> None:
         settings = settings or Settings.load()
         given = {"database_url": database_url, "transport": transport}
-        self.settings = Settings(
-            **{**_fields(settings), **{name: value for name, value in given.items() if value is not None}}
-        )
-        self.clock = clock or SystemClock()
-        self.folder = Path.cwd()
-        """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
-        self.registry = Registry()
-        self.schedules: dict[str, ScheduleSpec] = {}
-        self._alert_task: AppTask[..., Any] | None = None
-        self._given_store = store
-        self._auto_migrate = auto_migrate
-
-    @cached_property
-    def store(self) -> Store:
-        """The store, opened on first use. Tables are created automatically in a SQLite file, but not on a server."""
-        if self._given_store is not None:
-            return self._prepared(self._given_store)
-        store = self.open_store()
-        with closed_on_failure(store):
-            return self._prepared(store)
-
-    def _prepared(self, store: Store) -> Store:
-        if self._auto_migrate if self._auto_migrate is not None else store.dialect.name == "sqlite":
-            migrate(store)
-        return store
+        changes = {name: value for name, value in given.items() if value is not None}
+        super().__init__(msgspec.structs.replace(settings, **changes), auto_migrate=auto_migrate)
 
     def migrate(self) -> None:
         """Create or update Stagepost's tables, like `stagepost migrate`; safe to call at every start."""
         migrate(self.store)
 
-    def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
-        """Open another store on the same database, with separate connections."""
-        size = self.settings.pool_size if pool_size is None else pool_size
-        options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self.folder}
-        return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
-
-    @cached_property
-    def async_store(self) -> AsyncStore:
-        """The same store, for async code."""
-        return AsyncStore(self.store)
-
     @cached_property
     def client(self) -> Client:
         """Enqueues and manages jobs."""
         return Client(self.store, self.registry, async_store=self.async_store, waker=self.waker)
-
-    @cached_property
-    def waker(self) -> WorkerWaker:
-        """Wakes idle workers after an enqueue."""
-        return WorkerWaker(self.store.notifier, to_others=self.settings.wakeups)
 
     @overload
     def task(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncAppTask[P, R]: ...
@@ -151,9 +108,9 @@ class App:
         return decorator if function is None else decorator(function)
 
     def _tell_of_alerts(self, task: AppTask[..., Any]) -> None:
-        if self._alert_task is not None and self._alert_task.name != task.name:
+        if self.alert_task is not None and self.alert_task.name != task.name:
             raise ConfigurationError(
-                f"tasks {self._alert_task.name} and {task.name} are both registered with `on_alert`. "
+                f"tasks {self.alert_task.name} and {task.name} are both registered with `on_alert`. "
                 f"Let one call the other."
             )
         try:
@@ -162,13 +119,7 @@ class App:
             raise TaskError(
                 f"task {task.name} is registered with `on_alert`: it must take one argument, a stagepost.Alert. {error}"
             ) from error
-        self._alert_task = task
-
-    @property
-    def alert_job(self) -> Callable[[Alert], NewJob] | None:
-        """Builds the job that reports an alert; None if the app has no task for alerts."""
-        task = self._alert_task
-        return None if task is None else lambda alert: task.build(NO_OPTIONS, (alert,), {}, job_id=alert.id)
+        self.alert_task = task
 
     def schedule(
         self,
@@ -245,20 +196,6 @@ class App:
             return self.store
         return self.open_store(for_handlers=True)
 
-    @contextmanager
-    def moved_to(self, database_url: str, *, clock: Clock) -> Iterator[None]:
-        """Use another database and clock within the body, for tests; the originals are restored afterwards."""
-        outer = dict(self.__dict__)
-        for name in OPENED:
-            self.__dict__.pop(name, None)
-        self.settings = Settings(**{**_fields(self.settings), "database_url": database_url})
-        self.clock, self._given_store, self._auto_migrate = clock, None, True
-        try:
-            yield
-        finally:
-            self.close()
-            self.__dict__.update(outer)
-
     def close(self) -> None:
         """Close every connection; the app opens new ones if it is used again."""
         for name in OPENED:
@@ -323,7 +260,3 @@ def _wants_context(function: Callable[..., Any]) -> bool:
     if first is None:
         return False
     return get_type_hints(function).get(first.name) is JobContext
-
-
-def _fields(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__struct_fields__}

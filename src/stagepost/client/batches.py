@@ -74,7 +74,7 @@ class BatchHandle:
         self.key = key
         self._app = app
         self._gate = None if gate is None else gate.name
-        self._on_open = None if gate is None else gate.on_open
+        self._on_open = None if gate is None or gate.on_open is None else msgspec.json.encode(gate.on_open).decode()
         self._on_failed = OnFailed(on_failed)
         self._on_complete = None if on_complete is None else msgspec.json.encode(on_complete).decode()
 

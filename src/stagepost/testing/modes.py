@@ -8,8 +8,10 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from stagepost.client import App, Client
-from stagepost.clock import ManualClock
+from stagepost.client.app import OPENED
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ConfigurationError, WaitTimeout
 from stagepost.model.identity import new_id
@@ -17,6 +19,7 @@ from stagepost.model.job import JobRow
 from stagepost.model.lifecycle import FINAL
 from stagepost.store.jobs import get
 from stagepost.task import Task
+from stagepost.testing.clock import ManualClock
 from stagepost.testing.drainer import Drained, Drainer
 from stagepost.testing.enqueued import EnqueuedJob, Wanted, jobs_since
 from stagepost.testing.inline_client import InlineClient
@@ -65,11 +68,20 @@ def clock_from_now() -> ManualClock:
 
 @contextlib.contextmanager
 def _moved(app: App, database_url: str, clock: ManualClock) -> Iterator[None]:
-    with app.moved_to(database_url, clock=clock):
+    """Use another database and clock within the body; the originals are restored afterwards."""
+    outer = dict(vars(app))
+    for name in OPENED:
+        vars(app).pop(name, None)
+    app.settings = msgspec.structs.replace(app.settings, database_url=database_url)
+    app.clock, app.given_store, app.auto_migrate = clock, None, True
+    try:
         app.store.patience_seconds = app.store.pool.wait_seconds = PATIENCE_SECONDS
         for schedule in app.schedules.values():
             app.store.run(declaration_of(schedule))
         yield
+    finally:
+        app.close()
+        vars(app).update(outer)
 
 
 class Manual:

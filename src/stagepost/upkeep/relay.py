@@ -227,7 +227,7 @@ class Relay(Service):
 
 def _limit(settings: QueueLimits) -> float:
     """How many jobs of a queue may start about now."""
-    rate = math.inf if settings.rate is None else max(settings.rate.rate, settings.rate.burst)
+    rate = math.inf if settings.rate is None else max(settings.rate.per_second, settings.rate.burst)
     return min(math.inf if settings.max_running is None else settings.max_running, rate)
 
 

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from stagepost.client.context import JobContext, enter, outcome_of
+from stagepost.client.context import current_job, enter
+from stagepost.client.running import RunningAttempt, outcome_of
 from stagepost.clock import Clock, monotonic
 from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
@@ -197,24 +198,24 @@ class Executor:
             log.warning("job %s: task %r is unknown here, giving it back", attempt.job.id, attempt.job.task_name)
             self._finisher.put(attempt, Released())
             return False
-        context = attempt.context = JobContext(attempt.job, task, self._clock)
-        enter(context)
+        running = attempt.running = RunningAttempt(attempt.job, task, self._clock)
+        enter(running)
         try:
-            outcome = await self._attempt(attempt, task, context)
+            outcome = await self._attempt(attempt, task, running)
         except asyncio.CancelledError:
             # From outside, after the attempt itself was over; what it gave is lost with it.
             outcome = Released()
         self._finisher.put(attempt, outcome)
         return task.is_async
 
-    async def _attempt(self, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext) -> Outcome:
+    async def _attempt(self, attempt: LeasedAttempt, task: Task[..., Any], running: RunningAttempt) -> Outcome:
         """Decode, call within the timeout, and say what came of it."""
         try:
             if task.options.timeout is None:
-                return await self._perform(attempt, task, context)
-            return await self._perform_within(task.options.timeout.total_seconds(), attempt, task, context)
+                return await self._perform(attempt, task, running)
+            return await self._perform_within(task.options.timeout.total_seconds(), attempt, task, running)
         except asyncio.CancelledError as error:
-            return self._interrupted(attempt, context, error)
+            return self._interrupted(attempt, running, error)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome, never a dead worker
             if isinstance(error, Cancelled) and attempt.is_lost:
                 # It stopped as it was asked to, for the sake of its lease: nobody wants the job to be cancelled.
@@ -222,7 +223,7 @@ class Executor:
             return outcome_of(error, attempt.job, task)
 
     async def _perform_within(
-        self, seconds: float, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext
+        self, seconds: float, attempt: LeasedAttempt, task: Task[..., Any], running: RunningAttempt
     ) -> Outcome:
         """Fail the job of a handler that takes longer; if it does not stop either, its slot alone stays taken."""
 
@@ -238,48 +239,48 @@ class Executor:
         deadline = asyncio.timeout(seconds)
         try:
             async with deadline:
-                return await self._perform(attempt, task, context)
+                return await self._perform(attempt, task, running)
         except TimeoutError:
             if not deadline.expired():
                 raise
-            context.request_stop("it took too long")
+            running.request_stop("it took too long")
             return late()
         finally:
             timer.cancel()
 
-    async def _perform(self, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext) -> Outcome:
+    async def _perform(self, attempt: LeasedAttempt, task: Task[..., Any], running: RunningAttempt) -> Outcome:
         if task.options.pool == "process":
-            return await self._in_child(context)
+            return await self._in_child(running)
         try:
             args, kwargs = task.signature.decode(attempt.job.payload)
         except PayloadError as error:
             raise Permanent(str(error)) from error
         if task.wants_context:
-            args = (context, *args)
+            args = (current_job(), *args)
         if task.is_async:
             result = await task.function(*args, **kwargs)
         else:
             result = await self.threads.run(partial(task.function, *args, **kwargs))
-        return context.completed(result)
+        return running.completed(result)
 
-    async def _in_child(self, context: JobContext) -> Outcome:
+    async def _in_child(self, running: RunningAttempt) -> Outcome:
         place = Place()
         try:
-            reply = await self.threads.run(partial(self.children.run, context, place))
+            reply = await self.threads.run(partial(self.children.run, running, place))
         except asyncio.CancelledError:
             place.kill()
             raise
-        context.settled_in_transaction = reply.settled_in_transaction
+        running.settled_in_transaction = reply.settled_in_transaction
         return reply.outcome
 
-    def _interrupted(self, attempt: LeasedAttempt, context: JobContext, error: BaseException) -> Outcome:
+    def _interrupted(self, attempt: LeasedAttempt, running: RunningAttempt, error: BaseException) -> Outcome:
         if self.is_closing():
-            context.request_stop("the worker is shutting down")  # a thread goes on until it looks
+            running.request_stop("the worker is shutting down")  # a thread goes on until it looks
             return Released()
         if attempt in self._released or attempt.is_lost:
             self._released.discard(attempt)
             return Released()
-        if context.stop_reason is not None:
-            return Abandoned(context.stop_reason)
+        if running.stop_reason is not None:
+            return Abandoned(running.stop_reason)
         # The handler raised CancelledError itself: nobody asked it to.
-        return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), attempt.job, context.task)
+        return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), attempt.job, running.task)

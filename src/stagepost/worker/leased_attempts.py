@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stagepost.client.context import JobContext
+from stagepost.client.running import RunningAttempt
 from stagepost.model.job import LeasedJob
 
 __all__ = ["LeasedAttempt", "LeasedAttempts"]
@@ -26,8 +26,8 @@ class LeasedAttempt:
     job: LeasedJob
     lease_ends: float
     """On the local monotonic clock, counted from before the claim or renewal was sent: never later than the store's."""
-    context: JobContext | None = None
-    """What its handler knows of it; set when it starts."""
+    running: RunningAttempt | None = None
+    """What its handler has done so far; set when it starts."""
     waits_in: asyncio.Task[None] | None = None
     """The task that runs it; set when it first has to wait, for before that nobody could stop it."""
     has_outcome: bool = False
@@ -48,30 +48,30 @@ class LeasedAttempt:
     @property
     def is_settled(self) -> bool:
         """Whether its handler has ended the job in a transaction that has committed."""
-        return self.context is not None and self.context.is_settled
+        return self.running is not None and self.running.is_settled
 
     @property
     def may_be_settled(self) -> bool:
         """Whether its handler has ended the job in a transaction of its own, which may have committed."""
-        return self.context is not None and self.context.settled_in_transaction
+        return self.running is not None and self.running.settled_in_transaction
 
     @property
     def unwritten(self) -> str | None:
         """The newest progress that its handler reported, if the store has another or none."""
-        reported = None if self.context is None else self.context.reported
+        reported = None if self.running is None else self.running.reported
         return None if reported == self.written else reported
 
     @property
     def can_be_stopped(self) -> bool:
         """Whether its handler runs and has not been asked to stop."""
-        return self.waits_in is not None and not self.has_outcome and not (self.context and self.context.is_cancelled)
+        return self.waits_in is not None and not self.has_outcome and not (self.running and self.running.is_cancelled)
 
     def stop(self, reason: str) -> None:
         """Ask its handler to stop, on the loop; a coroutine is cancelled, once, a thread can only be told."""
-        if self.context is None or self.waits_in is None or self.has_outcome or self.context.is_cancelled:
+        if self.running is None or self.waits_in is None or self.has_outcome or self.running.is_cancelled:
             return
-        self.context.request_stop(reason)
-        task = self.context.task
+        self.running.request_stop(reason)
+        task = self.running.task
         if task.is_async or task.options.pool == "process":
             self.waits_in.cancel(reason)
 
@@ -125,8 +125,8 @@ class LeasedAttempts:
             if self._attempts.get(attempt.fence) is attempt:
                 self.payload_bytes -= len(attempt.job.payload)
             attempt.job = msgspec.structs.replace(attempt.job, payload="")
-        if attempt.context is not None:
-            attempt.context.job = attempt.job
+        if attempt.running is not None:
+            attempt.running.job = attempt.job
 
     def all(self) -> list[LeasedAttempt]:
         """All of them at this moment."""

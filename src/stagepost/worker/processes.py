@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.client.context import JobContext
+from stagepost.client.running import RunningAttempt
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Crashed, Outcome
 from stagepost.task import Task
@@ -70,17 +70,17 @@ class ProcessPool:
         self._alive: set[HandlerProcess] = set()
         self._is_closed = False
 
-    def run(self, context: JobContext, place: Place) -> Reply:
+    def run(self, running: RunningAttempt, place: Place) -> Reply:
         """Run an attempt in a child, from a thread; a child that dies is a crash of this attempt alone.
 
-        The context receives what the handler reports, and `place` the child, so that another thread can kill it.
+        `running` receives what the handler reports, and `place` the child, so that another thread can kill it.
         """
         child = self._take()
         if not place.fill(child):
             self._keep(child)
             return Reply(Crashed("the attempt was over before it began"), False)
         try:
-            reply = child.run(context)
+            reply = child.run(running)
         except (EOFError, OSError, ValueError) as error:  # the last: its pipes were closed when it was killed
             self._drop(child)
             return Reply(Crashed(f"the handler's process died ({child.fate()}): {error}"), False)
@@ -167,13 +167,13 @@ class HandlerProcess:
         self._output = os.fdopen(our_output, "wb")
         self._input = os.fdopen(our_input, "rb")
 
-    def run(self, context: JobContext) -> Reply:
+    def run(self, running: RunningAttempt) -> Reply:
         """Send an attempt and wait for what it gave; what it reports meanwhile is noted."""
-        write_frame(self._output, msgspec.json.encode(assignment_of(context.job, context.task)))
+        write_frame(self._output, msgspec.json.encode(assignment_of(running.job, running.task)))
         while True:
             match _decode(read_frame(self._input)):
                 case Report(progress):
-                    context.reported = progress
+                    running.reported = progress
                 case Reply() as reply:
                     return reply
 

@@ -62,8 +62,8 @@ class Reporter(Service):
 
     def _mind_waiting_slots(self) -> None:
         """Report, from the second look on, that every slot is held by a handler that waits for other work."""
-        contexts = [attempt.context for attempt in self._worker.attempts.all() if not attempt.has_outcome]
-        waiting = [context for context in contexts if context is not None and context.identity.waits_for]
+        running = [attempt.running for attempt in self._worker.attempts.all() if not attempt.has_outcome]
+        waiting = [one for one in running if one is not None and one.identity.waits_for]
         all_waited, self._all_waited = self._all_waited, len(waiting) >= self._worker.concurrency
         if all_waited and self._all_waited:
             log.error(

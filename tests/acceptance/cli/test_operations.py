@@ -38,7 +38,7 @@ def test_limits_that_are_not_named_stay_as_they_are(shop: CommandLine) -> None:
     shop.says("queues", "limit", "default", "--max-running", "off")
     [queue] = shop.json("queues", "list")["queues"]
 
-    assert (queue["max_running"], queue["rate"], queue["burst"]) == (None, 5.0, 5)
+    assert (queue["max_running"], queue["per_second"], queue["burst"]) == (None, 5.0, 5)
 
 
 @pytest.mark.parametrize(
