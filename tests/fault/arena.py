@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stagepost.config import Settings
+from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database import Store
 from stagepost.database.statement import Operation
 from stagepost.errors import StoreUnavailable
@@ -119,6 +121,8 @@ class Arena:
     def environment(self, **settings: Any) -> dict[str, str]:
         """The variables that tell a worker where and how to work."""
         values = {**SETTINGS, "database_url": self.url, **self.settings, **settings}
+        known = {*Settings.__struct_fields__, *(f"rabbitmq_{name}" for name in RabbitmqSettings.__struct_fields__)}
+        assert values.keys() <= known, f"a worker would ignore {values.keys() - known}"
         variables = {f"STAGEPOST_{name.upper()}": str(value) for name, value in values.items()}
         return variables | {SINK: str(self.sink.path)}
 

@@ -44,7 +44,7 @@ GARBAGE = {
 )
 def test_confirms_that_are_lost_double_nothing(carried: Arena, names: Names, way: str) -> None:
     with names.proxy() as proxy:
-        names.carry(carried, url=proxy.url_for(names.url) + "?heartbeat=10", rabbitmq_confirm_timeout=0.5)
+        names.carry(carried, url=proxy.url_for(names.url) + "?heartbeat=10", rabbitmq_confirm_timeout_seconds=0.5)
         carried.start_worker()
         carried.wait_for_end(carried.enqueue("transfer"))
         if way == "reset":
@@ -83,7 +83,7 @@ def test_jobs_whose_messages_have_nowhere_to_go_fail_and_say_why(carried: Arena,
     with names.channel() as channel:
         channel.exchange_declare(names.settings.exchange_name, exchange_type="topic", durable=True)
     batch = uploaded(carried, 3)
-    names.carry(carried, rabbitmq_declare=False, rabbitmq_unroutable_timeout=1)
+    names.carry(carried, rabbitmq_declare=False, rabbitmq_unroutable_timeout_seconds=1)
     carried.start_worker()
     carried.wait_for_end()
 
@@ -165,7 +165,9 @@ def test_garbage_is_put_aside_and_stops_nothing(carried: Arena, names: Names) ->
 @quickly_on("postgres")
 def test_messages_that_are_purged_are_sent_again(carried: Arena, names: Names) -> None:
     """The worker's hands are full until all are purged."""
-    names.carry(carried, rabbitmq_lost_after=12)  # longer than a worker on a busy machine has a message unclaimed
+    names.carry(
+        carried, rabbitmq_lost_after_seconds=12
+    )  # longer than a worker on a busy machine has a message unclaimed
     gate = carried.folder / "gate"
     carried.start_worker(concurrency=4, lease_seconds=LASTING_LEASE)
     carried.wait_for_end(carried.enqueue("transfer"))
@@ -189,7 +191,7 @@ def test_messages_that_are_purged_are_sent_again(carried: Arena, names: Names) -
 def test_work_that_waits_for_a_slow_worker_is_not_sent_again(carried: Arena, names: Names) -> None:
     """For more than three times as long as a message may be missing, by the one who looks."""
     gate = carried.folder / "gate"
-    other = carried.start_worker(queues=["other"], rabbitmq_lost_after=2.0)
+    other = carried.start_worker(queues=["other"], rabbitmq_lost_after_seconds=2.0)
     carried.wait(lambda: "leads broker" in other.logged(), "the other worker to lead")
     carried.start_worker(concurrency=1, rabbitmq_prefetch=1, lease_seconds=LASTING_LEASE)
     carried.enqueue("note_at_gate", gate=str(gate))
@@ -215,7 +217,7 @@ def test_messages_with_a_worker_that_stands_still_are_not_sent_again(carried: Ar
     names.carry(carried, rabbitmq_prefetch=20)  # more than will come, whether or not the first is acknowledged by then
     still = carried.start_worker()
     carried.wait_for_end(carried.enqueue("transfer"))
-    other = carried.start_worker(queues=["other"], rabbitmq_lost_after=0.6)
+    other = carried.start_worker(queues=["other"], rabbitmq_lost_after_seconds=0.6)
     carried.pause(still)
     carried.enqueue("transfer", 10)
     carried.wait(lambda: "leads broker" in other.logged(), "the other worker to lead")

@@ -22,7 +22,7 @@ LATE = "late "
 
 
 def test_a_broker_short_of_memory_delays_work_and_nothing_else(carried: Arena, rabbitmq_node: PrivateRabbitmq) -> None:
-    worker = carried.start_worker(rabbitmq_confirm_timeout=2)
+    worker = carried.start_worker(rabbitmq_confirm_timeout_seconds=2)
     carried.wait_for_end(carried.enqueue("transfer"))
     rabbitmq_node.control("set_vm_memory_high_watermark", "0")
     try:
@@ -41,7 +41,7 @@ def test_a_broker_short_of_memory_delays_work_and_nothing_else(carried: Arena, r
     ("backend", "jobs"), [("postgres", 50_000), ("mariadb", 10_000), ("sqlite", 10_000)], indirect=["backend"]
 )
 def test_purges_every_few_seconds_of_a_long_run_lose_nothing(carried: Arena, names: Names, jobs: int) -> None:
-    names.carry(carried, rabbitmq_prefetch=100, rabbitmq_lost_after=5)
+    names.carry(carried, rabbitmq_prefetch=100, rabbitmq_lost_after_seconds=5)
     for _ in range(jobs // 1000):
         carried.enqueue("transfer", 1000)
     for _ in range(2):

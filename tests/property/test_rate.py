@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stagepost.model.rate import RateLimit, take
 
 LIMITS = st.builds(
-    RateLimit, st.just("any"), rate=st.floats(1e-4, 100_000), burst=st.integers(1, 50) | st.integers(1, 100_000)
+    RateLimit, st.just("any"), per_second=st.floats(1e-4, 100_000), burst=st.integers(1, 50) | st.integers(1, 100_000)
 )
 PAUSES = st.integers(0, 10) | st.integers(0, 2_000_000) | st.integers(0, 10**11)
 ASKS = st.lists(st.tuples(PAUSES, st.integers(0, 100) | st.just(10**6)), min_size=1, max_size=40)
