@@ -35,7 +35,7 @@ from benchmarks.servers import SETTINGS, Address, Servers
 ALL = {entry.name: entry for entry in (*ENTRIES, *LIMITS)}
 PAGE = ROOT / "docs" / "benchmarks.md"
 UNFINISHED = "unfinished"
-"""What the results are called while a run goes on, so that little is lost with it."""
+"""The name of the results during a run, so that an aborted run loses little."""
 RESULTS = ROOT / ".dev" / "bench" / "results"
 Order = Callable[[Sequence[Entry]], Iterator[Turn]]
 
@@ -91,7 +91,7 @@ def _finish(report: Report, options: argparse.Namespace) -> int:
 
 
 def _measured(options: argparse.Namespace, chosen: Sequence[Entry], order: Order) -> Report:
-    """Measure until done or interrupted; what there is by then is reported."""
+    """Measure until done or interrupted, and report the samples taken so far."""
     sizes = _sizes(options)
     with Servers() as servers:
         pythons, described = _prepare(chosen, servers)
@@ -118,7 +118,7 @@ def _measured(options: argparse.Namespace, chosen: Sequence[Entry], order: Order
 
 
 def _prepare(chosen: Sequence[Entry], servers: Servers) -> tuple[dict[str, Path], dict[str, Any]]:
-    """Make the environments; a contender that cannot take part is described with the reason."""
+    """Create the environments. A contender that cannot take part is described with the reason."""
     pythons: dict[str, Path] = {}
     described: dict[str, Any] = {}
     for entry in chosen:

@@ -1,4 +1,4 @@
-"""Two commits of Stagepost side by side in one run: this checkout, and an older one in a worktree of its own."""
+"""Compares two commits of Stagepost in one run: this checkout, and an older one in a separate worktree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIGURES = ("drain", "latency", "enqueue")
 NAMES = ("stagepost-postgres", "stagepost-mariadb", "stagepost-sqlite")
 HOMES = STATE / "against"
 SHOWN = 9
-"""How much of a commit's name is shown."""
+"""How many characters of a commit's hash are shown."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Row:
-    """One number of both, as medians over the rounds, and the ratios of the single rounds in order of size."""
+    """One number of both commits, as medians over the rounds, and the sorted ratios of single rounds."""
 
     title: str
     column: Column
@@ -43,7 +43,7 @@ class Row:
 
 
 def checkout(commit: str) -> Path:
-    """Make a worktree of the commit under .dev, with an environment of its own; one that is there is used again."""
+    """Create a worktree of the commit under .dev, with its own environment, or reuse an existing one."""
     name = _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     home = HOMES / name[:SHOWN]
     if not (home / "dev").exists():
@@ -56,7 +56,7 @@ def checkout(commit: str) -> Path:
 
 
 def paired(names: Sequence[str], home: Path, *, is_own_program: bool = False) -> list[Pair]:
-    """Put the other commit beside each contender; only Stagepost itself has another commit."""
+    """Pair each contender with the other commit. Only Stagepost itself has other commits."""
     chosen = [entry for entry in ENTRIES if entry.name in names and not entry.requirements]
     if others := set(names) - {entry.name for entry in chosen}:
         raise EnvironmentFailed(f"--against compares commits of Stagepost, and cannot run {', '.join(sorted(others))}.")
@@ -76,7 +76,7 @@ def paired(names: Sequence[str], home: Path, *, is_own_program: bool = False) ->
 
 
 def paired_turns(pairs: Sequence[Pair], figures: Sequence[str], rounds: int) -> Iterator[Turn]:
-    """Let the two of a pair follow each other; in every other round the older one begins."""
+    """Run the two of a pair one after the other; in every second round the older one starts."""
     entries = [entry for pair in pairs for entry in (pair.new, pair.old)]
     for number in range(rounds):
         order = entries[::-1] if number % 2 else entries
@@ -84,7 +84,7 @@ def paired_turns(pairs: Sequence[Pair], figures: Sequence[str], rounds: int) -> 
 
 
 def rows(report: Report, pairs: Sequence[Pair]) -> list[Row]:
-    """Compare every number that both have; a wrong ledger leaves none."""
+    """Compare every number that both have. A sample with a wrong ledger is ignored."""
     found = []
     for pair in pairs:
         for column in dict.fromkeys(column for table in TABLES for column in table.numbers if not column.is_context):
@@ -95,7 +95,7 @@ def rows(report: Report, pairs: Sequence[Pair]) -> list[Row]:
 
 
 def comparison(report: Report, pairs: Sequence[Pair]) -> str:
-    """The rows as a table: new / old below 1 is slower for jobs/s, and cheaper for times."""
+    """Format the rows as a table. A ratio new / old below 1 means slower for jobs/s, and cheaper for times."""
     lines = [
         "### New / old",
         "",

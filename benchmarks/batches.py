@@ -32,7 +32,7 @@ from tests.services.mariadb import connect
 CHUNK = 5_000
 SMALL = 5_000
 SMALL_BATCHES = 10
-"""How many small batches stand for one: alone it is over before a clock can tell."""
+"""How many small batches are measured together, because one is too short to measure."""
 TASK = "benchmarks.contenders.stagepost.noop"
 TARGETS = {
     "adding, rate / bare rate": (">=", 0.5),
@@ -43,7 +43,7 @@ TARGETS = {
 
 
 class Visit:
-    """One empty database, and an app that asks for what the contender's workers run."""
+    """One empty database, and an app that enqueues jobs for the contender's workers."""
 
     def __init__(self, service: str, address: Address, sizes: Sizes) -> None:
         entry = next(entry for entry in ENTRIES if entry.program == "stagepost" and entry.service == service)
@@ -54,12 +54,12 @@ class Visit:
 
         @self.app.task(name=TASK)
         async def noop(number: int, padding: str) -> None:
-            """Run by workers, which know it as their own."""
+            """Never called here: workers run their own task of this name."""
 
         self._noop = noop
 
     def items(self, first: int, number: int) -> Iterator[Item]:
-        """Items as a producer makes them, one by one."""
+        """Yield items one by one, as a producer does."""
         return (self._noop.item(f"file {at}", at, PADDING) for at in range(first, first + number))
 
     def add(self, *sizes: int) -> Facts:
@@ -73,13 +73,13 @@ class Visit:
         return {"count": first, "seconds": seconds, "cpu_seconds": cpu, "ledger": "exact"}
 
     def drain(self, jobs: int) -> Facts:
-        """Work off what there is with one process; all batches must then be done, and hold as many items."""
+        """Process all jobs with one worker; all batches must then be done, with the expected number of items."""
         facts = self.contestant.call("drain", jobs)
         cpu = facts["worker_cpu_seconds"] + (facts["server_cpu_seconds"] or 0.0)
         return {**facts, "cpu_seconds": cpu}
 
     def check(self, *sizes: int) -> str:
-        """Compare the batches with what was added; says what is wrong."""
+        """Compare the batches with the added items, and describe any difference."""
         wrong = []
         for number, size in enumerate(sizes):
             batch = self.app.batch(f"batch {number}")
@@ -89,7 +89,7 @@ class Visit:
         return "; ".join(wrong) or "exact"
 
     def bare(self, jobs: int) -> Facts:
-        """Put the rows of a batch into the empty table with nothing around them, a transaction per chunk."""
+        """Insert only the rows of a batch into the empty table, with a transaction per chunk."""
         columns, rows = self._rows(jobs)
         meter = Meter(self.address)
         PUTTERS[self.contestant.entry.service](self.address.url, columns, rows)
@@ -98,7 +98,7 @@ class Visit:
         return {**facts, "ledger": "exact" if found == jobs else f"{found} rows, not {jobs}"}
 
     def _rows(self, jobs: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Rows as the product would store them: one of its own, under all ids and keys."""
+        """Copies of a row that the product stored, with new ids and keys."""
         batch = self.app.batch("bare")
         batch.add(self.items(0, 1))
         with self.app.transaction() as connection:
@@ -125,7 +125,7 @@ class Visit:
 
 
 class Meter:
-    """Time and CPU time, of this process and the server, since it was made."""
+    """Elapsed time, and CPU time of this process and the server, since this was created."""
 
     def __init__(self, address: Address) -> None:
         self._pids = address.server_pids
@@ -133,7 +133,7 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        """How long ago it was made."""
+        """Elapsed time since this was created."""
         return time.monotonic() - self._began_at
 
     @property
@@ -146,7 +146,7 @@ class Meter:
 
 
 def put_in_postgres(url: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """COPY, which is the quickest way there is."""
+    """Insert rows with COPY, the fastest way."""
     with psycopg.connect(url) as connection:
         for first in range(0, len(rows), CHUNK):
             with connection.cursor().copy(f"copy stagepost_job ({', '.join(columns)}) from stdin".encode()) as copy:
@@ -156,7 +156,7 @@ def put_in_postgres(url: str, columns: Sequence[str], rows: Sequence[tuple[Any, 
 
 
 def put_in_sqlite(url: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """One prepared insert for many rows."""
+    """Insert many rows with one prepared statement."""
     marks = ", ".join("?" * len(columns))
     insert = f"insert into stagepost_job ({', '.join(columns)}) values ({marks})"  # noqa: S608 - our own columns
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
@@ -168,7 +168,7 @@ def put_in_sqlite(url: str, columns: Sequence[str], rows: Sequence[tuple[Any, ..
 
 
 def put_in_mariadb(url: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """One insert with many values, which the driver makes of many rows."""
+    """Insert rows with statements of many values, which the driver builds."""
     marks = ", ".join(["%s"] * len(columns))
     insert = f"insert into stagepost_job ({', '.join(columns)}) values ({marks})"  # noqa: S608 - our own columns
     with closing(connect(url)) as connection, connection.cursor() as cursor:
@@ -181,7 +181,7 @@ PUTTERS = {"postgres": put_in_postgres, "mariadb": put_in_mariadb, "sqlite": put
 
 
 def measure(service: str, servers: Servers, items: int) -> dict[str, Facts]:
-    """Take one sample of everything, each in a database of its own."""
+    """Take one sample of everything, each in a separate database."""
     sizes = QUICK if items < 10_000 else Sizes()
     small = [SMALL] * SMALL_BATCHES
     samples: dict[str, Facts] = {}
@@ -206,7 +206,7 @@ def measure(service: str, servers: Servers, items: int) -> dict[str, Facts]:
 
 
 def ratios(samples: dict[str, Facts]) -> dict[str, float]:
-    """What the targets are about, in their order."""
+    """The ratios that have targets, in the order of the targets."""
     rates = {name: facts["count"] / facts["seconds"] for name, facts in samples.items()}
     costs = {name: facts["cpu_seconds"] / facts["count"] for name, facts in samples.items()}
     values = (

@@ -1,4 +1,4 @@
-"""The bare limit of RabbitMQ: Stagepost's own messages through pika, with nothing around them, one client."""
+"""The bare limit of RabbitMQ: Stagepost's messages through pika and nothing else, with one client."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Loop:
         self.connection.ioloop.start()
 
     def done(self) -> None:
-        """End, once what was written is on its way."""
+        """Stop when everything written has been sent."""
         self.connection.add_on_close_callback(lambda *_: self.connection.ioloop.stop())
         self.connection.close()
 
@@ -65,7 +65,7 @@ def _publish_one_by_one(address: Address, sizes: Sizes, kind: str) -> Facts:
 
 
 def _publish(address: Address, sizes: Sizes, kind: str) -> Facts:
-    """All in flight; done when the last is confirmed."""
+    """Publish all messages without waiting; done when the last is confirmed."""
     _declare(address.url, kind)
     return _publish_all(address, sizes.jobs)
 
@@ -96,7 +96,7 @@ def _publish_all(address: Address, jobs: int) -> Facts:
 
 
 def _consume(address: Address, sizes: Sizes, kind: str) -> Facts:
-    """Take and acknowledge, many with one acknowledgement; the clock starts with the first message."""
+    """Consume messages, acknowledging many at once. The clock starts with the first message."""
     _declare(address.url, kind)
     _publish_all(address, sizes.jobs)
     facts: Facts = {}

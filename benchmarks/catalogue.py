@@ -1,4 +1,4 @@
-"""Who takes part: each contender's program, the service it needs and the packages of its environment."""
+"""The contenders: each one's program, the service it needs and the packages of its environment."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Entry:
     """Its module in benchmarks/contenders; also the name of its environment."""
     service: str
     requirements: tuple[str, ...] = ()
-    """What its environment is made of; none: this checkout's own environment."""
+    """The packages of its environment; without any, it uses this checkout's environment."""
     python: tuple[int, int] = (3, 11)
-    """The oldest Python it takes."""
+    """The oldest Python version it supports."""
     broker: str = ""
-    """The service that carries its jobs beside the one that keeps them."""
+    """The service that carries its jobs, in addition to the one that stores them."""
     variant: str = ""
-    """Which of several ways to run it."""
+    """Which of several configurations to run."""
     home: Path | None = None
-    """Another checkout of Stagepost to run, with an environment of its own; none: this one."""
+    """Another checkout of Stagepost to run, with its own environment; None means this one."""
     is_own_program: bool = False
-    """Whether that checkout's own module in benchmarks/contenders is run, and not this one's."""
+    """Whether to run that checkout's module in benchmarks/contenders instead of this one's."""
 
 
 PSYCOPG = "psycopg[binary,pool]"
@@ -92,4 +92,4 @@ LIMITS: tuple[Entry, ...] = (
     Entry("limit-rabbitmq", "limit: bare RabbitMQ, classic queue", "limits", "rabbitmq", variant="classic"),
     Entry("limit-rabbitmq-quorum", "limit: bare RabbitMQ, quorum queue", "limits", "rabbitmq", variant="quorum"),
 )
-"""No job systems: the same statements or messages without anything around them."""
+"""Not job systems, but the same statements or messages without anything else."""

@@ -1,4 +1,4 @@
-"""Bars as SVG, by hand: no plotting library, readable on light and dark pages."""
+"""Draws bar charts as SVG without a plotting library, readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ text { font-family: system-ui, "DejaVu Sans", sans-serif; font-size: 12px; fill:
 
 @dataclass(frozen=True)
 class Bar:
-    """One contender's row: one or two parts, beside or behind each other."""
+    """One contender's row of one or two values, drawn side by side or stacked."""
 
     label: str
     values: tuple[float, ...]
     kind: str = ""
-    """`ours` or `limit` for a colour of its own."""
+    """`ours` or `limit` for a special colour."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Panel:
 
 
 def chart(report: Report) -> str:
-    """Draw what a report has."""
+    """Draw the figures of a report."""
     return drawn(panels(report))
 
 
 def panels(report: Report) -> list[Panel]:
-    """Choose what to draw: speed largest first, CPU time smallest first."""
+    """Choose the panels: speed with the largest first, CPU time with the smallest first."""
     drain, enqueue = TABLES[1].numbers, TABLES[0].numbers
     chosen = [
         _panel(report, "Drain, jobs/s: one process, two processes", [drain[0], drain[3]]),
@@ -64,7 +64,7 @@ def panels(report: Report) -> list[Panel]:
 
 
 def drawn(chosen: Sequence[Panel]) -> str:
-    """Draw panels under each other."""
+    """Draw panels one below the other."""
     parts, top = [], PANEL_GAP
     for panel in chosen:
         parts.append(f'<text class="title" x="0" y="{top - 12}">{escape(panel.title)}</text>')

@@ -32,7 +32,7 @@ Figures = Iterator[tuple[str, Facts]]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything."""
+    """Numbers of jobs, and time limits."""
 
     singles: int = 5_000
     jobs: int = 50_000
@@ -56,16 +56,16 @@ class Sizes:
     rated_seconds: int = 5
     unknown_jobs: int = 100_000
     unknown_singly: int = 5_000
-    """How many jobs of an unknown task where they can only be enqueued one by one."""
+    """How many jobs of an unknown task, if they can only be enqueued one by one."""
     plain_jobs: int = 200
     wait_seconds: int = 15
     """How long the last job of `mixed`, `rated` or `unknown` may wait before its wait is reported as longer."""
     command_seconds: int = 3_600
-    """How long one command may take before the contender is given up for that figure."""
+    """How long a command may take before that figure of the contender is abandoned."""
 
     @property
     def backlog_jobs(self) -> int:
-        """How many jobs are timed behind a backlog; not all of the small one, whose end has costs of its own."""
+        """How many jobs are timed behind a backlog; not all of the small one, because its end costs extra."""
         return self.small_backlog * 4 // 5
 
 
@@ -112,10 +112,10 @@ class Contestant:
     sizes: Sizes
 
     def call(self, command: str, *arguments: object, variables: Mapping[str, str] | None = None) -> Facts:
-        """Run one command of the protocol, with more variables in its environment and in that of its workers."""
+        """Run one command of the protocol, with these variables in its environment and its workers'."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STAGEPOST_")}
         environment |= {
-            # The benchmarks of this checkout, also where Stagepost is another one.
+            # Use this checkout's benchmarks even for another checkout of Stagepost.
             "PYTHONPATH": os.pathsep.join((str(ROOT), str((self.entry.home or ROOT) / "src"))),
             URL_VARIABLE: self.address.url,
             SERVER_VARIABLE: " ".join(map(str, self.address.server_pids)),
@@ -153,7 +153,7 @@ class Contestant:
         return str(entry.home / "benchmarks" / "contenders") if entry.home and entry.is_own_program else ""
 
     def fill(self, jobs: int) -> Facts | None:
-        """Enqueue jobs in bulk and return what that took; one by one, and None, where there is no other way."""
+        """Enqueue jobs in bulk and return the cost; without a bulk call, enqueue them one by one and return None."""
         try:
             return self.call("enqueue-bulk", jobs)
         except Cannot:

@@ -33,7 +33,7 @@ from stagepost_dubbing.media.talk import make_talk, speaker
 
 TALK_SECONDS, SHORT_SECONDS = 60, 10
 REPEATS = 5
-"""How often a process dubs a talk that it has dubbed before: one alone differs too much from the next."""
+"""How often a process dubs the same talk again, because single times vary too much."""
 LIMIT = 600.0
 TARGETS = {
     "warm, seconds / bare": 1.15,
@@ -132,7 +132,7 @@ def measure_talk(directory: Path, video: Path) -> dict[str, Sample]:
 
 
 def measure_own(directory: Path, video: Path) -> dict[str, Sample]:
-    """Compare what is around the engines: one real talk, and then several of which the answers are known."""
+    """Compare the overhead around the engines: one real talk, then several with recorded answers."""
     recorded = directory / f"recorded-{uuid4()}"
     samples = {"engines and all": bare(recorded, video, 2)[1]}
     variables = replay_variables(recorded / "answers.json")
@@ -173,7 +173,7 @@ def measure_many(directory: Path, video: Path, videos: int) -> dict[str, Sample]
 
 
 def ratios(samples: Mapping[str, Sample]) -> dict[str, float]:
-    """What there are targets for, and what they are about."""
+    """The ratios that have targets, and other ratios of interest."""
     found = {}
     for state in ("warm", "cold"):
         if f"{state} bare" in samples:

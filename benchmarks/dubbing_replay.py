@@ -1,4 +1,4 @@
-"""Engines that give recorded answers at once, so that all the CPU time that is left is that of what is around them."""
+"""Engines that return recorded answers at once, so that only the overhead around them costs CPU time."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ VARIABLE = "REPLAY_ANSWERS"
 
 
 class Answers(msgspec.Struct):
-    """What engines said about a video."""
+    """The engines' recorded answers for a video."""
 
     said: list[Utterance]
     translations: dict[str, str]
     speeches: dict[str, Speech]
 
     def save(self, file: Path) -> None:
-        """Keep it for later."""
+        """Write the answers to a file."""
         file.write_bytes(msgspec.json.encode(self))
 
 
 class ReplayRecogniser:
-    """Heard it before."""
+    """Returns the recorded transcript."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._answers = _load(environment)
 
     def recognise(self, *_: Path, while_running: Callable[[float], None], **__: str) -> Sequence[Utterance]:
-        """Say what was said, and how far it is as often as an engine does."""
+        """Return the transcript, with progress reports as frequent as an engine's."""
         for number in range(len(self._answers.said)):
             while_running(number / len(self._answers.said))
         return self._answers.said
 
 
 class ReplayTranslator:
-    """Translated it before."""
+    """Returns recorded translations."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._answers = _load(environment)
 
     def translate(self, texts: Sequence[str], *, source: str, target: str) -> Sequence[str]:  # noqa: ARG002
-        """Look the texts up."""
+        """Look up the texts."""
         return [self._answers.translations[text] for text in texts]
 
 
 class ReplayVoice:
-    """Spoke it before."""
+    """Returns recorded speech."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._answers = _load(environment)
 
     def speak(self, text: str, *, language: str, speaker: str, seconds: float | None) -> Speech:  # noqa: ARG002
-        """Look the sound up."""
+        """Look up the sound."""
         return self._answers.speeches[text]
 
 
 def replay_variables(file: Path) -> dict[str, str]:
-    """Settings of a process that replays a file."""
+    """Environment variables of a process that replays a file."""
     here = "benchmarks.dubbing_replay"
     return {
         VARIABLE: str(file),

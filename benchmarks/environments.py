@@ -22,11 +22,11 @@ HEADER = "# Made by ./dev bench --lock; releases younger than a week are not tak
 
 
 class EnvironmentFailed(RuntimeError):
-    """A contender's packages cannot be had here; the text says why."""
+    """A contender's packages are not available; the text says why."""
 
 
 def python_of(entry: Entry) -> Path:
-    """The interpreter to run a contender with; makes its environment if that is missing or out of date."""
+    """Return the interpreter for a contender, and create its environment if that is missing or outdated."""
     if entry.home is not None:
         return entry.home / ".venv" / "bin" / "python"
     if not entry.requirements:
@@ -81,7 +81,7 @@ def _make(home: Path, base: Path, requirements: Path) -> None:
 
 
 def _base_python(oldest: tuple[int, int]) -> Path:
-    """This environment's own Python where it is new enough, so that all contenders run on the same."""
+    """Choose this environment's Python if it is new enough, so that all contenders run on the same one."""
     if sys.version_info >= oldest:
         return Path(getattr(sys, "_base_executable", sys.executable))
     for candidate in _pythons(oldest):

@@ -1,4 +1,4 @@
-"""Figures about jobs that are in each other's way: long jobs, limit keys, rate limits, tasks that no worker knows."""
+"""Figures about jobs that delay each other: long jobs, limit keys, rate limits, tasks that no worker knows."""
 
 from __future__ import annotations
 

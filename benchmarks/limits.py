@@ -1,4 +1,4 @@
-"""The bare limit: Stagepost's own statements on its own tables, with nothing around them, one client."""
+"""The bare limit of a database: Stagepost's statements on its tables and nothing else, with one client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["has_any", "measure", "pgbench_claim_and_end", "pgbench_insert"]
 
 BATCH = 500
 REAPED_SECONDS = 0.5
-"""The server has counted the CPU time of a session's process once that has ended."""
+"""The time after which the server has counted the CPU time of an ended session's process."""
 OWNER = "limit"
 TASK = "noop"
 QUEUE = "default"
@@ -45,12 +45,12 @@ BULK_CHUNK = 10_000
 
 
 def has_any(keys: Sequence[str], service: str) -> bool:
-    """Whether a bare database or broker has one of these figures; most are of job systems alone."""
+    """Whether a bare database or broker has one of these figures; most apply only to job systems."""
     return any((service, key) in LIMITS or (service == "rabbitmq" and key in broker_limits.LIMITS) for key in keys)
 
 
 def measure(keys: Sequence[str], entry: Entry, address: Address, sizes: Sizes) -> Iterator[tuple[str, Facts]]:
-    """Measure those figures that a bare database or broker has."""
+    """Measure the figures that a bare database or broker has."""
     for key in keys:
         if entry.service == "rabbitmq" and key in broker_limits.LIMITS:
             yield key, broker_limits.LIMITS[key](address, sizes, entry.variant)
@@ -60,7 +60,7 @@ def measure(keys: Sequence[str], entry: Entry, address: Address, sizes: Sizes) -
 
 
 def pgbench_claim_and_end() -> str:
-    """Lease 500 jobs in one transaction, move them to history in the next; ids and payloads travel as in a worker."""
+    """Lease 500 jobs in one transaction and move them to history in the next; the client gets ids and payloads."""
     ending = Statement("end_jobs", {"changes": ""})
     return (
         f"with claimed as (\n{_sql(_claiming())}\n)\n"
@@ -70,7 +70,7 @@ def pgbench_claim_and_end() -> str:
 
 
 def pgbench_insert() -> str:
-    """Insert one job per transaction, a row and nothing else, under an id that the database makes."""
+    """Insert one job per transaction, only its row, with an id that the database generates."""
     payload = json.dumps([123456, PADDING])
     now = "(extract(epoch from statement_timestamp()) * 1000000)"
     return (
@@ -190,7 +190,7 @@ class _Meter:
 
 
 def _pgbench(address: Address, script: str, parameters: Mapping[str, Any], *, transactions: int, jobs: int) -> Facts:
-    """Run a script one client long; its own clock leaves out connecting."""
+    """Run a script with one client, timed by pgbench, which excludes the time to connect."""
     program = find_program("pgbench", PROGRAM_DIRECTORIES)
     if program is None:
         raise Cannot("pgbench is not installed (Debian: postgresql-contrib or postgresql)")
@@ -231,7 +231,7 @@ def _enqueue(url: str, jobs: int) -> None:
 
 
 def _copies(url: str, jobs: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Rows as the product would store them, under ids of their own."""
+    """Copies of a row that the product stored, with new ids."""
     _enqueue(url, 1)
     app = App(url)
     with app.transaction() as connection:
@@ -264,7 +264,7 @@ def _sqlite(url: str) -> sqlite3.Connection:
 
 
 def _run(connection: sqlite3.Connection, statement: Statement) -> Rows:
-    """Run a statement in a transaction of its own."""
+    """Run a statement in a separate transaction."""
 
     def execute(sql: str, parameters: Any) -> Rows:
         return connection.execute(sql, parameters).fetchall()
@@ -276,7 +276,7 @@ def _run(connection: sqlite3.Connection, statement: Statement) -> Rows:
 
 
 def _changes(rows: Sequence[tuple[Any, ...]]) -> str:
-    """What the finisher would write for them; id, attempt and owner are columns of the claim."""
+    """The changes that the finisher would write; id, attempt and owner are columns of the claim."""
     facts = {"state": "completed", "result": "null"}
     return json.dumps([{"id": row[0], "attempt": row[3], "owner": OWNER, **facts} for row in rows])
 

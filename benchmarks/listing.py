@@ -1,9 +1,9 @@
-"""Measure what looking costs where there is much: the command line's lists and counts over millions of jobs.
+"""Measure the cost of the command line's lists and counts with millions of jobs.
 
     python -m benchmarks.listing [--live N] [--ended N] [--services postgres sqlite mariadb]
 
-Commands run in this process, so that no interpreter's start counts. Prints the median and the worst of ten calls of
-each, and the CPU time of this process and of the server for one; the exit code is 1 if a command failed.
+Commands run in this process, which excludes the start of an interpreter. Prints the median and the worst of ten calls
+of each command, and the CPU time per call of this process and of the server. The exit code is 1 if a command failed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COMMANDS = (
     "batches list",
     "top --once",
 )
-"""Each as one would type it after `stagepost`."""
+"""Each as typed after `stagepost`."""
 
 NUMBERS = {
     "postgres": "generate_series({first}, {last}) as numbers (n)",
@@ -63,7 +63,7 @@ REMAINDER = {"postgres": "n % {of}", "mysql": "mod(n, {of})", "sqlite": "n % {of
 
 
 class Filled:
-    """A database with one job of each kind multiplied until there are enough, older ones first."""
+    """A database in which one job of each kind is copied until there are enough, older ones first."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -73,7 +73,7 @@ class Filled:
         self.dialect = self.store.dialect.name
 
     def fill(self, *, live: int, ended: int) -> None:
-        """Multiply, count anew, and let the database see how much there is, as it does by itself within minutes."""
+        """Copy the rows, recount them, and update the database's statistics, as it would itself within minutes."""
         self._make_one_of_each()
         self._multiply("stagepost_job_history", first=1, last=ended)
         self._multiply("stagepost_job", first=ended + 1, last=ended + live)
@@ -102,7 +102,7 @@ class Filled:
         self.store.run(settling.settle([Settlement.of(job, Completed("null"))]))
 
     def _multiply(self, table: str, *, first: int, last: int) -> None:
-        """Put so many copies of the only row into its table, and take that away."""
+        """Insert copies of the only row into its table, then delete the original."""
         columns = self._columns(table)
         replaced = self._replaced(table)
         names, values = ", ".join(columns), ", ".join(replaced.get(name, f"template.{name}") for name in columns)
@@ -167,7 +167,7 @@ def filled(servers: Servers, service: str, *, live: int, ended: int) -> Iterator
 
 
 def cost_of(command: str, address: Address) -> str:
-    """Run a command again and again, once before to warm up; an error of its own is raised."""
+    """Run a command repeatedly, after one call to warm up; an unexpected error is raised."""
     took = []
     _call(command, address.url)
     ours, servers = time.process_time(), cpu_seconds(address.server_pids)

@@ -1,4 +1,4 @@
-"""The machine that figures come from."""
+"""Describes the machine of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs"}
 
 
 def describe(directory: Path) -> dict[str, str]:
-    """Say what a reader needs to compare figures; `directory` is where the databases keep their data."""
+    """Collect the facts that a reader needs to compare figures; `directory` holds the databases' data."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": f"{_processor()}, {os.cpu_count()} cores",
@@ -34,7 +34,7 @@ def describe(directory: Path) -> dict[str, str]:
 
 
 def file_system_of(directory: Path) -> str:
-    """The kind of file system; one in memory makes durable commits free, and figures worthless."""
+    """The type of file system. One in memory makes durable commits free, and figures worthless."""
     mounts = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
     place = next(path for path in (directory.resolve(), *directory.resolve().parents) if path in mounts)
     kind = mounts[place]

@@ -1,4 +1,4 @@
-"""Runs figures: contenders take turns in every round, each in a database of its own; medians over the rounds."""
+"""Measures figures: contenders take turns in every round, each in a separate database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 HISTORY_SEED = 1000
 END_SHARE = 0.1
-"""How much of a drain counts as its beginning, and how much as its end."""
+"""The share of a drain that counts as its beginning, and as its end."""
 
 
 def _enqueue(contestant: Contestant) -> Figures:
@@ -56,7 +56,7 @@ def _drain_with_two(contestant: Contestant) -> Figures:
 
 
 def _through(contestant: Contestant) -> Figures:
-    """Jobs that are stored and not sent: one process sends them, takes them and runs them."""
+    """Drain jobs that are stored but not sent: one process sends, receives and runs them."""
     if not contestant.entry.broker:
         raise Cannot("nothing lies between its jobs and its workers")
     jobs = contestant.sizes.jobs
@@ -125,7 +125,7 @@ FIGURES: dict[str, tuple[Figure, ...]] = {
     "held": (Figure(("held",), _held),),
     **flow.FIGURES,
 }
-"""By the name that `--figures` takes; each visit has a database of its own."""
+"""By the name that `--figures` takes; each visit has a separate database."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _always(_turn: Turn) -> bool:
 def turns(
     entries: Sequence[Entry], figures: Sequence[str], rounds: int, *, takes_part: Callable[[Turn], bool] = _always
 ) -> Iterator[Turn]:
-    """Let every contender have its turn at a figure before the next figure, each round beginning with another."""
+    """Let every contender measure a figure before the next figure; each round starts with another contender."""
     for number in range(rounds):
         shift = number % max(len(entries), 1)
         order = [*entries[shift:], *entries[:shift]]
@@ -154,7 +154,7 @@ def turns(
 
 
 def is_settled(turn: Turn, samples: Iterable[Facts]) -> bool:
-    """Whether an earlier visit of the round has shown that nothing of this one can be measured."""
+    """Whether an earlier visit of the round has shown that this one cannot be measured."""
     settled = {
         sample["figure"]
         for sample in samples
@@ -166,7 +166,7 @@ def is_settled(turn: Turn, samples: Iterable[Facts]) -> bool:
 
 
 def visit(turn: Turn, figures: Callable[[], Figures]) -> list[Facts]:
-    """Collect the samples of one visit; whatever goes wrong is a sample too."""
+    """Collect the samples of one visit; an error is a sample, too."""
     label = {"contender": turn.entry.name, "round": turn.round}
     samples: list[Facts] = []
     try:
@@ -229,7 +229,7 @@ def per_job(facts: Mapping[str, Any], key: str) -> float | None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so large a share does not exceed."""
+    """The smallest value that this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
@@ -245,7 +245,7 @@ def end_rates(curve: Sequence[Sequence[float]]) -> tuple[float, float] | None:
 
 
 def middle(values: Iterable[float | None]) -> float | None:
-    """The median of what was measured."""
+    """The median of the values that were measured."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 

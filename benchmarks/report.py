@@ -39,7 +39,7 @@ def value_of(report: Report, contender: str, column: Column) -> float | None:
 
 
 def cell(report: Report, contender: str, column: Column | Ratio | Text) -> str:
-    """What a table shows: the number, or a dash; a number whose ledger was not exact is none."""
+    """Format a number for a table; a dash if it is missing or its ledger was wrong."""
     if isinstance(column, Ratio):
         return _ratio(report, contender, column)
     samples = _samples(report, contender, column.figure)
@@ -63,7 +63,7 @@ def _ratio(report: Report, contender: str, column: Ratio) -> str:
 
 
 def _limit(samples: Sequence[Facts]) -> float:
-    """How long was waited for jobs that had not begun then, in milliseconds."""
+    """How long the benchmark waited for jobs that never started, in milliseconds."""
     return min(float(sample["limit_seconds"]) for sample in samples if "limit_seconds" in sample) * 1000
 
 
@@ -74,15 +74,15 @@ def tables(report: Report) -> str:
 
 
 def text_of(report: Report) -> str:
-    """The tables for a terminal: the same, with columns lined up."""
+    """The same tables with aligned columns, for a terminal."""
     return "\n\n".join(aligned(_table(report, table)) for table in TABLES if _is_measured(report, table))
 
 
 def merged(reports: Sequence[Report], *, replace: bool = False) -> Report:
-    """Put runs together, for figures that were measured one after the other; the newest describes a contender.
+    """Merge runs that measured different figures. The newest run describes a contender.
 
-    A report that was put together before keeps its runs; each sample names its own by number. Where several have the
-    same figure of the same contender, all their samples count, or with `replace` only those of the last.
+    A merged report keeps its runs, and each sample has the number of its run. If several runs have the same figure of a
+    contender, all their samples count, or with `replace` only those of the last run.
     """
     whole: Report = {**reports[-1], "contenders": {}, "servers": {}, "runs": [], "samples": []}
     for report in reports:
@@ -103,14 +103,14 @@ def merged(reports: Sequence[Report], *, replace: bool = False) -> Report:
 
 
 def as_json(report: Report) -> str:
-    """The whole report; one sample per line, so that two runs can be compared."""
+    """Encode the report with one sample per line, so that two runs can be compared with diff."""
     rest = json.dumps({**report, "samples": []}, indent=1, ensure_ascii=False)
     samples = ",\n  ".join(json.dumps(sample, ensure_ascii=False) for sample in report["samples"])
     return rest.replace('"samples": []', f'"samples": [\n  {samples}\n ]') + "\n"
 
 
 def write_docs(report: Report, page: Path, chart: str) -> None:
-    """Put results and chart into the documentation, between its two marks."""
+    """Write results and chart into the documentation, between its two marks."""
     text = page.read_text(encoding="utf-8")
     if BEGIN not in text or END not in text:
         raise ValueError(f"{page} has no place for results: it needs the lines {BEGIN!r} and {END!r}.")
@@ -153,7 +153,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def aligned(markdown: str) -> str:
-    """Line up the columns of a Markdown table, for a terminal."""
+    """Align the columns of a Markdown table, for a terminal."""
     lines = markdown.splitlines()
     rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
@@ -166,7 +166,7 @@ def aligned(markdown: str) -> str:
 
 
 def _reasons(report: Report) -> str:
-    """Why a dash is a dash, once per contender and reason."""
+    """List the reasons for missing numbers, once per contender and reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for sample in report["samples"]:
         wrong = None if sample.get("ledger", "exact") == "exact" else f"ledger wrong: {sample['ledger']}"
@@ -197,7 +197,7 @@ def _settings(report: Report) -> str:
 
 
 def _machine(report: Report) -> str:
-    """Where the figures come from; runs on several days, or with other sizes, are told apart."""
+    """Describe the machine and sizes, separately for each run if there are several."""
     runs = report.get("runs") or [{key: report[key] for key in ("machine", "sizes", "rounds")}]
     if len(runs) == 1:
         return f"### Machine and sizes\n\n{_run(runs[0])}"

@@ -1,4 +1,4 @@
-"""The databases and brokers of a run: private ones, so that settings, data and CPU time are nobody else's."""
+"""The private databases and brokers of a run, whose settings, data and CPU time nobody else shares."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.services.server import Server
 __all__ = ["SETTINGS", "Address", "Servers"]
 
 SETTINGS: dict[str, dict[str, str]] = {
-    # Durability as it comes, and said aloud. The rest keeps a small default cache, and checkpoints in the middle of a
-    # figure, from deciding the figure.
+    # Default durability, made explicit. The rest keeps a small default cache, and checkpoints during a figure, from
+    # dominating the result.
     "postgres": {
         "fsync": "on",
         "synchronous_commit": "on",
@@ -41,12 +41,12 @@ SETTINGS: dict[str, dict[str, str]] = {
         "innodb-log-file-size": "2G",
         "max-connections": "300",
     },
-    # The durable way that the Redis documentation recommends; a power cut costs a second of jobs.
+    # The durable setting that the Redis documentation recommends; a power cut loses a second of jobs.
     "redis": {"appendonly": "yes", "appendfsync": "everysec"},
     "rabbitmq": {},
     "sqlite": {"journal_mode": "wal", "synchronous": "full"},
 }
-"""What the servers are started with; SQLite's are set by those who open it, and said here for the report."""
+"""The servers' settings. SQLite's are set by each connection, and are listed here for the report."""
 
 PACKAGES: dict[str, Service[Any]] = {"postgres": POSTGRES, "mariadb": MARIADB, "redis": REDIS, "rabbitmq": RABBITMQ}
 
@@ -62,7 +62,7 @@ class DurableRedis(RedisInstance):
 
 @dataclass(frozen=True)
 class Address:
-    """An empty database, the processes whose CPU time is the server's, and the same of a broker beside it."""
+    """An empty database with its server's processes, and the same for a broker if there is one."""
 
     url: str
     server_pids: tuple[int, ...]
@@ -75,7 +75,7 @@ class ServerMissing(RuntimeError):
 
 
 class Servers:
-    """Starts each server when it is first needed; all are gone at the end."""
+    """Starts each server when it is first needed, and stops all of them at the end."""
 
     def __init__(self) -> None:
         self._started: dict[str, tuple[PrivateServer, Server]] = {}
@@ -94,7 +94,7 @@ class Servers:
 
     @contextlib.contextmanager
     def lend(self, service: str, broker: str = "") -> Iterator[Address]:
-        """Lend an empty database, and an empty broker beside it if one is named."""
+        """Lend an empty database, and an empty broker if one is named."""
         with self.database(service) as address:
             if not broker:
                 yield address
@@ -114,7 +114,7 @@ class Servers:
             yield Address(url, (instance.pid,))
 
     def missing(self, service: str) -> str | None:
-        """Say why a server cannot be had; None if it can."""
+        """Explain why a server is not available; None if it is."""
         if service == "sqlite":
             return None
         program = PACKAGES[service].instance.missing_program()
@@ -128,7 +128,7 @@ class Servers:
 
     @property
     def directory(self) -> Path:
-        """Where data is kept."""
+        """The directory of the servers' data."""
         return Path(self._files.name)
 
     def _start(self, service: str) -> tuple[PrivateServer, Server]:

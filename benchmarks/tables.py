@@ -26,7 +26,7 @@ class Column:
     read: Callable[[Facts], float | None]
     form: str = "{:,.0f}"
     is_context: bool = False
-    """It is there to compare with, and alone no reason to show a row."""
+    """Whether the column is only for comparison: it alone does not make a row appear."""
     without: str = NOTHING
     """What is shown for a contender that cannot do it."""
 
@@ -92,7 +92,7 @@ def _end_rate(which: int) -> Callable[[Facts], float | None]:
 
 
 def _wait(share: float) -> Callable[[Facts], float | None]:
-    """A percentile of waits; infinite if that job had not begun when the time was over."""
+    """A percentile of waits; infinite if that job had not started when the time was over."""
 
     def read(facts: Facts) -> float | None:
         known = facts.get("milliseconds")

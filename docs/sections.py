@@ -138,9 +138,9 @@ def _errors() -> str:
 
 
 def _drivers() -> str:
-    rows = [(f"`{package}.{name}`", "plain") for package, name in sorted(SYNC_ADAPTERS)]
+    rows = [(f"`{package}.{name}`", "sync") for package, name in sorted(SYNC_ADAPTERS)]
     rows += [(f"`{package}.{name}`", "async") for package, name in sorted(ASYNC_ADAPTERS)]
-    return table(("class", "colour"), rows)
+    return table(("class", "sync or async"), rows)
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -162,7 +162,7 @@ def _shared() -> list[click.Option]:
 
 def _common() -> str:
     rows = [(f"`{option.opts[0]}`", option.help or "") for option in _shared()]
-    return "Every command takes these:\n\n" + table(("option", "meaning"), rows)
+    return "Every command accepts these options:\n\n" + table(("option", "meaning"), rows)
 
 
 def _command(name: str, command: click.Command) -> str:
@@ -184,7 +184,7 @@ def _exit_codes() -> str:
     if unknown := [code for code in ExitCode if code not in EXIT_CODES]:
         raise LookupError(f"docs/sections.py: say in EXIT_CODES what {unknown} mean.")
     rows = [(str(int(code)), EXIT_CODES[code]) for code in ExitCode]
-    rows.append((str(MUST_RESTART), "`worker`: handlers that would not stop fill all its slots; start it anew."))
+    rows.append((str(MUST_RESTART), "`worker`: handlers that do not stop occupy all its slots; restart the worker."))
     return table(("code", "meaning"), rows)
 
 

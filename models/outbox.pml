@@ -27,7 +27,7 @@
 #endif
 
 #ifndef SWALLOWS
-#define SWALLOWS 0              /* 1: the workers are foreign programs, which may take messages and never answer, without end */
+#define SWALLOWS 0              /* 1: the workers are external programs, which may take messages and never answer, without end */
 #endif
 
 #define MOST_SENDS 3            /* so often it is sent to programs that keep silent */

@@ -3,7 +3,7 @@
 import os
 
 CONTENDERS_VARIABLE = "BENCH_CONTENDERS"
-"""A folder whose programs are run instead of those here: of another commit, whose API may be another one."""
+"""A folder whose programs run instead of these: those of another commit, whose API may differ."""
 
 if folder := os.environ.get(CONTENDERS_VARIABLE):
     __path__.insert(0, folder)

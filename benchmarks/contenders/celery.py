@@ -79,14 +79,14 @@ def _worker(pool: str, size: int, *more: str) -> list[str]:
 
 
 class CeleryContender(Contender):
-    """Its broker's queue, worked off by `celery worker`."""
+    """Its broker's queue, processed by `celery worker`."""
 
     packages = ("celery", "kombu", "redis", "amqp")
     fate_of_unknown = "dropped"
     has_bulk = False
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         return {
             "worker": f"celery worker --pool {'threads' if IS_THREADED else 'prefork'} --concurrency "
             f"{THREADS if IS_THREADED else 'PROCESSES'}, prefetch multiplier "
@@ -97,7 +97,7 @@ class CeleryContender(Contender):
         }
 
     def prepare(self) -> None:
-        """Nothing: it declares its queue itself."""
+        """Do nothing: it declares its queue itself."""
 
     def open(self) -> None:
         """Connect and declare the queue."""

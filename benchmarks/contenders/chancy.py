@@ -57,14 +57,14 @@ if not is_worker():
 
 
 class ChancyContender(AsyncContender):
-    """Its queue, worked off by `chancy worker`."""
+    """Its queue, processed by `chancy worker`."""
 
     packages = ("chancy", "psycopg")
     fate_of_unknown = "failed at once"
     why_no_rate = "it limits the rate of a whole queue, not of a task"
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         return {
             "worker": f"chancy worker start; async executor, concurrency {CONCURRENCY}, "
             f"polling every {POLL_SECONDS} s, eager polling, notifications",
@@ -87,23 +87,23 @@ class ChancyContender(AsyncContender):
         self._inspector.close()
 
     async def enqueue_async(self, number: int) -> None:
-        """Ask for one job."""
+        """Enqueue one job."""
         await app.push(noop.job.with_kwargs(number=number, padding=PADDING))
 
     def enqueue_many(self, numbers: Sequence[int]) -> None:
-        """Ask in transactions of a thousand."""
+        """Enqueue in transactions of a thousand."""
         self.run(self._push_many(noop, numbers))
 
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
-        """Ask in transactions of a thousand."""
+        """Enqueue in transactions of a thousand."""
         self.run(self._push_many(nap, numbers))
 
     def enqueue_long(self, numbers: Sequence[int]) -> None:
-        """Ask in transactions of a thousand."""
+        """Enqueue in transactions of a thousand."""
         self.run(self._push_many(long, numbers))
 
     def enqueue_unknown(self, jobs: int) -> None:
-        """Ask in transactions of a thousand."""
+        """Enqueue in transactions of a thousand."""
         self.run(self._push_many(unknown, range(jobs)))
 
     def unknown(self) -> Unknown:

@@ -46,7 +46,7 @@ def long(number: int, padding: str) -> None:
 
 
 class DbosContender(Contender):
-    """Its queue, worked off by processes that launched DBOS."""
+    """Its queue, processed by processes that launched DBOS."""
 
     packages = ("dbos", "psycopg", "SQLAlchemy")
     fate_of_unknown = "an error in the log; kept as pending"
@@ -54,7 +54,7 @@ class DbosContender(Contender):
     has_bulk = False
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         return {
             "worker": f"DBOS.launch; worker_concurrency {CONCURRENCY}, polling every {POLL_SECONDS} s, "
             f"{CONNECTIONS} connections",
@@ -80,23 +80,23 @@ class DbosContender(Contender):
         self._inspector.close()
 
     def enqueue(self, number: int) -> None:
-        """Ask for one workflow."""
+        """Enqueue one workflow."""
         self._client.enqueue(_options("noop"), number, PADDING)
 
     def enqueue_many(self, numbers: Sequence[int]) -> None:
-        """Ask in transactions of a thousand; it has no statement for many."""
+        """Enqueue in transactions of a thousand; it has no statement for many."""
         self._enqueue_many("noop", numbers)
 
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
-        """Ask in transactions of a thousand."""
+        """Enqueue in transactions of a thousand."""
         self._enqueue_many("nap", numbers)
 
     def enqueue_long(self, numbers: Sequence[int]) -> None:
-        """Ask in transactions of a thousand."""
+        """Enqueue in transactions of a thousand."""
         self._enqueue_many("long", numbers)
 
     def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:
-        """Ask in transactions of a thousand, on a queue with partition_concurrency=1."""
+        """Enqueue in transactions of a thousand, on a queue with partition_concurrency=1."""
         for first in range(0, len(numbers), 1000):
             with self._engine.begin() as connection:
                 for number in numbers[first : first + 1000]:
@@ -108,7 +108,7 @@ class DbosContender(Contender):
                     self._client.enqueue_in_transaction(connection, options, number, PADDING)
 
     def enqueue_unknown(self, jobs: int) -> None:
-        """Ask in transactions of a thousand."""
+        """Enqueue in transactions of a thousand."""
         self._enqueue_many("unknown", range(jobs))
 
     def unknown(self) -> Unknown:

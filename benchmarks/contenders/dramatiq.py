@@ -80,14 +80,14 @@ def _limits() -> RedisBackend:
 
 
 class DramatiqContender(Contender):
-    """Its broker's queue, worked off by `dramatiq`."""
+    """Its broker's queue, processed by `dramatiq`."""
 
     packages = ("dramatiq", "redis", "pika")
     fate_of_unknown = "dead-lettered at once"
     has_bulk = False
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         return {
             "worker": f"dramatiq --processes PROCESSES --threads {THREADS}; for sleeping jobs --threads 100",
             "broker": "RabbitMQ: durable classic queue, persistent messages, confirm_delivery. "
@@ -96,7 +96,7 @@ class DramatiqContender(Contender):
         }
 
     def prepare(self) -> None:
-        """Nothing: it declares its queue itself."""
+        """Do nothing: it declares its queue itself."""
 
     def open(self) -> None:
         """Declare the queue."""

@@ -60,14 +60,14 @@ if not is_worker():
 
 
 class HueyContender(Contender):
-    """Its queue in a SQLite file, worked off by `huey_consumer`."""
+    """Its queue in a SQLite file, processed by `huey_consumer`."""
 
     packages = ("huey",)
     fate_of_unknown = "dropped"
     has_bulk = False
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         return {
             "worker": f"huey_consumer --worker-type process --workers PROCESSES, polling every {POLL_SECONDS} s; "
             f"for sleeping jobs --worker-type thread --workers 100",
@@ -76,7 +76,7 @@ class HueyContender(Contender):
         }
 
     def prepare(self) -> None:
-        """Nothing: it makes its tables itself."""
+        """Do nothing: it creates its tables itself."""
 
     def open(self) -> None:
         """Connect."""
@@ -87,31 +87,31 @@ class HueyContender(Contender):
         huey.storage.close()
 
     def enqueue(self, number: int) -> None:
-        """Ask for one job."""
+        """Enqueue one job."""
         noop(number, PADDING)
 
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
-        """Ask one by one; there is no other way."""
+        """Enqueue one by one; there is no other way."""
         for number in numbers:
             nap(number, PADDING)
 
     def enqueue_long(self, numbers: Sequence[int]) -> None:
-        """Ask one by one."""
+        """Enqueue one by one."""
         for number in numbers:
             long(number, PADDING)
 
     def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:
-        """Ask one by one; a lock per key holds the limit."""
+        """Enqueue one by one; a lock per key holds the limit."""
         for number in numbers:
             keyed(number, PADDING, number % keys)
 
     def enqueue_rated(self, numbers: Sequence[int]) -> None:
-        """Ask one by one."""
+        """Enqueue one by one."""
         for number in numbers:
             rated(number, PADDING)
 
     def enqueue_unknown(self, jobs: int) -> None:
-        """Ask one by one."""
+        """Enqueue one by one."""
         for _ in range(jobs):
             unknown(PADDING)
 

@@ -54,7 +54,7 @@ if not is_worker():
 
 
 class ObanContender(AsyncContender):
-    """Its queue, worked off by `oban start`."""
+    """Its queue, processed by `oban start`."""
 
     packages = ("oban", "psycopg", "uvloop")
     fate_of_unknown = "an error, and tried again later"
@@ -62,7 +62,7 @@ class ObanContender(AsyncContender):
     why_no_rate = "rate limits are in Oban Pro only"
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         return {
             "worker": f"oban start --queues default:{CONCURRENCY}, uvloop",
             "bulk": "Oban.enqueue_many, 10,000 jobs a call",
@@ -93,23 +93,23 @@ class ObanContender(AsyncContender):
         self._inspector.close()
 
     async def enqueue_async(self, number: int) -> None:
-        """Ask for one job."""
+        """Enqueue one job."""
         await self._oban.enqueue(noop.new(number, PADDING))
 
     def enqueue_many(self, numbers: Sequence[int]) -> None:
-        """Ask with one statement."""
+        """Enqueue with one statement."""
         self.run(self._oban.enqueue_many([noop.new(number, PADDING) for number in numbers]))
 
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
-        """Ask with one statement."""
+        """Enqueue with one statement."""
         self.run(self._oban.enqueue_many([nap.new(number, PADDING) for number in numbers]))
 
     def enqueue_long(self, numbers: Sequence[int]) -> None:
-        """Ask with one statement."""
+        """Enqueue with one statement."""
         self.run(self._oban.enqueue_many([long.new(number, PADDING) for number in numbers]))
 
     def enqueue_unknown(self, jobs: int) -> None:
-        """Ask with a statement per ten thousand."""
+        """Enqueue with a statement per ten thousand jobs."""
         for first in range(0, jobs, CHUNK):
             self.run(self._oban.enqueue_many([unknown.new(PADDING) for _ in range(min(CHUNK, jobs - first))]))
 

@@ -50,14 +50,14 @@ async def worker() -> AsyncIterator[PgQueuer]:
 
 
 class PgQueuerContender(AsyncContender):
-    """Its queue, worked off by `pgq run`."""
+    """Its queue, processed by `pgq run`."""
 
     packages = ("pgqueuer", "asyncpg", "uvloop")
     fate_of_unknown = "kept in the queue"
     why_no_keys = "it limits how many jobs of an entrypoint run at once, not of a key"
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         return {
             "worker": f"pgq run --batch-size {BATCH_SIZE}, asyncpg, durability durable, pgq autovac",
             "bulk": "Queries.enqueue with lists, 10,000 jobs a call",
@@ -82,23 +82,23 @@ class PgQueuerContender(AsyncContender):
         self._inspector.close()
 
     async def enqueue_async(self, number: int) -> None:
-        """Ask for one job."""
+        """Enqueue one job."""
         await self._queries.enqueue("noop", _payload(number))
 
     def enqueue_many(self, numbers: Sequence[int]) -> None:
-        """Ask with one statement."""
+        """Enqueue with one statement."""
         self.run(self._enqueue_many("noop", numbers))
 
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
-        """Ask with one statement."""
+        """Enqueue with one statement."""
         self.run(self._enqueue_many("nap", numbers))
 
     def enqueue_long(self, numbers: Sequence[int]) -> None:
-        """Ask with one statement."""
+        """Enqueue with one statement."""
         self.run(self._enqueue_many("long", numbers))
 
     def enqueue_unknown(self, jobs: int) -> None:
-        """Ask with a statement per ten thousand."""
+        """Enqueue with a statement per ten thousand jobs."""
         for first in range(0, jobs, CHUNK):
             self.run(self._enqueue_many("unknown", range(first, min(first + CHUNK, jobs))))
 

@@ -49,13 +49,13 @@ if not is_worker():
 
 
 class Procrastinate(AsyncContender):
-    """Its queue, worked off by `procrastinate worker`."""
+    """Its queue, processed by `procrastinate worker`."""
 
     packages = ("procrastinate", "psycopg", "psycopg-pool")
     fate_of_unknown = "failed at once"
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         return {
             "worker": f"procrastinate worker --concurrency {CONCURRENCY}, psycopg with {CONNECTIONS} connections",
             "bulk": "task.batch_defer_async, 10,000 jobs a call",
@@ -77,23 +77,23 @@ class Procrastinate(AsyncContender):
         self._inspector.close()
 
     async def enqueue_async(self, number: int) -> None:
-        """Ask for one job."""
+        """Enqueue one job."""
         await noop.defer_async(number=number, padding=PADDING)
 
     def enqueue_many(self, numbers: Sequence[int]) -> None:
-        """Ask with one statement."""
+        """Enqueue with one statement."""
         self.run(noop.batch_defer_async(*_arguments(numbers)))
 
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
-        """Ask with one statement."""
+        """Enqueue with one statement."""
         self.run(nap.batch_defer_async(*_arguments(numbers)))
 
     def enqueue_long(self, numbers: Sequence[int]) -> None:
-        """Ask with one statement."""
+        """Enqueue with one statement."""
         self.run(long.batch_defer_async(*_arguments(numbers)))
 
     def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:
-        """Ask one by one: a call for many has one lock for all of them."""
+        """Enqueue one by one: a call for many has one lock for all of them."""
         self.run(self._enqueue_keyed(numbers, keys))
 
     async def _enqueue_keyed(self, numbers: Sequence[int], keys: int) -> None:
@@ -101,7 +101,7 @@ class Procrastinate(AsyncContender):
             await noop.configure(lock=str(number % keys)).defer_async(number=number, padding=PADDING)
 
     def enqueue_unknown(self, jobs: int) -> None:
-        """Ask with a statement per ten thousand."""
+        """Enqueue with a statement per ten thousand jobs."""
         for first in range(0, jobs, CHUNK):
             self.run(unknown.batch_defer_async(*[{"padding": PADDING}] * min(CHUNK, jobs - first)))
 

@@ -1,4 +1,4 @@
-"""Stagepost, on whichever database the address names, through a broker if there is one beside it."""
+"""Stagepost on the database that the address names, and through a broker if one is given."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ NOOP = "benchmarks.contenders.stagepost.noop"
 CONCURRENCY = 50
 FLOW = os.environ.get(FLOW_VARIABLE)
 PREFETCH = 2000
-"""Of messages: four groups of claims, so that one is here when another is done."""
+"""How many messages to hold: four groups of claims, so that the next group has arrived when one is done."""
 WARM_UP_SECONDS = 60.0
 CHUNK = 10_000
 BROKER = os.environ.get(BROKER_URL_VARIABLE) or None
 VARIANT = os.environ.get(VARIANT_VARIABLE) or ""
 SENDER_QUEUE = "sender"
-"""A queue of its own makes a worker that sends the jobs of all queues and runs none of the benchmark's."""
+"""The queue of a worker that sends the jobs of all queues but runs none of the benchmark's."""
 
 app = App(
     settings=Settings.load(
@@ -60,7 +60,7 @@ def in_a_thread(number: int, padding: str) -> None:
 
 
 def in_a_transaction(job: JobContext, number: int, padding: str) -> None:
-    """Do nothing but end the job in a transaction of the handler's own, which its effects would be in."""
+    """Complete the job in the handler's own transaction, which would also contain its effects."""
     note(number)
     with app.transaction() as tx:
         job.complete(tx)
@@ -113,7 +113,7 @@ if not is_worker():
 
 @app.task(queue=SENDER_QUEUE)
 async def warm_up() -> None:
-    """Show that a sender is at work: it sends this to itself."""
+    """Show that a sender is working: it sends this job to itself."""
 
 
 HANDLED_BY = {
@@ -134,7 +134,7 @@ class Stagepost(Contender):
     fate_of_unknown = "kept in the queue"
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         carried = {
             "broker": f"RabbitMQ: {VARIANT} queue, persistent, mandatory, confirms, prefetch "
             f"{PREFETCH}, acknowledged when the end is stored; PostgreSQL keeps the jobs",
@@ -149,7 +149,7 @@ class Stagepost(Contender):
         }
 
     def prepare(self) -> None:
-        """Make the tables."""
+        """Create the tables."""
         migrate(app.store)
         app.close()
 
@@ -162,31 +162,31 @@ class Stagepost(Contender):
         app.close()
 
     def enqueue(self, number: int) -> None:
-        """Ask in a transaction of its own."""
+        """Enqueue in a separate transaction."""
         noop.enqueue(number, PADDING)
 
     def enqueue_many(self, numbers: Sequence[int]) -> None:
-        """Ask in one transaction."""
+        """Enqueue in one transaction."""
         noop.enqueue_many([(number, PADDING) for number in numbers])
 
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
-        """Ask in one transaction."""
+        """Enqueue in one transaction."""
         nap.enqueue_many([(number, PADDING) for number in numbers])
 
     def enqueue_long(self, numbers: Sequence[int]) -> None:
-        """Ask in one transaction."""
+        """Enqueue in one transaction."""
         long.enqueue_many([(number, PADDING) for number in numbers])
 
     def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:
-        """Ask in one transaction, with max_running=1 and limit_by."""
+        """Enqueue in one transaction, with max_running=1 and limit_by."""
         keyed.enqueue_many([(number, PADDING, number % keys) for number in numbers])
 
     def enqueue_rated(self, numbers: Sequence[int]) -> None:
-        """Ask in one transaction."""
+        """Enqueue in one transaction."""
         rated.enqueue_many([(number, PADDING) for number in numbers])
 
     def enqueue_unknown(self, jobs: int) -> None:
-        """Ask in transactions of ten thousand."""
+        """Enqueue in transactions of ten thousand."""
         for first in range(0, jobs, CHUNK):
             unknown.enqueue_many([(PADDING,)] * min(CHUNK, jobs - first))
 
@@ -239,7 +239,7 @@ class Stagepost(Contender):
 
 
 def _slots() -> int:
-    """How many jobs at once; of processes no more than there are cores."""
+    """How many jobs to run at once; with processes, at most the number of cores."""
     return os.cpu_count() or 1 if VARIANT == "processes" else CONCURRENCY
 
 

@@ -69,14 +69,14 @@ if not is_worker():
 
 
 class TaskiqContender(AsyncContender):
-    """Its broker's queue, worked off by `taskiq worker`."""
+    """Its broker's queue, processed by `taskiq worker`."""
 
     fate_of_unknown = "dropped"
     has_bulk = False
     packages = ("taskiq", "taskiq-redis", "taskiq-aio-pika", "redis", "aio-pika", "uvloop")
 
     def settings(self) -> Mapping[str, str]:
-        """How it is run."""
+        """The configuration and promises, for the report."""
         return {
             "worker": f"taskiq worker --workers PROCESSES --max-async-tasks {CONCURRENCY}, acknowledges at the end, "
             f"uvloop; on RabbitMQ qos {PREFETCH}",

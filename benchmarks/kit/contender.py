@@ -1,4 +1,4 @@
-"""What a contender can do: the same few verbs for every job system."""
+"""The interface of a contender: the same few verbs for every job system."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG_VARIABLE = "BENCH_LONG_SECONDS"
 LONG_SECONDS = float(os.environ.get(LONG_VARIABLE, "3"))
 """How long a long job sleeps; workers read it from their environment."""
 FLOW_VARIABLE = "BENCH_FLOW"
-"""Set for the figures that are measured with each product's own prefetch: to anything, or to NO_PREFETCH."""
+"""Set, to any value or to NO_PREFETCH, for figures that are measured with each product's own prefetch."""
 NO_PREFETCH = "no-prefetch"
 
 
@@ -40,12 +40,12 @@ class Cannot(Exception):
 
 @dataclass(frozen=True)
 class Unknown:
-    """What a store has of the jobs whose task no worker knows."""
+    """How many jobs a store has whose task no worker knows."""
 
     left: int
-    """Those that wait, to be tried for the first time or again."""
+    """Jobs that wait for their first or next attempt."""
     ended: int
-    """Those that it keeps as failed."""
+    """Jobs kept as failed."""
 
 
 class Contender(ABC):
@@ -54,7 +54,7 @@ class Contender(ABC):
     packages: ClassVar[Sequence[str]]
     """Distributions whose versions belong in the report."""
     fate_of_unknown: ClassVar[str] = ""
-    """What becomes of a job whose task no worker knows, in a few words for the report."""
+    """What happens to a job whose task no worker knows, in a few words for the report."""
     has_bulk: ClassVar[bool] = True
     """Whether a hundred thousand jobs can be enqueued within seconds."""
     why_no_keys: ClassVar[str] = "it has no limit on how many jobs of one key run at once"
@@ -85,35 +85,35 @@ class Contender(ABC):
 
     @abstractmethod
     def enqueue(self, number: int) -> None:
-        """Ask for one job that does nothing; returns when it is accepted for good."""
+        """Enqueue one job that does nothing; returns when it is durably accepted."""
 
     def enqueue_each(self, numbers: Iterable[int]) -> None:
-        """Ask for jobs one after the other."""
+        """Enqueue jobs one after the other."""
         for number in numbers:
             self.enqueue(number)
 
     def enqueue_many(self, numbers: Sequence[int]) -> None:  # noqa: ARG002
-        """Ask for many jobs in the quickest documented way."""
+        """Enqueue many jobs in the fastest documented way."""
         raise Cannot("it has no call that enqueues many jobs at once")
 
     @abstractmethod
     def enqueue_naps(self, numbers: Sequence[int]) -> None:
-        """Ask for jobs that sleep for NAP_SECONDS."""
+        """Enqueue jobs that sleep for NAP_SECONDS."""
 
     def enqueue_long(self, numbers: Sequence[int]) -> None:  # noqa: ARG002
-        """Ask for jobs that sleep for LONG_SECONDS."""
+        """Enqueue jobs that sleep for LONG_SECONDS."""
         raise Cannot("its program has no long jobs")
 
     def enqueue_keyed(self, numbers: Sequence[int], *, keys: int) -> None:  # noqa: ARG002
-        """Ask for jobs that do nothing, of which at most one per key may run: `number % keys`."""
+        """Enqueue jobs that do nothing, at most one at a time per key; the key is `number % keys`."""
         raise Cannot(self.why_no_keys)
 
     def enqueue_rated(self, numbers: Sequence[int]) -> None:  # noqa: ARG002
-        """Ask for jobs of a task of which RATE may start per second."""
+        """Enqueue jobs of a task that may start RATE times per second."""
         raise Cannot(self.why_no_rate)
 
     def enqueue_unknown(self, jobs: int) -> None:  # noqa: ARG002
-        """Ask for jobs of a task that no worker knows."""
+        """Enqueue jobs of a task that no worker knows."""
         raise Cannot("its program has no jobs of an unknown task")
 
     def unknown(self) -> Unknown | None:
@@ -134,14 +134,14 @@ class Contender(ABC):
 
     @abstractmethod
     def left(self) -> int:
-        """How many jobs have not ended, by its store's own account."""
+        """How many jobs have not ended, according to its store."""
 
     def ended(self) -> int | None:
         """How many ended jobs its store remembers; None if it forgets them."""
         return None
 
     def senders(self) -> list[list[str]]:
-        """What carries jobs from its store to a broker while they are asked for, and runs none of them."""
+        """Commands that carry enqueued jobs from its store to a broker without running any."""
         return []
 
     def until_senders_work(self) -> None:
@@ -149,16 +149,16 @@ class Contender(ABC):
         raise Cannot("it has no senders")
 
     def unsent(self) -> int:
-        """Whether jobs are left that the broker has not confirmed: how many, or 1 for some."""
+        """How many jobs the broker has not confirmed yet; 1 may mean any number."""
         return 0
 
     def fill_history(self, rows: int) -> None:  # noqa: ARG002
-        """Multiply the ended jobs until there are so many."""
+        """Copy ended jobs until there are `rows` of them."""
         raise Cannot("it keeps no ended jobs")
 
 
 class AsyncContender(Contender):
-    """A job system whose client is asynchronous: the same verbs on one event loop."""
+    """A job system with an asynchronous client: the same verbs on one event loop."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -178,7 +178,7 @@ class AsyncContender(Contender):
 
     @abstractmethod
     async def enqueue_async(self, number: int) -> None:
-        """Ask for one job."""
+        """Enqueue one job."""
 
     def open(self) -> None:
         """Connect on the loop."""
@@ -190,11 +190,11 @@ class AsyncContender(Contender):
         self._runner.close()
 
     def enqueue(self, number: int) -> None:
-        """Ask for one job and wait."""
+        """Enqueue one job and wait."""
         self.run(self.enqueue_async(number))
 
     def enqueue_each(self, numbers: Iterable[int]) -> None:
-        """Ask for jobs one after the other without leaving the loop."""
+        """Enqueue jobs one after the other without leaving the loop."""
         self.run(self._enqueue_each(numbers))
 
     async def _enqueue_each(self, numbers: Iterable[int]) -> None:
@@ -208,12 +208,12 @@ def program(name: str) -> str:
 
 
 def is_worker() -> bool:
-    """Whether this process runs jobs: tasks that no worker may know are only made where it is not."""
+    """Whether this process runs jobs. The task that no worker may know is only registered elsewhere."""
     return LEDGER_VARIABLE in os.environ
 
 
 def variable(name: str, default: str | None = None) -> str:
-    """Read what the benchmark put into the environment; modules of workers need it when they are imported."""
+    """Read a variable that the benchmark set; workers' modules need it when they are imported."""
     value = os.environ.get(name, default)
     if value is None:
         raise SystemExit(f"{name} is not set: contenders are started by `./dev bench`")

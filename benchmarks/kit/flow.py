@@ -1,4 +1,4 @@
-"""Stages about jobs that are in each other's way: how long a quick job waits behind others."""
+"""Stages about jobs that delay each other: how long a quick job waits behind others."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ WARM_UP_JOBS = 5
 WARM_UP_ROUNDS = 20
 WARM_UP_SECONDS = 60.0
 PAUSES = (0.005, 0.025)
-"""Between two plain jobs: long enough for a worker that has nothing else to do."""
+"""The pause between two plain jobs, long enough for an idle worker to run one."""
 
 Facts = dict[str, Any]
 
 
 def mixed(bench: Bench, long: int, quick: int, *, slots: int, limit: float) -> Facts:
-    """Ask for long jobs, then for quick ones, of two warm workers; `milliseconds` are the waits of the quick ones."""
+    """Enqueue long jobs, then quick ones, for two warm workers; `milliseconds` are the waits of the quick ones."""
     contender = bench.contender
     capacity = WARM_UP_ROUNDS * WORKERS * slots + quick + long + quick
     commands = contender.flow_commands(workers=WORKERS, slots=slots)
@@ -49,9 +49,9 @@ def mixed(bench: Bench, long: int, quick: int, *, slots: int, limit: float) -> F
 
 
 def rated(bench: Bench, jobs: int, *, slots: int, seconds: float, limit: float) -> Facts:
-    """Ask for jobs of a rate-limited task, then for a plain one, and go on for some seconds when that has begun.
+    """Enqueue jobs of a rate-limited task, then a plain one, and continue for some seconds after that has started.
 
-    `milliseconds` is the wait of the plain job; `count` is how many others began, in all the time.
+    `milliseconds` is the wait of the plain job; `count` is how many of the others started in the whole time.
     """
     contender = bench.contender
     contender.enqueue_rated(())  # says at once whether it has rate limits
@@ -73,9 +73,9 @@ def rated(bench: Bench, jobs: int, *, slots: int, seconds: float, limit: float) 
 
 
 def unknown(bench: Bench, jobs: int, *, singly: int, plain: int, slots: int, limit: float) -> Facts:
-    """Fill the queue with jobs of a task that its worker does not know, then ask for plain ones, one by one.
+    """Fill the queue with jobs of a task that its worker does not know, then enqueue plain ones, one by one.
 
-    There are `singly` unknown jobs where they can only be asked for one by one.
+    There are only `singly` unknown jobs if they must be enqueued one by one.
     """
     contender = bench.contender
     jobs = jobs if contender.has_bulk else singly
@@ -95,14 +95,14 @@ def unknown(bench: Bench, jobs: int, *, singly: int, plain: int, slots: int, lim
 
 
 def waits(asked: Mapping[int, float], begun_at: Callable[[int], float | None]) -> Facts:
-    """How long jobs waited from their request to their handler, in order, and how many have not begun."""
+    """How long jobs waited from their request to their handler, sorted, and how many have not started."""
     begun = {number: begun_at(number) for number in asked}
     milliseconds = [round((at - asked[number]) * 1000, 3) for number, at in begun.items() if at is not None]
     return {"milliseconds": milliseconds, "not_begun": len(asked) - len(milliseconds)}
 
 
 def left_of_unknown(ledger: Ledger, asked_for: int, found: Unknown | None, *, left: int) -> tuple[Facts, str]:
-    """Say what is left of the unknown jobs, and what is wrong with that: a store that keeps them must have all.
+    """Report the remaining unknown jobs, and any that are missing from a store that must keep them all.
 
     `left` is how many jobs of any kind have not ended.
     """
@@ -116,7 +116,7 @@ def left_of_unknown(ledger: Ledger, asked_for: int, found: Unknown | None, *, le
 
 
 def _warm_up(crew: Crew, ledger: Ledger, contender: Contender, *, slots: int, quick: int) -> int:
-    """Let every worker run jobs that sleep, then quick ones, until nothing is left; returns the next number."""
+    """Let every worker run jobs that sleep, then quick ones, until none is left; returns the next job number."""
     number, deadline = 0, time.monotonic() + WARM_UP_SECONDS
     for _ in range(WARM_UP_ROUNDS):
         batch = range(number, number + WORKERS * slots)
@@ -143,7 +143,7 @@ def _run_singly(crew: Crew, ledger: Ledger, contender: Contender, numbers: Seque
 
 
 def _ask_for(contender: Contender, numbers: Sequence[int]) -> dict[int, float]:
-    """Ask in one call, or one by one where there is none; returns when each was asked for."""
+    """Enqueue jobs in one call, or one by one if there is no such call; returns the time of each request."""
     asked_at = time.monotonic()
     try:
         contender.enqueue_many(numbers)
@@ -165,7 +165,7 @@ def _ask_singly(
 
 
 def _until_begun(crew: Crew, ledger: Ledger, numbers: list[int], *, limit: float) -> None:
-    """Wait until all of them have begun, or the time is over."""
+    """Wait until all of them have started or the time is over."""
     deadline, missing = time.monotonic() + limit, numbers
     while missing and time.monotonic() < deadline:
         crew.check()
@@ -174,7 +174,7 @@ def _until_begun(crew: Crew, ledger: Ledger, numbers: list[int], *, limit: float
 
 
 def _until_ended(crew: Crew, ledger: Ledger, contender: Contender, longs: Sequence[int]) -> float:
-    """Wait until all have ended; a store that does not know of running jobs says so before the long ones have."""
+    """Wait until all have ended; also wait for the long jobs, which a store may forget when they start."""
     ended_at = until_nothing_is_left(crew, contender)
     woken_at = max((ledger.begun_at(number) or 0.0) + LONG_SECONDS for number in longs)
     while time.monotonic() < woken_at:
@@ -184,7 +184,7 @@ def _until_ended(crew: Crew, ledger: Ledger, contender: Contender, longs: Sequen
 
 
 def _enqueue_unknown_apart(contender: Contender, jobs: int) -> None:
-    """Ask in a program of its own, so that none of its statements are counted with the worker's."""
+    """Enqueue in a separate process, so that its statements are not counted with the worker's."""
     program = type(contender).__module__.rpartition(".")[2]
     words = [sys.executable, "-m", "benchmarks.kit", program, "enqueue-unknown", str(jobs)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -193,6 +193,6 @@ def _enqueue_unknown_apart(contender: Contender, jobs: int) -> None:
 
 
 def _counted(bench: Bench, earlier: Counters | None) -> Facts:
-    """What the server counted since then; read when the workers have ended, so that nothing is unreported."""
+    """The server's counters since `earlier`, read after the workers have ended and reported everything."""
     later = Counters.read(bench.url)
     return {} if earlier is None or later is None else later.since(earlier)

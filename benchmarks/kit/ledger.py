@@ -33,12 +33,12 @@ class Ledger:
 
     @property
     def begun(self) -> int:
-        """How often jobs have begun."""
+        """How often jobs have started."""
         return sum(int.from_bytes(file.read_bytes(), sys.byteorder) for file in self._process_files())
 
     @property
     def processes(self) -> int:
-        """How many processes have begun a job."""
+        """How many processes have started a job."""
         return len(self._process_files())
 
     def begun_at(self, number: int) -> float | None:

@@ -97,9 +97,9 @@ def enqueue_many(bench: Bench, jobs: int, *, is_sent: bool = True) -> Facts:
 
 
 def enqueue_keyed(bench: Bench, jobs: int, *, keys: int) -> Facts:
-    """Ask for jobs of which at most one per key may run; neighbours have different keys.
+    """Enqueue jobs that may run one at a time per key; neighbours have different keys.
 
-    Nothing carries them to a broker meanwhile: those that have to wait for their key are sent later.
+    Nothing sends them to a broker meanwhile, because jobs that wait for their key are sent later anyway.
     """
     return _enqueue(bench, jobs, lambda: bench.contender.enqueue_keyed(range(jobs), keys=keys), is_sent=False)
 
@@ -229,7 +229,7 @@ def wait_until(crew: Crew, ledger: Ledger, condition: Callable[[], bool]) -> Non
 
 
 def _watch(crew: Crew, ledger: Ledger, goal: int, *, give_up_at: float | None = None) -> list[tuple[float, int]]:
-    """Wait until so many jobs have begun; returns how many had, by seconds from now on."""
+    """Wait until `goal` jobs have started; returns how many had started, by seconds from now."""
     first = time.monotonic()
     curve: list[tuple[float, int]] = []
 

@@ -40,7 +40,7 @@ def renewals(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 @pytest.mark.usefixtures("quick_renewals")
-def test_a_handler_that_completed_its_job_may_go_on(
+def test_a_handler_may_continue_after_completing_its_job(
     app: App, renewals: list[None], caplog: pytest.LogCaptureFixture
 ) -> None:
     went_on: list[str] = []
@@ -106,7 +106,7 @@ def in_a_transaction_of_its_own(app: App, job: JobContext) -> None:
         (in_a_transaction_of_its_own, ["ended_by"]),
     ],
 )
-def test_the_worker_writes_what_its_handler_did_not(
+def test_the_worker_writes_the_outcome_that_its_handler_did_not(
     app: App, asked: list[str], ends: Callable[[App, JobContext], None], expected: list[str]
 ) -> None:
     @app.task

@@ -131,7 +131,7 @@ async def test_alerts_need_no_broker(app: App) -> None:
     assert app.client.job(job.id).state is JobState.DEAD_LETTER
 
 
-def test_who_is_told_of_alerts_must_be_able_to_take_one(app: App) -> None:
+def test_an_alert_handler_must_be_able_to_take_an_alert(app: App) -> None:
     with pytest.raises(TaskError, match=r"must take one argument, a stagepost\.Alert\..*missing"):
 
         @app.on_alert
@@ -151,7 +151,7 @@ def test_who_is_told_of_alerts_must_be_able_to_take_one(app: App) -> None:
     assert len(app.registry) == 0
 
 
-def test_one_task_is_told_of_alerts(app: App) -> None:
+def test_only_one_task_handles_alerts(app: App) -> None:
     @app.on_alert
     def page(alert: Alert) -> None: ...
 
@@ -165,7 +165,7 @@ def test_one_task_is_told_of_alerts(app: App) -> None:
 
 
 @pytest.mark.parametrize("text", ["\1", "\0", "\ud800", "𝄞", "x"])
-def test_whatever_an_alert_quotes_it_can_be_told(app: App, text: str) -> None:
+def test_an_alert_can_be_delivered_whatever_it_quotes(app: App, text: str) -> None:
     @app.on_alert(limits=PayloadLimits(max_bytes=20_000))
     def page(alert: Alert) -> None: ...
 

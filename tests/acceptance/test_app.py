@@ -22,7 +22,7 @@ from stagepost.errors import (
 from tests.acceptance.helpers import AT_ONCE, notes, work, write
 
 
-def test_plain_async_and_context_handlers_give_their_results(app: App) -> None:
+def test_plain_async_and_context_handlers_return_their_results(app: App) -> None:
     @app.task
     def plain(a: int, b: int = 2) -> int:
         return a + b
@@ -76,7 +76,7 @@ def test_arguments_and_results_keep_their_types(app: App) -> None:
     assert job.result(timeout=0) == (date(2026, 3, 1), key)
 
 
-def test_wrong_arguments_are_refused_when_the_job_is_asked_for(app: App) -> None:
+def test_wrong_arguments_are_refused_when_the_job_is_enqueued(app: App) -> None:
     @app.task
     def send(to: str, copies: int = 1) -> None: ...
 
@@ -176,7 +176,7 @@ async def test_everything_works_from_async_code(app: App) -> None:
         await refusal.result_async(timeout=0)
 
 
-def test_waiting_for_a_job_that_fails_tells_why(app: App) -> None:
+def test_waiting_for_a_job_that_fails_says_why(app: App) -> None:
     @app.task(retry=AT_ONCE)
     def fail() -> None:
         raise ValueError("no such address")
@@ -220,7 +220,7 @@ def test_a_unique_key_gives_the_job_that_holds_it(app: App) -> None:
     assert index.using(unique_key="index").enqueue(4).is_new
 
 
-def test_a_debounced_job_waits_anew(app: App) -> None:
+def test_debouncing_restarts_a_jobs_delay(app: App) -> None:
     @app.task
     def index(page: int) -> int:
         return page
@@ -245,7 +245,7 @@ def test_a_unique_key_held_for_a_period_outlives_its_job(app: App) -> None:
     assert (second.id, second.is_new) == (first.id, False)
 
 
-def test_an_id_that_is_no_uuid_is_refused(app: App) -> None:
+def test_an_id_that_is_not_a_uuid_is_refused(app: App) -> None:
     @app.task
     def charge(order: int) -> None: ...
 
@@ -253,7 +253,7 @@ def test_an_id_that_is_no_uuid_is_refused(app: App) -> None:
         charge.using(id="order-1")
 
 
-def test_asking_again_with_the_same_id_is_asking_once(app: App) -> None:
+def test_enqueuing_twice_with_the_same_id_creates_one_job(app: App) -> None:
     runs: list[int] = []
 
     @app.task

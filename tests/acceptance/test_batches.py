@@ -63,7 +63,7 @@ def test_a_batch_from_its_first_item_to_its_end(app: App, recognise: Recognise, 
     assert notes(app) == ["completed", "opened"]
 
 
-def test_the_same_for_async_code(app: App, recognise: Recognise) -> None:
+def test_a_batch_from_its_first_item_to_its_end_in_async_code(app: App, recognise: Recognise) -> None:
     async def source() -> AsyncIterator[Item]:
         for item in files(recognise, 25):
             yield item
@@ -120,7 +120,7 @@ def broken(items: Iterator[Item], after: int, error: type[BaseException]) -> Ite
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_a_producer_that_breaks_off_is_resumed(app: App, recognise: Recognise, error: type[BaseException]) -> None:
+def test_a_producer_that_fails_is_resumed(app: App, recognise: Recognise, error: type[BaseException]) -> None:
     batch = app.batch("upload:42")
     with pytest.raises(error):
         batch.add(broken(files(recognise, 100), 35, error), chunk=10)
@@ -155,7 +155,7 @@ def test_another_source_is_refused(app: App, recognise: Recognise) -> None:
     assert batch.counts() == Counts(queued=30)
 
 
-def test_an_async_producer_that_breaks_off_is_resumed(app: App, recognise: Recognise) -> None:
+def test_an_async_producer_that_fails_is_resumed(app: App, recognise: Recognise) -> None:
     batch = app.batch("upload:42")
 
     async def rest(cursor: Cursor) -> AsyncIterator[Item]:
@@ -289,7 +289,7 @@ def test_waiting_ends_in_time(app: App, recognise: Recognise) -> None:
         (lambda app: app.batch("x").add([], chunk=0), "chunk is 0"),
     ],
 )
-def test_what_cannot_work_is_a_clear_error(app: App, make: Callable[[App], Any], complaint: str) -> None:
+def test_an_invalid_use_is_a_clear_error(app: App, make: Callable[[App], Any], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         make(app)
 

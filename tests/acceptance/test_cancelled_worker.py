@@ -36,7 +36,7 @@ MANY_TURNS = 50
 GIVEN_BACK = (JobState.QUEUED, 0, 0, None)
 
 
-async def test_a_cancelled_worker_finishes_what_it_runs_and_starts_nothing_more(app: App) -> None:
+async def test_a_cancelled_worker_finishes_its_jobs_and_starts_no_more(app: App) -> None:
     started, may_end = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -59,7 +59,7 @@ async def test_a_cancelled_worker_finishes_what_it_runs_and_starts_nothing_more(
     assert await state_of(app, jobs[2].id) == GIVEN_BACK
 
 
-async def test_a_cancelled_worker_gives_back_what_outlasts_its_shutdown_timeout(app: App) -> None:
+async def test_a_cancelled_worker_releases_jobs_that_outlast_its_shutdown_timeout(app: App) -> None:
     started, reasons = asyncio.Event(), []
 
     @app.task
@@ -80,7 +80,7 @@ async def test_a_cancelled_worker_gives_back_what_outlasts_its_shutdown_timeout(
     assert reasons == ["the worker is shutting down"]
 
 
-async def test_a_second_cancel_hurries(app: App) -> None:
+async def test_a_second_cancel_speeds_up_the_shutdown(app: App) -> None:
     started = asyncio.Event()
 
     @app.task
@@ -228,7 +228,7 @@ def heeds_ctrl_c() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("heeds_ctrl_c")
-def test_ctrl_c_in_a_program_of_ones_own_lets_jobs_finish(app: App) -> None:
+def test_ctrl_c_in_your_own_program_lets_jobs_finish(app: App) -> None:
     """`asyncio.run` turns the first SIGINT into a cancel of its main task."""
     effects: list[str] = []
 

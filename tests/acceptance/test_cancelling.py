@@ -59,7 +59,7 @@ async def test_a_cancel_in_another_process_is_noticed_between_renewals(app: App,
     await ends_cancelled(app, elsewhere.client.cancel)
 
 
-async def test_a_handler_in_a_thread_is_told_between_renewals(app: App, elsewhere: App) -> None:
+async def test_a_handler_in_a_thread_is_asked_to_stop_between_renewals(app: App, elsewhere: App) -> None:
     loop, started, waiting = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     @app.task

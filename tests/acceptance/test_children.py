@@ -39,7 +39,7 @@ def test_a_job_ends_after_its_children(app: App) -> None:
     assert len(app.client.jobs(parent_id=job.id)) == 5
 
 
-def test_a_continuation_reads_what_the_children_gave(app: App) -> None:
+def test_a_continuation_reads_the_childrens_results(app: App) -> None:
     @app.task
     async def square(number: int) -> int:
         if number == 2:
@@ -268,7 +268,7 @@ def test_families_nest_and_cancelling_takes_the_whole_tree(app: App) -> None:
     assert len(app.client.jobs()) == 7
 
 
-def test_what_cannot_be_a_child_is_refused(app: App) -> None:
+def test_an_invalid_child_is_refused(app: App) -> None:
     @app.task
     def leaf() -> None: ...
 

@@ -129,14 +129,14 @@ def checks(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 @pytest.mark.usefixtures("_untold")
-def test_a_queue_that_is_deleted_unheard_is_made_anew(broker_url: str, queue: Queue) -> None:
+def test_a_queue_deleted_without_notice_is_recreated(broker_url: str, queue: Queue) -> None:
     with consuming(broker_url, queue):
         queue.delete()
         until(lambda: queue.made >= 2, "it to be made anew")
         until(lambda: queue.consumers == 1, "it to be consumed")
 
 
-def test_one_that_a_queue_counts_but_gives_nothing_notices_by_what_waits(
+def test_a_consumer_that_receives_nothing_notices_that_messages_wait(
     broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RabbitMQ 3.10 lets a quorum queue that is made anew at once give messages to consumers that never get them."""
@@ -154,7 +154,7 @@ def test_one_that_a_queue_counts_but_gives_nothing_notices_by_what_waits(
     assert queue.made >= 2
 
 
-def test_one_that_is_idle_for_long_takes_a_fresh_channel_and_gets_what_was_kept_from_it(
+def test_a_long_idle_consumer_opens_a_new_channel_and_receives_withheld_messages(
     broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_module, "IDLE_CHECKS", 3)
@@ -189,7 +189,7 @@ def until_one_of(number: int, consumer: Consumer) -> None:
     until(look, f"a message of life {number}")
 
 
-def test_many_consume_again_whether_they_hear_of_it_or_not(broker_url: str, queue: Queue) -> None:
+def test_many_consumers_resume_whether_or_not_they_are_notified(broker_url: str, queue: Queue) -> None:
     with contextlib.ExitStack() as stack:
         consumers = [stack.enter_context(consuming(broker_url, queue, prefetch=1)) for _ in range(4)]
         for number in range(3):
@@ -199,7 +199,7 @@ def test_many_consume_again_whether_they_hear_of_it_or_not(broker_url: str, queu
             for consumer in consumers:
                 until_one_of(number, consumer)
             for consumer in consumers:
-                consumer.connect_again("the test wants it empty-handed")
+                consumer.reconnect("the test wants it empty-handed")
 
 
 def check_now(consumer: Consumer) -> None:
@@ -215,7 +215,7 @@ def check_now(consumer: Consumer) -> None:
     assert has_looked.wait(60)
 
 
-def test_one_to_which_nothing_comes_for_good_reason_is_left_alone(
+def test_a_consumer_that_rightly_receives_nothing_is_left_alone(
     broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with consuming(broker_url, queue, prefetch=2) as full, consuming(broker_url, queue, prefetch=2) as idle:
@@ -233,7 +233,7 @@ def test_one_to_which_nothing_comes_for_good_reason_is_left_alone(
         assert queue.made == 2
 
 
-def test_a_broker_that_does_not_tell_is_not_asked_again(
+def test_a_broker_that_does_not_report_queue_lengths_is_not_asked_again(
     broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its refusal ends the channel, so that asking again and again would end every connection."""
@@ -248,7 +248,7 @@ def test_a_broker_that_does_not_tell_is_not_asked_again(
         assert consumer._unchecked == {locked}
 
 
-def test_a_broker_that_goes_away_while_it_is_asked_is_asked_again(broker_url: str, queue: Queue) -> None:
+def test_a_broker_that_disconnects_during_a_check_is_asked_again(broker_url: str, queue: Queue) -> None:
     with consuming(broker_url, queue) as consumer:
         [line] = consumer._lines.values()
         line.is_asked = True

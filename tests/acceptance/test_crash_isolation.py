@@ -70,7 +70,7 @@ async def test_suspects_run_one_after_the_other_beside_other_jobs(app: App, monk
     assert [(job.state, job.crashes, job.attempt) for job in stored(app, jobs)] == [(JobState.COMPLETED, 2, 1)] * 3
 
 
-async def test_suspects_do_not_wait_long_behind_one_of_them(app: App) -> None:
+async def test_a_long_running_suspect_does_not_hold_up_the_others(app: App) -> None:
     """They are put back, for other workers; what is no suspect has their places."""
     started, may_end, others_ran, have_all_ended = (asyncio.Event() for _ in range(4))
     ended: list[int] = []
@@ -104,7 +104,9 @@ async def test_suspects_do_not_wait_long_behind_one_of_them(app: App) -> None:
     assert [job.attempt > 1 for job in stored(app, jobs)] == [False, True, True, True]
 
 
-async def test_a_worker_that_stops_gives_back_who_waits_in_line(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_stops_releases_suspects_that_wait_in_line(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(crash_isolation, "TURN_SECONDS", HOUR)
 
     @app.task
@@ -120,7 +122,7 @@ async def test_a_worker_that_stops_gives_back_who_waits_in_line(app: App, monkey
     assert states(app, jobs) == [(JobState.COMPLETED, 2), (JobState.QUEUED, 2), (JobState.QUEUED, 2)]
 
 
-async def test_nobody_in_line_starts_while_a_worker_that_stops_waits_for_a_claim(
+async def test_no_suspect_in_line_starts_while_a_stopping_worker_waits_for_a_claim(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crash_isolation, "TURN_SECONDS", HOUR)
@@ -198,7 +200,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
 QUEUED, PARKED = (JobState.QUEUED, 2), (JobState.DEAD_LETTER, 3)
 
 
-async def test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker(line: Line) -> None:
+async def test_a_suspect_in_line_is_not_charged_with_the_death_of_its_worker(line: Line) -> None:
     await line.crash_isolation.run_once()
     line.rescue()
 
@@ -206,7 +208,7 @@ async def test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker(line:
     assert line.states() == [PARKED, QUEUED, QUEUED]
 
 
-async def test_who_has_left_the_line_is_charged(line: Line) -> None:
+async def test_a_suspect_that_has_left_the_line_is_charged(line: Line) -> None:
     await line.crash_isolation.run_once()
     await line.end_turn()
     await line.crash_isolation.run_once()
@@ -216,7 +218,7 @@ async def test_who_has_left_the_line_is_charged(line: Line) -> None:
     assert line.states() == [(JobState.COMPLETED, 2), PARKED, QUEUED]
 
 
-async def test_nobody_begins_before_the_outcome_of_the_one_before_is_written(
+async def test_a_suspect_starts_only_after_the_previous_ones_outcome_is_written(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is anybody put back for that: it does not take long."""
@@ -232,7 +234,7 @@ async def test_nobody_begins_before_the_outcome_of_the_one_before_is_written(
     assert line.started == line.attempts[:2]
 
 
-async def test_who_lost_the_lease_in_line_is_let_go(line: Line) -> None:
+async def test_a_suspect_that_loses_its_lease_in_line_is_dropped(line: Line) -> None:
     await line.crash_isolation.run_once()
     line.attempts[1].is_lost = True
     await line.end_turn()
@@ -256,7 +258,7 @@ async def test_a_line_keeps_its_order_while_the_store_is_away(line: Line, monkey
     assert line.started == line.attempts[:1]
 
 
-async def test_who_is_given_back_while_the_store_hears_of_the_turn_does_not_begin(line: Line) -> None:
+async def test_a_suspect_released_while_its_turn_is_being_recorded_does_not_start(line: Line) -> None:
     await line.crash_isolation.run_once()
     await line.end_turn()
     turn = asyncio.create_task(line.crash_isolation.run_once())

@@ -114,7 +114,7 @@ def test_a_block_from_an_example_is_what_the_example_says(block: Block, example:
 
 
 @pytest.mark.parametrize("block", blocks("json"), ids=str)
-def test_a_message_on_a_page_is_one(block: Block) -> None:
+def test_a_message_on_a_page_is_valid(block: Block) -> None:
     decode = {"request": decode_envelope, "answer": decode_answer}[block.words[0]]
     shown = json.loads(block.text)
 
@@ -122,7 +122,7 @@ def test_a_message_on_a_page_is_one(block: Block) -> None:
 
 
 @pytest.mark.parametrize("page", generated_pages(), ids=lambda page: page.name)
-def test_what_is_made_from_the_code_is_up_to_date(page: Path) -> None:
+def test_generated_docs_are_up_to_date(page: Path) -> None:
     assert text_of(page) == refreshed(page), "run ./dev docs"
 
 
@@ -185,7 +185,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_every_file_that_is_named_exists(page: Path) -> None:
+def test_every_file_named_on_a_page_exists(page: Path) -> None:
     own = {block.word("file") for block in blocks_of(page)} | set(
         re.findall(r"[\w.]+\.(?:sql|toml|py)", examples(page))
     )
@@ -223,7 +223,7 @@ def known_tests() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_every_test_that_is_named_exists(page: Path) -> None:
+def test_every_test_named_on_a_page_exists(page: Path) -> None:
     missing = []
     for text in CODE.findall(prose_of(page)):
         if (named := TEST_NAME.fullmatch(text)) is not None:

@@ -59,7 +59,7 @@ def roles(postgres_database: str) -> Iterator[Roles]:
             owner.execute(f"drop role {name}")
 
 
-def test_a_worker_can_do_all_its_work_with_what_is_granted(roles: Roles) -> None:
+def test_a_worker_can_do_all_its_work_with_the_documented_grants(roles: Roles) -> None:
     app = roles.app(roles.worker)
     fail = app.task(name="fail", retry=AT_ONCE, max_running=1)(lambda: 1 / 0)
     greet = app.task(name="greet")(lambda: "hello")

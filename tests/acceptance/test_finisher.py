@@ -112,7 +112,7 @@ async def test_a_group_that_fails_is_halved_and_the_one_at_fault_fails_alone(app
     assert len(store.groups) < 20  # not one by one
 
 
-async def test_a_group_that_is_lost_with_its_connection_is_not_repeated_whole(app: App) -> None:
+async def test_a_group_lost_with_its_connection_is_repeated_in_parts(app: App) -> None:
     lost = StoreUnavailable("gone")
     lost.__cause__ = ConnectionResetError()
     store = Refusing(app.store, lost)

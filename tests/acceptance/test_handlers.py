@@ -18,7 +18,7 @@ SHORT = timedelta(milliseconds=50)
 TOO_LONG = "TimeoutError: the attempt took longer than its timeout of 0.05 s"
 
 
-def test_a_failing_job_is_tried_again_and_then_parked(app: App) -> None:
+def test_a_failing_job_is_retried_and_then_becomes_a_dead_letter(app: App) -> None:
     attempts: list[int] = []
 
     @app.task(retry=AT_ONCE)
@@ -142,7 +142,7 @@ def test_whatever_a_handler_raises_the_worker_goes_on(app: App, error: BaseExcep
     assert other.result(timeout=0) == "fine"
 
 
-def test_a_result_that_is_no_json_fails_the_job_for_good(app: App) -> None:
+def test_a_result_that_is_not_json_fails_the_job_permanently(app: App) -> None:
     @app.task(retry=AT_ONCE)
     def produce() -> Any:
         return object()
@@ -154,7 +154,7 @@ def test_a_result_that_is_no_json_fails_the_job_for_good(app: App) -> None:
         job.result(timeout=0)
 
 
-def test_an_async_handler_that_takes_too_long_is_cancelled_and_has_failed(app: App) -> None:
+def test_an_async_handler_that_takes_too_long_is_cancelled_and_its_job_fails(app: App) -> None:
     was_cancelled: list[bool] = []
 
     @app.task(timeout=SHORT, retry=AT_ONCE)
@@ -172,7 +172,7 @@ def test_an_async_handler_that_takes_too_long_is_cancelled_and_has_failed(app: A
     assert app.client.job(job.id).error == TOO_LONG
 
 
-def test_a_thread_that_takes_too_long_is_told_and_has_failed(app: App) -> None:
+def test_a_thread_that_takes_too_long_is_asked_to_stop_and_its_job_fails(app: App) -> None:
     told = threading.Event()
 
     @app.task(timeout=SHORT, retry=AT_ONCE)
@@ -272,7 +272,7 @@ def test_effects_in_a_transaction_that_is_repeated_happen_once(app: App) -> None
     assert worker.finisher.lost == 0
 
 
-def test_a_handler_fails_or_puts_off_its_job_in_its_own_transaction(app: App) -> None:
+def test_a_handler_fails_or_snoozes_its_job_in_its_own_transaction(app: App) -> None:
     @app.task(retry=AT_ONCE)
     def fail(job: JobContext) -> None:
         with app.transaction() as tx:
@@ -360,7 +360,7 @@ async def test_cancelling_stops_an_async_handler(app: App) -> None:
 
 
 @pytest.mark.usefixtures("quick_renewals")
-async def test_cancelling_tells_a_handler_in_a_thread(app: App) -> None:
+async def test_cancelling_asks_a_handler_in_a_thread_to_stop(app: App) -> None:
     loop, started, waiting = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     @app.task

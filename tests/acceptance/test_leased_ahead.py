@@ -14,7 +14,7 @@ from tests.acceptance.helpers import LIMIT
 QUICK_JOBS = 40
 
 
-async def test_another_worker_runs_what_waits_behind_long_jobs(app: App) -> None:
+async def test_another_worker_runs_jobs_that_wait_behind_long_ones(app: App) -> None:
     """The first worker leases most of the jobs, and its slots are held until every quick job has run elsewhere."""
     app.settings = msgspec.structs.replace(app.settings, prefetch=QUICK_JOBS)
     may_end, have_started = asyncio.Event(), asyncio.Barrier(3)
@@ -71,7 +71,7 @@ async def test_jobs_that_are_not_late_stay_where_they_are(app: App) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_a_process_that_was_paused_gives_nothing_back_at_its_first_look(app: App) -> None:
+async def test_a_process_that_was_paused_releases_nothing_at_its_first_check(app: App) -> None:
     """What waited while the whole process stood still gets its turn before anything is given back."""
 
     @app.task

@@ -88,7 +88,7 @@ def test_a_limit_by_key_counts_each_key_apart(app: App) -> None:
     assert crowd.most == {"ada": 1, "bob": 1, "cyd": 1}
 
 
-def test_a_failed_job_leaves_its_place_to_the_next(app: App) -> None:
+def test_a_failed_job_frees_its_slot_for_the_next(app: App) -> None:
     ran: list[int] = []
 
     @app.task(max_running=1, retry=RetryPolicy(first_delay=timedelta(hours=1), longest_delay=timedelta(hours=1)))
@@ -133,7 +133,7 @@ def test_a_limit_that_was_lifted_or_changed_in_the_code_holds_for_jobs_that_wait
     assert crowd.most["ada"] == 2
 
 
-def test_jobs_go_on_though_the_event_that_there_is_room_was_lost(app: App) -> None:
+def test_jobs_start_even_if_the_event_that_a_slot_is_free_was_lost(app: App) -> None:
     ran: list[int] = []
 
     @app.task(max_running=1)
@@ -190,7 +190,7 @@ def test_jobs_start_at_their_rate_and_a_worker_stays_until_the_next_token(app: A
     assert {job.attempt for job in app.client.jobs()} == {1}
 
 
-def test_jobs_of_a_task_that_nobody_knew_start_when_a_worker_knows_it(app: App) -> None:
+def test_jobs_of_an_unknown_task_start_when_a_worker_knows_it(app: App) -> None:
     ran: list[str] = []
 
     @app.task

@@ -26,7 +26,9 @@ def square(app: App) -> AppTask[[int], int]:
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, MANY])
-def test_many_jobs_of_one_task_give_their_results_in_order(app: App, square: AppTask[[int], int], number: int) -> None:
+def test_many_jobs_of_one_task_return_their_results_in_order(
+    app: App, square: AppTask[[int], int], number: int
+) -> None:
     handles = square.enqueue_many([(n,) if n % 2 else {"number": n} for n in range(number)])
 
     work(app)
@@ -35,7 +37,7 @@ def test_many_jobs_of_one_task_give_their_results_in_order(app: App, square: App
     assert all(handle.is_new for handle in handles)
 
 
-async def test_many_jobs_are_asked_for_from_async_code(app: App, square: AppTask[[int], int]) -> None:
+async def test_many_jobs_are_enqueued_from_async_code(app: App, square: AppTask[[int], int]) -> None:
     handles = await square.enqueue_many_async([(n,) for n in range(MANY)])
     urgent = await square.using(priority=9).enqueue_many_async(tuple((n,) for n in range(3)))
     with pytest.raises(PayloadError, match=rf"arguments\[{MANY}\]"):
@@ -68,7 +70,7 @@ def test_many_jobs_exist_if_and_only_if_the_callers_transaction_commits(
     [({}, [{"default"}]), ({"queue": "other"}, [{"other"}]), ({"delay": 60}, [])],
     ids=["as usual", "elsewhere", "delayed"],
 )
-def test_workers_of_this_process_are_told_of_many_jobs_at_once(
+def test_workers_in_this_process_are_notified_of_many_jobs_at_once(
     app: App, square: AppTask[[int], int], options: dict[str, Any], rung: list[set[str]], number: int
 ) -> None:
     heard: list[Collection[str]] = []
@@ -98,7 +100,7 @@ def test_workers_of_this_process_are_told_of_many_jobs_at_once(
     ],
     ids=["generator", "set", "numbers", "too many arguments", "one id"],
 )
-def test_what_cannot_be_many_jobs_says_what_to_do(
+def test_invalid_arguments_for_many_jobs_are_an_error_that_says_what_to_do(
     app: App, square: AppTask[[int], int], ask: Callable[[Any], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

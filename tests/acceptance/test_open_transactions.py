@@ -58,7 +58,7 @@ def test_a_worker_drains_the_queue_while_a_transaction_that_enqueued_a_job_is_op
     assert completed(app) == WAITING + 1
 
 
-def test_jobs_end_while_web_requests_come_and_go(app: App, database: DatabaseOnBench) -> None:
+def test_jobs_end_during_concurrent_web_requests(app: App, database: DatabaseOnBench) -> None:
     @app.task
     def greet(number: int) -> None: ...
 

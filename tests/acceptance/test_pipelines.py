@@ -87,7 +87,7 @@ def test_a_video_is_dubbed(app: App) -> None:
     assert [one.id for one in dub.pipeline.runs()] == [run.id]
 
 
-def test_the_same_in_async_code(app: App) -> None:
+def test_a_video_is_dubbed_from_async_code(app: App) -> None:
     dub = Dub(app)
 
     async def main() -> None:
@@ -209,7 +209,7 @@ def test_the_ids_of_a_request_travel_through_all_steps(app: App) -> None:
     assert seen == ["4bf9", "4bf9"]
 
 
-def test_a_task_is_told_of_the_end(app: App) -> None:
+def test_the_completion_task_runs_at_the_end(app: App) -> None:
     told: list[tuple[str, str]] = []
 
     @app.task
@@ -246,7 +246,7 @@ def test_a_run_waits_for_a_worker_that_knows_its_tasks(app: App) -> None:
     assert run.wait(timeout=0) is RunState.COMPLETED
 
 
-def test_steps_keep_to_their_task_s_limit(app: App) -> None:
+def test_steps_respect_the_limit_of_their_task(app: App) -> None:
     inside, most, two_run = Counter[str](), Counter[str](), asyncio.Event()
 
     @app.task(max_running=2)

@@ -35,7 +35,7 @@ def app(database: DatabaseOnBench, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     process_tasks.app.close()
 
 
-def test_a_process_gives_its_result(app: App) -> None:
+def test_a_process_returns_its_result(app: App) -> None:
     job = process_tasks.cube.enqueue(3)
 
     work(app)
@@ -68,7 +68,7 @@ def test_a_process_that_dies_is_a_crash_of_its_job_alone(app: App) -> None:
     assert neighbour.result(timeout=0)["cube"] == 8
 
 
-def test_a_process_that_takes_too_long_is_killed_and_has_failed(app: App) -> None:
+def test_a_process_that_takes_too_long_is_killed_and_its_job_fails(app: App) -> None:
     job = process_tasks.hang.using(max_attempts=1).enqueue()
 
     work(app)
@@ -88,7 +88,7 @@ def test_a_process_ends_its_job_in_its_own_transaction(app: App) -> None:
     assert notes(app) == ["paid for ada"]
 
 
-async def test_an_attempt_that_is_over_before_its_process_is_there_never_begins(
+async def test_an_attempt_that_is_over_before_its_process_is_ready_never_starts(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine may be so busy that starting a process takes longer than the timeout."""

@@ -187,7 +187,7 @@ def test_jobs_that_end_before_their_progress_is_written_end_all_the_same(app: Ap
         ({"done": "many"}, "progress of type dict does not fit the declared type `Rows`"),
     ],
 )
-def test_what_cannot_be_progress_is_an_error_where_it_is_reported(app: App, progress: Any, complaint: str) -> None:
+def test_invalid_progress_is_an_error_where_it_is_reported(app: App, progress: Any, complaint: str) -> None:
     @app.task(progress=Rows, retry=AT_ONCE)
     def load(job: JobContext) -> None:
         try:
@@ -202,14 +202,14 @@ def test_what_cannot_be_progress_is_an_error_where_it_is_reported(app: App, prog
         job.result(timeout=0)
 
 
-def test_a_type_that_no_json_can_become_is_refused_when_the_task_is_declared() -> None:
+def test_a_progress_type_without_a_json_form_is_refused_when_the_task_is_declared() -> None:
     app = App("sqlite://")
 
     with pytest.raises(ConfigurationError, match="progress is Event, which cannot be decoded from JSON"):
         app.task(progress=threading.Event)
 
 
-def test_there_is_no_progress_of_what_is_no_job(app: App) -> None:
+def test_progress_of_a_job_that_does_not_exist_is_an_error(app: App) -> None:
     with pytest.raises(JobNotFound):
         app.job(new_id()).progress()
 

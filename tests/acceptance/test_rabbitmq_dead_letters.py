@@ -78,7 +78,7 @@ async def test_a_request_that_a_foreign_program_rejects_ends_its_job(app: App) -
     assert "rejected by its consumer" in (app.client.job(job.id).error or "")
 
 
-async def test_messages_that_cannot_be_read_are_kept_once_and_sent_again_in_order(app: App) -> None:
+async def test_unreadable_messages_are_stored_once_and_sent_again_in_order(app: App) -> None:
     @app.task
     def greet() -> None: ...
 
@@ -113,7 +113,7 @@ def kept_are(app: App, number: int) -> bool:
     return len(app.store.run(dead_messages())) == number
 
 
-async def test_a_stranger_in_the_dead_letter_queue_is_kept_for_people_to_see(
+async def test_an_unknown_message_in_the_dead_letter_queue_is_stored_for_operators(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task
@@ -175,7 +175,7 @@ def dies(*_: Any) -> Any:
     raise ConnectionError("killed here")
 
 
-async def test_a_relay_that_dies_before_it_forgets_a_message_sends_it_twice_and_it_is_kept_once(
+async def test_a_relay_that_dies_before_it_deletes_a_message_sends_it_twice_and_it_is_stored_once(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task
@@ -196,7 +196,7 @@ async def test_a_relay_that_dies_before_it_forgets_a_message_sends_it_twice_and_
         assert len(broker.heard(dead_letters)) == before + 1
 
 
-async def test_a_relay_that_dies_before_it_notes_a_notice_tells_twice_and_the_row_stays_the_record(
+async def test_a_relay_that_dies_before_it_marks_a_notice_publishes_it_twice_and_the_row_stays_the_record(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task
@@ -224,7 +224,7 @@ def untold(app: App) -> list[Any]:
     return app.store.run(asked).notices
 
 
-async def test_a_message_for_nobody_becomes_a_dead_one_and_holds_nothing_up(app: App) -> None:
+async def test_an_unroutable_message_becomes_a_dead_message_and_delays_no_other(app: App) -> None:
     @app.task
     def greet() -> None: ...
 
@@ -243,7 +243,7 @@ async def test_a_message_for_nobody_becomes_a_dead_one_and_holds_nothing_up(app:
     assert "no queue is bound to exchange" in kept.error
 
 
-async def test_an_answer_that_is_none_is_kept_for_people_to_see(app: App) -> None:
+async def test_an_invalid_answer_is_stored_for_operators(app: App) -> None:
     @app.task(queue="foreign", remote=True)
     def recognise(file: str) -> str:
         raise NotImplementedError
@@ -257,7 +257,7 @@ async def test_an_answer_that_is_none_is_kept_for_people_to_see(app: App) -> Non
     assert (kept.queue, kept.body) == (app.settings.rabbitmq.answers, b"done!")
 
 
-async def test_hundreds_that_failed_are_each_announced_once(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hundreds_of_failed_jobs_are_each_announced_once(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     @app.task
     def refuse(number: int) -> None:
         raise Permanent("no")
@@ -273,7 +273,7 @@ async def test_hundreds_that_failed_are_each_announced_once(app: App, monkeypatc
     assert sorted(told) == sorted(handle.id for handle in handles)
 
 
-async def test_what_failed_before_the_broker_was_used_is_not_announced(app: App) -> None:
+async def test_jobs_that_failed_before_the_broker_was_used_are_not_announced(app: App) -> None:
     """Turning a broker on is no reason to raise the alarm for all of history."""
     plain = App(settings=msgspec.structs.replace(app.settings, transport=None))
 

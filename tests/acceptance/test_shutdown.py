@@ -21,7 +21,7 @@ async def running(app: App, **options: float) -> AsyncIterator[Worker]:
         await task
 
 
-async def test_a_worker_that_is_stopped_finishes_what_it_runs_and_starts_nothing_more(app: App) -> None:
+async def test_a_worker_that_is_stopped_finishes_its_jobs_and_starts_no_more(app: App) -> None:
     numbers: list[int] = []
     both_run, may_end = asyncio.Event(), asyncio.Event()
 
@@ -44,7 +44,7 @@ async def test_a_worker_that_is_stopped_finishes_what_it_runs_and_starts_nothing
     assert (left.state, left.failures, left.crashes) == (JobState.QUEUED, 0, 0)
 
 
-async def test_a_job_that_takes_longer_than_the_shutdown_is_given_back(app: App) -> None:
+async def test_a_job_that_takes_longer_than_the_shutdown_is_released(app: App) -> None:
     started, reasons = asyncio.Event(), []
 
     @app.task
@@ -67,7 +67,7 @@ async def test_a_job_that_takes_longer_than_the_shutdown_is_given_back(app: App)
     assert reasons == ["the worker is shutting down"]
 
 
-async def test_a_second_stop_gives_back_at_once(app: App) -> None:
+async def test_a_second_stop_releases_jobs_at_once(app: App) -> None:
     started = asyncio.Event()
 
     @app.task
@@ -84,7 +84,7 @@ async def test_a_second_stop_gives_back_at_once(app: App) -> None:
     assert (await app.client.job_async(job.id)).state is JobState.QUEUED
 
 
-async def test_a_thread_is_told_that_its_worker_shuts_down(app: App) -> None:
+async def test_a_thread_is_notified_that_its_worker_shuts_down(app: App) -> None:
     loop, started, waiting = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
     reasons: list[str | None] = []
 
@@ -125,7 +125,7 @@ async def test_a_handler_that_would_not_stop_is_left_behind_and_fenced(app: App)
     assert (await app.client.job_async(job.id)).state is JobState.QUEUED
 
 
-async def test_a_worker_stopped_before_it_began_does_nothing(app: App) -> None:
+async def test_a_worker_stopped_before_it_started_does_nothing(app: App) -> None:
     @app.task
     async def never() -> None: ...
 

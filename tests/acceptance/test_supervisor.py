@@ -86,7 +86,7 @@ async def test_a_killed_process_is_replaced(notes: Path) -> None:
     assert await ended(running) == 0
 
 
-async def test_all_processes_are_told_to_stop_once_and_waited_for(notes: Path) -> None:
+async def test_all_processes_are_asked_to_stop_once_and_awaited(notes: Path) -> None:
     keeper = supervisor(notes, STAYS)
     running = asyncio.create_task(keeper.run())
     await until(lambda: len(pids(notes, "ready")) == 2)
@@ -165,7 +165,7 @@ async def test_a_process_that_does_not_hurry_is_killed_after_a_while(
     assert await ended(running) == 1
 
 
-async def test_processes_that_keep_dying_before_they_are_ready_end_it(notes: Path) -> None:
+async def test_processes_that_keep_dying_before_they_are_ready_end_the_supervisor(notes: Path) -> None:
     keeper = supervisor(notes, "note('started'); sys.exit(3)", processes=1)
 
     code = await ended(asyncio.create_task(keeper.run()))
@@ -175,7 +175,7 @@ async def test_processes_that_keep_dying_before_they_are_ready_end_it(notes: Pat
 
 
 @pytest.mark.parametrize("code", [2, 4])
-async def test_wrong_usage_or_old_tables_end_it_at_once(notes: Path, code: int) -> None:
+async def test_wrong_usage_or_old_tables_end_the_supervisor_at_once(notes: Path, code: int) -> None:
     keeper = supervisor(notes, f"note('started'); sys.exit({code})", processes=1)
 
     assert await ended(asyncio.create_task(keeper.run())) == code

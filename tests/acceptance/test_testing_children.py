@@ -137,7 +137,7 @@ def test_inline_children_run_in_a_coroutine(app: App) -> None:
         assert {one.state for one in app.client.jobs()} == {JobState.COMPLETED}
 
 
-def test_inline_what_a_child_raises_comes_out_of_its_parent(app: App) -> None:
+def test_inline_an_exception_of_a_child_is_raised_in_its_parent(app: App) -> None:
     with inline(app) as jobs:
         with pytest.raises(Permanent, match="too small"):
             task(app, "top").enqueue([1, -1])
@@ -154,7 +154,7 @@ def test_inline_children_of_a_lent_transaction_run_when_it_commits(app: App, tmp
         assert job.children().completed == 1
 
 
-def test_inline_a_child_that_is_put_off_is_drained(app: App) -> None:
+def test_inline_a_snoozed_child_is_drained(app: App) -> None:
     with inline(app) as jobs:
         job = task(app, "patient").enqueue()
         assert app.client.job(job.id).state is JobState.WAITING

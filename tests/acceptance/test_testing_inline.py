@@ -65,7 +65,7 @@ def test_inline_many_jobs_run_one_after_the_other_if_all_have_good_arguments(app
     here.assert_enqueued(double, 2, count=1)
 
 
-def test_inline_an_exception_comes_out_of_enqueue_and_is_recorded_on_the_job(app: App, here: Inline) -> None:
+def test_inline_enqueue_raises_the_tasks_exception_and_records_it_on_the_job(app: App, here: Inline) -> None:
     @app.task
     def fail() -> None:
         raise ValueError("wrong")
@@ -78,7 +78,7 @@ def test_inline_an_exception_comes_out_of_enqueue_and_is_recorded_on_the_job(app
     assert [failure.error for failure in app.client.failures(enqueued.id)] == ["ValueError: wrong"]
 
 
-def test_inline_snooze_and_cancel_are_no_errors(app: App, here: Inline) -> None:
+def test_inline_snooze_and_cancel_are_not_errors(app: App, here: Inline) -> None:
     @app.task
     def not_now() -> None:
         raise Snooze(60)

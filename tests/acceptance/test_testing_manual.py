@@ -166,7 +166,7 @@ def test_schedules_fire_by_the_tests_clock(app: App) -> None:
     assert len(runs) == 3
 
 
-def test_snoozed_delayed_and_limited_jobs_run_in_their_time(app: App, jobs: Manual) -> None:
+def test_snoozed_delayed_and_limited_jobs_run_when_they_are_due(app: App, jobs: Manual) -> None:
     ran: list[str] = []
 
     @app.task
@@ -237,7 +237,7 @@ def test_a_task_for_a_process_runs_in_this_one_where_the_test_can_see_it(app: Ap
     assert handle.result() == 42
 
 
-def test_a_handler_that_ends_its_job_in_its_own_transaction_is_seen_to(app: App, jobs: Manual) -> None:
+def test_drain_reports_a_job_that_its_handler_ended_in_its_own_transaction(app: App, jobs: Manual) -> None:
     @app.task
     def refund(job: JobContext) -> None:
         with app.transaction() as tx:
@@ -320,7 +320,7 @@ def test_jobs_can_be_kept_in_a_file(app: App, tmp_path: Path) -> None:
         assert jobs.drain().completed == 1
 
 
-async def test_a_real_worker_lives_by_a_manual_clock_too(app: App, jobs: Manual) -> None:
+async def test_a_real_worker_can_use_a_manual_clock(app: App, jobs: Manual) -> None:
     ran: list[str] = []
 
     @app.task

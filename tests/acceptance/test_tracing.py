@@ -38,7 +38,7 @@ def trace_of(app: App, job_id: str) -> TraceContext:
     return app.client.job(job_id).trace
 
 
-def test_a_job_carries_the_ids_of_the_request_that_asked_for_it(app: App) -> None:
+def test_a_job_carries_the_ids_of_the_request_that_enqueued_it(app: App) -> None:
     @app.task
     def ship(job: JobContext) -> list[str | None]:
         return [job.trace.trace_id, job.trace.correlation_id, job.trace.user_id]

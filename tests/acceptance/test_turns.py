@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 tenant = contextvars.ContextVar("tenant", default="none")
 
 
-def test_what_a_handler_sets_in_its_context_no_other_job_sees(app: App) -> None:
+def test_context_variables_that_a_handler_sets_are_invisible_to_other_jobs(app: App) -> None:
     seen: list[str] = []
 
     @app.task
@@ -81,7 +81,7 @@ def test_a_coroutine_that_waited_had_a_task_that_no_later_job_gets(app: App) -> 
     assert len(set(tasks)) == 5
 
 
-def test_jobs_that_never_wait_leave_the_loop_its_turns(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_that_never_await_let_the_event_loop_run(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "LONGEST_TURN_SECONDS", 0.0)
     turns = 0
     seen: list[int] = []
@@ -104,7 +104,7 @@ def test_jobs_that_never_wait_leave_the_loop_its_turns(app: App, monkeypatch: py
     assert len(set(seen)) == 5
 
 
-async def test_every_slot_is_used_however_jobs_wait(app: App) -> None:
+async def test_every_slot_is_used_whether_jobs_await_or_not(app: App) -> None:
     everybody = asyncio.Barrier(20)
     threads = threading.Barrier(20)
 

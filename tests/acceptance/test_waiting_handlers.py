@@ -18,7 +18,7 @@ WAITS = "waits inside its handler for job"
 NOTHING_STARTS = "no other job can start here"
 
 
-def test_a_handler_that_waits_for_a_job_is_warned_of_once(app: App, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_waits_for_a_job_causes_one_warning(app: App, caplog: pytest.LogCaptureFixture) -> None:
     @app.task
     async def quick() -> str:
         await until(lambda: WAITS in caplog.text)
@@ -38,9 +38,7 @@ def test_a_handler_that_waits_for_a_job_is_warned_of_once(app: App, caplog: pyte
     assert "job.submit" in warning.message
 
 
-def test_a_handler_that_reads_a_result_which_is_there_is_not_warned_of(
-    app: App, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handler_that_reads_an_existing_result_causes_no_warning(app: App, caplog: pytest.LogCaptureFixture) -> None:
     @app.task
     async def quick() -> str:
         return "done"
@@ -59,7 +57,7 @@ def test_a_handler_that_reads_a_result_which_is_there_is_not_warned_of(
     assert WAITS not in caplog.text
 
 
-def test_waiting_outside_of_a_handler_is_nobodys_business(app: App, caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_outside_a_handler_causes_no_warning(app: App, caplog: pytest.LogCaptureFixture) -> None:
     @app.task
     async def quick() -> None: ...
 
@@ -70,7 +68,7 @@ def test_waiting_outside_of_a_handler_is_nobodys_business(app: App, caplog: pyte
     assert WAITS not in caplog.text
 
 
-async def test_slots_that_all_wait_are_reported_from_the_second_look_on(
+async def test_slots_that_all_wait_are_reported_from_the_second_check_on(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two handlers wait for jobs that need the slots which they hold; a second worker resolves it."""

@@ -36,7 +36,7 @@ def test_only_what_ended_in_the_window_is_counted_by_state(store: Bench) -> None
     assert counts == dict.fromkeys(FINAL, 0) | {JobState.COMPLETED: 1, JobState.FAILED: 1}
 
 
-def test_what_operators_did_to_a_job_is_listed_oldest_first(store: Bench) -> None:
+def test_operators_actions_on_a_job_are_listed_oldest_first(store: Bench) -> None:
     job_id = end_one(store, Completed())
     end_one(store, Completed())
     store.run(jobs.restart([job_id], actor="ada"))

@@ -86,7 +86,7 @@ def dead(store: Bench) -> list[str]:
     return [str(row[0]) for row in store.rows("select id from stagepost_job_history")]
 
 
-def test_an_alert_comes_with_what_it_tells_of(store: Bench, kind: AlertKind) -> None:
+def test_an_alert_is_committed_with_the_change_it_reports(store: Bench, kind: AlertKind) -> None:
     work = WORKS[kind]
     operation = work.prepare(store)
     about = lambda result: Alert.of_jobs(kind, work.ended(result), "why", queue=QUEUE)  # noqa: E731
@@ -101,7 +101,7 @@ def test_an_alert_comes_with_what_it_tells_of(store: Bench, kind: AlertKind) -> 
     assert (told.queue_name, told.state, told.payload) == (ALERT_QUEUE, JobState.QUEUED, as_json({"alert": alert}))
 
 
-def test_what_cannot_be_told_does_not_happen(store: Bench, kind: AlertKind) -> None:
+def test_a_change_whose_alert_cannot_be_stored_is_rolled_back(store: Bench, kind: AlertKind) -> None:
     work = WORKS[kind]
     operation = work.prepare(store)
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_told_does_not_happen(store: Bench, kind: AlertKind) -> N
     assert len(work.ended(store.run(operation))) == 1, "it is still to be done"
 
 
-def test_nothing_is_told_of_what_did_not_happen(store: Bench, kind: AlertKind) -> None:
+def test_without_a_change_there_is_no_alert(store: Bench, kind: AlertKind) -> None:
     work = WORKS[kind]
     operation = work.prepare(store)
     tell: Operation[Any] = alerting(operation, lambda result: Alert.of_jobs(kind, work.ended(result), "why"), job_for)

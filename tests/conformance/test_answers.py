@@ -105,7 +105,7 @@ def test_many_answers_are_settled_together_each_by_its_own_outcome(store: Bench)
     assert states == [JobState.COMPLETED, JobState.RETRYING, JobState.FAILED]
 
 
-def test_answers_to_several_attempts_of_a_job_are_told_apart(store: Bench) -> None:
+def test_answers_to_several_attempts_of_a_job_are_distinguished(store: Bench) -> None:
     done, failing = enqueue(store), enqueue(store)
     answers = [(job_id, attempt) for job_id in (done, failing) for attempt in (1, 2, 3)]
 
@@ -176,7 +176,7 @@ def test_an_answer_is_taken_while_its_queue_is_paused(store: Bench) -> None:
     assert settled(store.run(accepting([(job_id, 1)]))) == [job_id]
 
 
-def test_progress_shows_whose_program_is_alive_and_is_stored(store: Bench) -> None:
+def test_progress_shows_that_a_program_is_alive_and_is_stored(store: Bench) -> None:
     sent, unsent_yet, silent = (enqueue(store) for _ in range(3))
     store.run(mark_sent([(sent, 1), (silent, 1)]))
 
@@ -213,7 +213,7 @@ def test_progress_of_another_attempt_is_not_stored(store: Bench) -> None:
     assert progress(store, job_id) == "0.1"
 
 
-def test_progress_of_jobs_that_our_workers_run_is_none_of_a_foreign_programs_business(store: Bench) -> None:
+def test_a_foreign_program_cannot_report_progress_of_jobs_that_workers_run(store: Bench) -> None:
     ours, stranger = running(store), enqueue(store, task_name="unknown_here")
 
     store.run(accepting([], in_progress={(ours.id, 1): b"1", (ours.id, 2): b"2", (stranger, 1): b"3"}))
@@ -221,7 +221,7 @@ def test_progress_of_jobs_that_our_workers_run_is_none_of_a_foreign_programs_bus
     assert [progress(store, job_id) for job_id in (ours.id, stranger)] == [None, None]
 
 
-def test_progress_waits_for_no_row_that_is_locked(blocking_store: Bench) -> None:
+def test_progress_does_not_wait_for_locked_rows(blocking_store: Bench) -> None:
     store = blocking_store
     locked, free = enqueue(store), enqueue(store)
     with held_by_another(store, locked):
@@ -301,7 +301,7 @@ def test_a_cancellation_and_an_answer_at_once_end_the_job_once(blocking_store: B
         assert (cancelled is JobState.CANCELLED) == (not settled(accepted))
 
 
-def test_a_queue_that_nobody_looked_at_is_not_known_to_have_been_empty(store: Bench) -> None:
+def test_a_queue_that_was_never_observed_is_not_known_to_be_empty(store: Bench) -> None:
     store.run(note_active(QUEUE))
     store.run(look_at(QUEUE, is_empty=True))
     store.clock.advance(9)

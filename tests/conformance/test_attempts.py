@@ -20,7 +20,7 @@ AGAIN = Failed("no ink", timedelta(hours=1))
 write_outcomes = operation(attempts.write_outcomes)
 
 
-def test_every_attempt_is_told_as_rescheduled_ended_or_unwritten(store: Bench) -> None:
+def test_every_attempt_is_reported_as_rescheduled_ended_or_unwritten(store: Bench) -> None:
     whole, failing, snoozing, stopped, parent, lost = [running(store) for _ in range(6)]
     store.run(cancelling.cancel_job(stopped.id, actor="ada"))
     submit(store, parent, 2)

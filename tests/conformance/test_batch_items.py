@@ -57,7 +57,7 @@ def test_items_that_did_not_fail_are_neither_retried_nor_waived(store: Bench) ->
 
 
 @pytest.mark.parametrize("retry", ["of the batch", "of the job"])
-def test_done_is_final_whatever_becomes_of_items_later(store: Bench, retry: str) -> None:
+def test_done_is_final_whatever_happens_to_items_later(store: Bench, retry: str) -> None:
     batch = filled(store, 1, on_complete=TOLD)
     store.run(concluding.seal(batch.id))
     end(store, 1, Refused(REFUSED))
@@ -76,7 +76,7 @@ def test_done_is_final_whatever_becomes_of_items_later(store: Bench, retry: str)
     assert told(store) == 1
 
 
-def test_cancelling_ends_what_waits_and_asks_running_items_to_stop(store: Bench) -> None:
+def test_cancelling_ends_waiting_items_and_asks_running_ones_to_stop(store: Bench) -> None:
     batch = filled(store, 4, on_complete=TOLD)
     [running] = claim(store)
 

@@ -96,7 +96,7 @@ def test_a_seal_and_the_last_end_never_miss_each_other(store: Bench) -> None:
         assert told(store) == number + 1
 
 
-def test_who_only_tries_to_conclude_does_not_wait_for_a_batch_that_somebody_holds(store: Bench) -> None:
+def test_try_conclude_does_not_wait_for_a_locked_batch(store: Bench) -> None:
     if not store.dialect.has_row_locks:
         pytest.skip("with one writer at a time everybody waits for the file")
     batch = filled(store, 1)
@@ -213,7 +213,7 @@ def test_two_resumers_add_every_item_once(store: Bench) -> None:
     assert store.run(counting.count_items(batch.id)) == Counts(queued=600)
 
 
-def test_the_same_batch_begun_at_once_is_one_and_closes_its_gate_once(store: Bench) -> None:
+def test_a_batch_opened_concurrently_is_created_once_and_closes_its_gate_once(store: Bench) -> None:
     for number in range(ROUNDS):
         new = [new_batch(f"upload:{number}", gate="dataset:7") for _ in range(RACERS)]
 

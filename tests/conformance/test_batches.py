@@ -28,13 +28,13 @@ def test_a_batch_is_made_once_by_its_key(store: Bench) -> None:
     assert store.run(batches.find("upload:43")) is None
 
 
-def test_a_batch_that_another_made_after_the_look_is_found(store: Bench) -> None:
+def test_a_batch_that_another_request_created_meanwhile_is_found(store: Bench) -> None:
     first = opened(store)
 
     assert store.run(looking_too_early(batches.open_batch(new_batch()))) == first
 
 
-def test_a_batch_that_is_not_there_is_not_found(store: Bench) -> None:
+def test_a_batch_that_does_not_exist_is_not_found(store: Bench) -> None:
     for operation in (batches.get, concluding.seal, concluding.conclude, concluding.try_conclude):
         with pytest.raises(BatchNotFound):
             store.run(operation(new_id()))
@@ -63,7 +63,7 @@ def test_the_same_item_twice_is_one(store: Bench) -> None:
     assert store.run(counting.count_items(batch.id)) == Counts(queued=2, completed=1)
 
 
-def test_without_a_cursor_it_moves_by_what_is_new(store: Bench) -> None:
+def test_without_a_given_cursor_it_advances_by_the_new_items(store: Bench) -> None:
     batch = filled(store, 2)
 
     added = store.run(batches.add_items(batch.id, items(3)))
@@ -93,7 +93,7 @@ def test_many_items_are_loaded_and_few_inserted_with_the_same_columns(store: Ben
     assert store.rows("select count(*) from stagepost_job where item_key is null or batch_id is null") == [(0,)]
 
 
-def test_a_closed_batch_takes_no_new_items_but_knows_those_it_has(store: Bench) -> None:
+def test_a_closed_batch_refuses_new_items_but_accepts_existing_ones(store: Bench) -> None:
     sealed, cancelled = filled(store, 2, "sealed"), filled(store, 2, "cancelled")
     store.run(concluding.seal(sealed.id))
     store.run(cancelling.cancel_batch(cancelled.id, actor="ada"))
@@ -112,7 +112,7 @@ def test_a_batch_stays_under_its_gate(store: Bench) -> None:
         opened(store, gate="dataset:8")
 
 
-def test_items_make_their_batch(store: Bench) -> None:
+def test_adding_items_creates_their_batch(store: Bench) -> None:
     added = store.run(batches.add_to(new_batch(), items(2)))
     more = store.run(batches.add_to(new_batch(), items(2, first=1)))
 
@@ -212,7 +212,7 @@ def test_batches_are_listed_newest_first_by_pages_and_states(store: Bench) -> No
     assert len(unfinished + store.run(batches.unfinished_ids(after=unfinished[-1], most=2))) == 3
 
 
-def test_sealed_batches_of_which_no_item_lives_are_found(store: Bench) -> None:
+def test_sealed_batches_without_live_items_are_found(store: Bench) -> None:
     lost, busy, still_open = (filled(store, 1, key) for key in ("lost", "busy", "open"))
     for batch in (lost, busy):
         store.run(concluding.seal(batch.id))
@@ -252,7 +252,7 @@ def test_a_planted_drift_is_found_and_repaired(store: Bench) -> None:
     assert store.run(counting.count_items(batch.id)) == Counts(completed=3)
 
 
-def test_lost_moves_are_found_and_made_up_for(store: Bench) -> None:
+def test_lost_moves_are_found_and_corrected(store: Bench) -> None:
     """F67."""
     batch = filled(store, 3)
     end(store, 1)
@@ -267,7 +267,7 @@ def test_lost_moves_are_found_and_made_up_for(store: Bench) -> None:
     assert store.run(counting.count_items(batch.id)) == Counts(queued=2, completed=1)
 
 
-def test_old_batches_go_when_their_items_are_gone(store: Bench) -> None:
+def test_old_batches_are_deleted_after_their_items(store: Bench) -> None:
     old, unfinished = filled(store, 2, "old"), filled(store, 1, "unfinished")
     store.run(concluding.seal(old.id))
     end(store, 3)

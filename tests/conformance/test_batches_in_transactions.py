@@ -21,7 +21,7 @@ def store(callers_store: Bench) -> Bench:
 
 @every_kind
 @pytest.mark.parametrize("number", [3, 120], ids=["inserted", "loaded"])
-def test_items_come_with_the_callers_commit(kind: Kind, store: Bench, number: int) -> None:
+def test_items_are_added_by_the_callers_commit(kind: Kind, store: Bench, number: int) -> None:
     new = new_batch(gate=GATE, on_complete=TOLD)
     with calling(kind, store.url, store.clock) as caller:
         caller.begin()
@@ -41,7 +41,7 @@ def test_items_come_with_the_callers_commit(kind: Kind, store: Bench, number: in
 
 
 @every_kind
-def test_items_go_with_the_callers_rollback(kind: Kind, store: Bench) -> None:
+def test_items_vanish_with_the_callers_rollback(kind: Kind, store: Bench) -> None:
     batch = filled(store, 1, gate=GATE)
     with calling(kind, store.url, store.clock) as caller:
         caller.begin()
@@ -55,7 +55,7 @@ def test_items_go_with_the_callers_rollback(kind: Kind, store: Bench) -> None:
 
 
 @every_kind
-def test_items_that_are_in_are_not_added_again(kind: Kind, store: Bench) -> None:
+def test_existing_items_are_not_added_again(kind: Kind, store: Bench) -> None:
     batch = filled(store, 2)
     end(store, 1)
     with calling(kind, store.url, store.clock) as caller:
@@ -69,7 +69,7 @@ def test_items_that_are_in_are_not_added_again(kind: Kind, store: Bench) -> None
 
 @each_kind(lambda kind: kind.database != "sqlite")
 @pytest.mark.parametrize("number", [3, 120], ids=["inserted", "loaded"])
-def test_items_that_came_and_ended_after_the_caller_began_are_not_run_again(
+def test_items_added_and_ended_after_the_callers_snapshot_are_not_run_again(
     kind: Kind, store: Bench, number: int
 ) -> None:
     """A MySQL transaction sees what was there when it first read, unless it locks."""

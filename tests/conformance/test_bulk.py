@@ -53,7 +53,7 @@ def stored(store: Bench, asked: list[NewJob]) -> list[JobRow]:
     return [store.run(jobs.get(job.id)) for job in asked]
 
 
-def test_many_are_stored_as_each_by_itself_would_be(store: Bench) -> None:
+def test_jobs_stored_in_bulk_equal_jobs_stored_one_by_one(store: Bench) -> None:
     together = of_all_kinds()
     alone = [
         msgspec.structs.replace(job, id=new_id(), unique_key=job.unique_key and f"{job.unique_key}!")
@@ -83,7 +83,7 @@ def test_a_request_for_many_may_be_repeated(store: Bench) -> None:
     assert store.rows("select count(*) from stagepost_job_history") == [(10,)]
 
 
-def test_one_that_has_ended_is_not_made_again_by_a_repeat(store: Bench) -> None:
+def test_a_repeated_request_does_not_recreate_an_ended_job(store: Bench) -> None:
     asked = [new_job() for _ in range(MANY)]
     store.run(jobs.enqueue_many(asked))
     ended = claim(store, slots=MANY)
@@ -97,7 +97,7 @@ def test_one_that_has_ended_is_not_made_again_by_a_repeat(store: Bench) -> None:
 
 @pytest.mark.parametrize("position", [0, MANY // 2, -1])
 @pytest.mark.parametrize("has_ended", [False, True])
-def test_one_that_is_there_is_found_wherever_it_stands(store: Bench, position: int, has_ended: bool) -> None:
+def test_an_existing_job_is_found_wherever_it_is_in_the_request(store: Bench, position: int, has_ended: bool) -> None:
     asked = [new_job() for _ in range(MANY)]
     store.run(jobs.enqueue(asked[position]))
     if has_ended:
@@ -111,7 +111,7 @@ def test_one_that_is_there_is_found_wherever_it_stands(store: Bench, position: i
     assert kept(store) == counted(store)
 
 
-def test_others_with_ids_in_between_are_no_obstacle(store: Bench) -> None:
+def test_other_jobs_with_ids_in_between_do_not_matter(store: Bench) -> None:
     asked = [new_job() for _ in range(MANY)]
     store.run(jobs.enqueue(asked.pop(MANY // 2)))
 
@@ -170,7 +170,7 @@ def test_two_requests_for_the_same_jobs_at_once_make_each_once(blocking_store: B
 
 
 @pytest.mark.parametrize("others", [3, jobs.FEW_BETWEEN + 1], ids=["few others between", "many others between"])
-def test_those_that_are_there_are_found_among_others(store: Bench, others: int) -> None:
+def test_existing_jobs_are_found_among_others(store: Bench, others: int) -> None:
     ids = sorted(new_id() for _ in range(MANY + others))
     mine, between = ids[:1] + ids[others + 1 :], ids[1 : others + 1]
     for there in (mine[0], mine[-1]):

@@ -90,7 +90,7 @@ def test_cancelling_a_waiting_parent_cancels_the_tree(store: Bench) -> None:
     assert ended.error == "cancelled with its children"
 
 
-def test_cancelling_a_parent_whose_children_have_not_begun_ends_it_at_once(store: Bench) -> None:
+def test_cancelling_a_parent_whose_children_have_not_started_ends_it_at_once(store: Bench) -> None:
     parent = running(store)
     submit(store, parent, 3)
     settle(store, parent, Completed())

@@ -52,7 +52,7 @@ def test_a_parent_waits_for_its_children_and_ends_after_the_last(store: Bench) -
     assert (counts(store, parent).completed, counts(store, parent).total) == (3, 3)
 
 
-def test_a_parent_waits_for_its_children_though_others_end_alike_with_it(store: Bench) -> None:
+def test_a_parent_waits_for_its_children_even_if_it_ends_together_with_others(store: Bench) -> None:
     parent, *others = (running(store) for _ in range(3))
     submit(store, parent)
 
@@ -215,7 +215,7 @@ def test_families_nest(store: Bench) -> None:
     assert look(store, line[2]).error == "of 1 children 1 completed with errors"
 
 
-def test_who_retries_a_parent_runs_those_children_again_that_did_not_complete(store: Bench) -> None:
+def test_retrying_a_parent_runs_its_incomplete_children_again(store: Bench) -> None:
     parent = running(store)
     ids = submit(store, parent, 3)
     settle(store, parent, Completed())

@@ -112,7 +112,7 @@ def test_a_child_that_ends_while_its_parent_returns_is_not_missed(blocking_store
         assert store.run(batches.get(parent.id)).state is BatchState.DONE
 
 
-def test_who_ends_the_last_child_waits_for_a_parent_that_is_returning(blocking_store: Bench) -> None:
+def test_ending_the_last_child_waits_for_a_parent_that_is_returning(blocking_store: Bench) -> None:
     """The parent has counted its children and is about to commit: a child that ends now must not be overlooked."""
     store = blocking_store
     if not store.dialect.has_row_locks:
@@ -242,7 +242,7 @@ def test_a_parent_that_submits_while_it_is_cancelled_leaves_no_child_behind(bloc
         assert counts(store, parent).live == 0
 
 
-def test_an_attempt_that_submits_while_it_is_given_up_leaves_no_child_behind(blocking_store: Bench) -> None:
+def test_an_attempt_that_submits_while_it_is_settled_leaves_no_child_behind(blocking_store: Bench) -> None:
     """Such as a thread that ignores its timeout: its job ends by another hand while it submits."""
     store = blocking_store
     for _ in range(ROUNDS):
@@ -272,7 +272,7 @@ def test_everybody_may_conclude_at_once(blocking_store: Bench) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Completed(), FAILED, Released()], ids=str)
-def test_one_attempt_settled_by_two_hands_counts_once(blocking_store: Bench, outcome: Outcome) -> None:
+def test_an_attempt_settled_twice_concurrently_counts_once(blocking_store: Bench, outcome: Outcome) -> None:
     store = blocking_store
     parent = running(store)
     submit(store, parent)

@@ -98,7 +98,7 @@ def test_a_request_that_asks_for_two_jobs_under_one_id_is_refused(store: Bench) 
 
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("differs", [True, False])
-def test_of_two_requests_at_once_the_second_sees_what_the_first_made(
+def test_of_two_concurrent_requests_the_second_finds_the_job_of_the_first(
     blocking_store: Bench, number: int, differs: bool
 ) -> None:
     store = blocking_store

@@ -15,7 +15,7 @@ from tests.conformance.samples import LEASE, QUEUE, TASK, claim, enqueue, lose_l
 from tests.limits import unblock
 
 
-def test_a_claim_leases_the_job_and_gives_all_a_worker_needs(store: Bench) -> None:
+def test_a_claim_leases_the_job_and_returns_all_a_worker_needs(store: Bench) -> None:
     created = store.now
     job = new_job(limit_key="printer", limit=2, available_at=created - 5)
     store.run(jobs.enqueue(job))
@@ -73,7 +73,7 @@ def test_a_claim_takes_no_more_than_its_slots(store: Bench) -> None:
     assert claim(store, slots=3) == []
 
 
-def test_jobs_of_other_queues_and_of_unknown_tasks_are_passed_over(store: Bench) -> None:
+def test_jobs_of_other_queues_and_of_unknown_tasks_are_skipped(store: Bench) -> None:
     enqueue(store, queue_name="other")
     enqueue(store, task_name="unknown_here", priority=100)
     wanted = enqueue(store)
@@ -117,7 +117,7 @@ def test_renewing_extends_the_lease_from_now(store: Bench) -> None:
     assert store.run(jobs.get(job.id)).lease_until == store.now + 45_000_000
 
 
-def test_renewing_many_tells_which_are_held_and_which_are_asked_to_stop(store: Bench) -> None:
+def test_renewing_many_returns_which_are_held_and_which_are_asked_to_stop(store: Bench) -> None:
     held, stopped, ended = running(store), running(store), running(store)
     store.run(cancelling.cancel_job(stopped.id, actor="ada"))
     settle(store, ended, Completed())
@@ -156,7 +156,7 @@ def test_a_lost_lease_cannot_be_renewed(store: Bench) -> None:
     assert store.run(jobs.get(job.id)).lease_until == until
 
 
-def test_nothing_to_renew_is_no_trouble(store: Bench) -> None:
+def test_renewing_no_leases_is_allowed(store: Bench) -> None:
     assert store.run(leases.renew([], owner="worker-a", lease=LEASE)).held == frozenset()
 
 
@@ -175,7 +175,7 @@ def test_a_claim_from_marks_starts_at_them_and_leaves_other_priorities_alone(sto
     assert late not in {job.id for job in claimed}
 
 
-def test_a_claim_from_the_beginning_finds_what_marks_passed_over(store: Bench) -> None:
+def test_a_claim_from_the_beginning_finds_jobs_before_the_marks(store: Bench) -> None:
     late = enqueue(store, priority=3)
     store.clock.advance(10)
 

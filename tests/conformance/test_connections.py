@@ -66,7 +66,7 @@ def test_a_connection_of_the_other_colour_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stranger", [None, "postgresql://localhost/app", object()], ids=["none", "url", "object"])
-def test_anything_else_is_refused_with_a_list_of_what_is_known(stranger: object) -> None:
+def test_an_unknown_connection_is_refused_with_a_list_of_known_kinds(stranger: object) -> None:
     with pytest.raises(ConfigurationError, match=r"is no connection.*asyncpg\.Connection.*sqlalchemy\.Session"):
         run_in(stranger, leases.next_due(), clock=ManualClock())
 
@@ -181,7 +181,7 @@ def test_no_driver_is_imported_to_recognise_a_connection() -> None:
 
 
 @pytest.mark.parametrize("mode", ["STRICT_ALL_TABLES", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES"])
-def test_mysql_is_sent_every_value_as_it_is(mariadb: Bench, mode: str) -> None:
+def test_mysql_receives_every_value_unchanged(mariadb: Bench, mode: str) -> None:
     every = "".join(map(chr, range(256))) + "\u2028 🚚"
     texts = ["", "\\", "'", '"', "\\'", "'\\", "';--", "%s %(a)s :now", every, *(text * 2 for text in every)]
     with mariadb.transaction() as connection:

@@ -71,7 +71,7 @@ def test_a_continuation_begins_with_no_failures_and_no_crashes(store: Bench) -> 
     assert (last.failures, last.crashes, last.attempt) == (0, 0, 4)
 
 
-def test_a_job_that_was_asked_to_stop_does_not_go_on(store: Bench) -> None:
+def test_a_job_that_was_asked_to_stop_does_not_continue(store: Bench) -> None:
     parent = running(store)
     store.run(cancelling.cancel_job(parent.id, actor="ann"))
 

@@ -243,7 +243,7 @@ def cost_of(store: Bench, statement: Statement, *, jobs: int) -> Cost:
     )
 
 
-def test_what_a_job_writes_and_reads_stays_small(quiet_store: Bench) -> None:
+def test_the_rows_that_a_job_writes_and_reads_stay_few(quiet_store: Bench) -> None:
     store = quiet_store
     if store.dialect.name != "postgres":
         pytest.skip("only PostgreSQL tells what a statement cost")
@@ -291,7 +291,7 @@ def pages_of_jobs(store: Bench) -> int:
     return int(size)
 
 
-def test_what_a_claim_writes_finds_room_in_the_row(quiet_store: Bench) -> None:
+def test_a_claim_updates_its_row_in_place(quiet_store: Bench) -> None:
     store = quiet_store
     if store.dialect.name != "mysql":
         pytest.skip("only MySQL keeps a changed row where it was, among others that are close together")
@@ -311,7 +311,7 @@ def first_of(operation: Operation[Any]) -> Statement:
     return step
 
 
-def test_what_a_carried_job_writes_and_reads_besides_stays_small(quiet_store: Bench) -> None:
+def test_the_extra_rows_that_a_carried_job_writes_and_reads_stay_few(quiet_store: Bench) -> None:
     store = quiet_store
     if store.dialect.name != "postgres":
         pytest.skip("only PostgreSQL tells what a statement cost")

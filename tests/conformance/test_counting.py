@@ -208,7 +208,7 @@ NAMES = [f"{act.__qualname__.partition('.')[0]}-{'-'.join(numbers)}" for act, nu
 
 
 @pytest.mark.parametrize(("act", "expected"), ACTS, ids=NAMES)
-def test_what_an_operation_did_is_counted(store: Bench, act: Callable[[Bench], object], expected: Numbers) -> None:
+def test_every_operation_is_counted(store: Bench, act: Callable[[Bench], object], expected: Numbers) -> None:
     act(store)
 
     assert kept(store)[QUEUE] == expected
@@ -272,7 +272,7 @@ def test_queues_without_jobs_are_left_out_and_their_counts_deleted(store: Bench)
     assert store.rows("select scope, jobs from stagepost_count") == [(SCOPE, 1)]
 
 
-def test_folding_that_is_not_committed_changes_no_number_and_holds_up_nobody(blocking_store: Bench) -> None:
+def test_uncommitted_folding_changes_no_count_and_blocks_nobody(blocking_store: Bench) -> None:
     store = blocking_store
     for _ in range(3):
         enqueue(store)
@@ -290,7 +290,7 @@ def test_folding_that_is_not_committed_changes_no_number_and_holds_up_nobody(blo
     assert kept(store) == counted(store)
 
 
-def test_folders_at_once_lose_and_double_nothing(blocking_store: Bench) -> None:
+def test_folding_at_once_loses_and_duplicates_nothing(blocking_store: Bench) -> None:
     store = blocking_store
     for round_ in range(8):
         ids = [enqueue(store, queue_name=f"queue-{(number * 7 + round_) % 5}") for number in range(40)]

@@ -29,7 +29,7 @@ def enqueue(store: Bench, job: NewJob) -> Enqueued:
     return store.run(jobs.enqueue(job))
 
 
-def test_every_column_of_a_new_job_is_what_was_asked(store: Bench) -> None:
+def test_every_column_of_a_new_job_is_as_requested(store: Bench) -> None:
     job = new_job(unique_key="letter:1", limit_key="printer", limit=3)
 
     enqueued = enqueue(store, job)
@@ -98,7 +98,7 @@ def test_a_thousand_jobs_go_in_at_once(store: Bench) -> None:
     assert store.rows("select count(*) from stagepost_job") == [(1000,)]
 
 
-def test_no_jobs_at_all_are_no_trouble(store: Bench) -> None:
+def test_enqueuing_no_jobs_is_allowed(store: Bench) -> None:
     assert store.run(jobs.enqueue_many([])) == []
 
 
@@ -179,7 +179,7 @@ def test_a_repeated_request_does_not_run_a_job_again_that_has_ended(store: Bench
 
 @pytest.mark.parametrize("number", [1, 3, 150])
 @pytest.mark.parametrize("has_chosen_id", [True, False])
-def test_a_job_that_is_asked_for_again_while_it_ends_is_not_made_anew(
+def test_a_repeated_request_does_not_recreate_a_job_that_ends_concurrently(
     blocking_store: Bench, has_chosen_id: bool, number: int
 ) -> None:
     store = blocking_store
@@ -235,7 +235,7 @@ def test_an_ended_jobs_unique_key_is_free_again(store: Bench) -> None:
     assert enqueue(store, new_job(unique_key="letter:1")).is_new
 
 
-def test_of_two_requests_with_one_key_in_one_call_the_first_is_stored(store: Bench) -> None:
+def test_in_one_call_only_the_first_request_with_a_unique_key_is_stored(store: Bench) -> None:
     first, second = new_job(unique_key="letter:1"), new_job(unique_key="letter:1")
 
     enqueued = store.run(jobs.enqueue_many([first, second]))
@@ -303,7 +303,7 @@ def test_a_running_job_keeps_its_arguments(store: Bench, on_conflict: OnConflict
 
 
 @pytest.mark.parametrize("delay", [timedelta(seconds=1), timedelta(days=40)])
-def test_debounce_starts_the_delay_anew(store: Bench, delay: timedelta) -> None:
+def test_debounce_restarts_the_delay(store: Bench, delay: timedelta) -> None:
     first = new_job(unique_key="letter:1", delay_us=microseconds(delay))
     enqueue(store, first)
     store.clock.advance(0.4)
@@ -340,7 +340,7 @@ def test_debounce_postpones_no_longer_than_the_longest_wait(store: Bench, longes
     assert [job.id for job in claim(store)] == [first.id]
 
 
-def test_debounce_puts_a_queued_job_off(store: Bench) -> None:
+def test_debounce_delays_a_queued_job(store: Bench) -> None:
     first = new_job(unique_key="letter:1")
     enqueue(store, first)
 
@@ -391,7 +391,7 @@ def test_a_delayed_job_with_a_limit_is_scheduled_first_and_blocked_when_due(stor
     assert store.run(jobs.get(job.id)).state is JobState.BLOCKED
 
 
-def test_a_request_asked_again_after_its_job_ended_makes_no_second_one(store: Bench) -> None:
+def test_a_request_repeated_after_its_job_ended_creates_no_second_job(store: Bench) -> None:
     job = new_job()
     store.run(jobs.enqueue(job))
     [leased] = claim(store)

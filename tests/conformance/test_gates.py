@@ -49,7 +49,7 @@ def test_the_first_batch_closes_a_gate_and_the_last_one_opens_it(store: Bench) -
     assert openings(store) == 1
 
 
-def test_every_opening_is_told_once(store: Bench) -> None:
+def test_every_opening_is_announced_once(store: Bench) -> None:
     for number in range(3):
         batch = store.run(batches.open_batch(new_batch(f"upload:{number}", gate="g"), on_open=ON_OPEN))
         store.run(concluding.seal(batch.id))
@@ -60,7 +60,7 @@ def test_every_opening_is_told_once(store: Bench) -> None:
     assert (gate.unfinished, gate.openings) == (0, 3)
 
 
-def test_no_more_batches_than_a_message_holds_are_named(store: Bench) -> None:
+def test_only_the_first_unfinished_batches_are_listed(store: Bench) -> None:
     for number in range(gates.MOST_NAMED + 2):
         opened(store, f"upload:{number:02}", gate="dataset:7")
 

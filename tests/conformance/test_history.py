@@ -124,7 +124,7 @@ def test_dead_letters_are_found_by_task_queue_and_reason(store: Bench) -> None:
     assert found(reason="code #", task_name="print") == {page}
 
 
-def test_dead_letters_group_by_task_and_by_error_without_its_particulars(store: Bench) -> None:
+def test_dead_letters_are_grouped_by_task_and_by_error_without_ids_and_numbers(store: Bench) -> None:
     first_at = store.now
     end(
         store,
@@ -212,7 +212,7 @@ def test_live_jobs_and_their_failures_are_never_pruned(store: Bench) -> None:
     assert len(store.run(jobs.failures_of(job.id))) == 1
 
 
-def test_unique_keys_that_are_held_no_more_are_pruned(store: Bench) -> None:
+def test_expired_unique_keys_are_pruned(store: Bench) -> None:
     store.run(jobs.enqueue(new_job(unique_key="short", unique_for_us=1_000_000)))
     store.run(jobs.enqueue(new_job(unique_key="long", unique_for_us=3_600_000_000)))
     store.clock.advance(timedelta(minutes=2))
@@ -249,7 +249,7 @@ OFTEN = (
 ALIASES = ("stagepost_", "ended", "failure")
 
 
-def test_nothing_that_runs_often_reads_a_table_whole(blocking_store: Bench) -> None:
+def test_no_frequent_statement_scans_a_whole_table(blocking_store: Bench) -> None:
     _fill(blocking_store, 400)
 
     plans = {statement.name: plan_of(blocking_store, statement) for statement in OFTEN}

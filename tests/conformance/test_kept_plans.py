@@ -73,7 +73,7 @@ def walks(plan: list[str]) -> list[str]:
     ]
 
 
-def test_reading_a_table_whole_for_want_of_an_index_is_not_worth_compiling(empty_store: Bench) -> None:
+def test_jit_compilation_is_off(empty_store: Bench) -> None:
     assert empty_store.rows("select current_setting('jit')") == [("off",)]
 
 

@@ -90,7 +90,7 @@ def test_rights_of_other_names_are_apart(store: Bench) -> None:
     ]
 
 
-def test_of_those_who_ask_at_once_one_leads_and_numbers_never_repeat(blocking_store: Bench) -> None:
+def test_of_concurrent_candidates_one_leads_and_term_numbers_never_repeat(blocking_store: Bench) -> None:
     seen: list[int] = []
     for _ in range(12):
         answers = blocking_store.race(*(lead("upkeep", owner=f"owner-{n}", term=TERM) for n in range(6)))
@@ -113,7 +113,7 @@ def test_asking_reads_one_row_by_its_name(blocking_store: Bench) -> None:
     assert plan_of(blocking_store, Statement("resign", parameters)).read_whole == frozenset()
 
 
-def test_what_was_sent_is_left_to_workers_with_a_broker_while_there_are_any(blocking_store: Bench) -> None:
+def test_sent_jobs_are_left_to_workers_with_a_broker_while_there_are_any(blocking_store: Bench) -> None:
     store = blocking_store
     message = sent_job(store)
     own_store = AsyncStore(store.database.store)

@@ -204,7 +204,7 @@ def test_a_limit_that_no_rule_knows_is_left_to_others(store: Bench) -> None:
     assert store.run(unblock(rules)) == 1
 
 
-def test_a_row_that_another_holds_is_passed_over(blocking_store: Bench) -> None:
+def test_a_row_that_another_transaction_holds_is_skipped(blocking_store: Bench) -> None:
     store, rules = blocking_store, rules_of(max_running=1)
     for _ in range(2):
         enqueue(store, limit_key="printer")
@@ -218,7 +218,7 @@ def test_a_row_that_another_holds_is_passed_over(blocking_store: Bench) -> None:
     assert store.run(let_through(["limit:printer"], rules)) == 1
 
 
-def test_a_worker_learns_which_of_its_rates_and_tasks_have_a_line(store: Bench) -> None:
+def test_a_worker_learns_which_of_its_rates_and_tasks_have_blocked_jobs(store: Bench) -> None:
     rules = rules_of(rate=RATE, known=TaskRule())
     assert not store.run(is_any_blocked())
     assert store.run(own_waits(rules)) == Waits((), awaits_tokens=False)
@@ -234,7 +234,7 @@ def test_a_worker_learns_which_of_its_rates_and_tasks_have_a_line(store: Bench) 
     assert store.run(own_waits(rules)) == Waits(("task:known",), awaits_tokens=True)
 
 
-def test_only_limits_with_a_line_are_named(store: Bench) -> None:
+def test_only_limits_with_blocked_jobs_are_listed(store: Bench) -> None:
     rules = rules_of(max_running=1)
     for key in ("a", "a", "b"):
         enqueue(store, limit_key=key)

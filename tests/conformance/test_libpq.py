@@ -50,7 +50,7 @@ def session(request: pytest.FixtureRequest, raw: Any) -> Session:
     return made
 
 
-def test_values_come_back_as_they_went(session: Session) -> None:
+def test_values_are_read_back_unchanged(session: Session) -> None:
     given = ["", "x'\\\n€", "7", -(2**63), 2.5, None]
 
     [row] = session.execute("select $1::text, $2::text, $3::integer, $4::bigint, $5::double precision, $6::text", given)
@@ -59,7 +59,7 @@ def test_values_come_back_as_they_went(session: Session) -> None:
 
 
 @pytest.mark.parametrize("value", [b"bytes", True, {"a": 1}])
-def test_what_has_no_plain_text_is_refused(session: Session, value: Any) -> None:
+def test_values_without_a_text_form_are_refused(session: Session, value: Any) -> None:
     with pytest.raises(TypeError, match="text, numbers and null"):
         session.execute("select $1::text", [value])
 
@@ -69,7 +69,7 @@ def test_text_that_would_be_cut_is_refused(session: Session) -> None:
         session.execute("select $1::text", ["a\0b"])
 
 
-def test_a_statement_is_prepared_once_it_is_used_again_and_again(raw: Any, session: Session) -> None:
+def test_a_statement_is_prepared_after_repeated_use(raw: Any, session: Session) -> None:
     for number in range(PREPARE_FROM + 3):
         assert raw.execute(PREPARED).fetchall() == (
             [] if number < PREPARE_FROM else [("stagepost_0", "select $1::text")]
@@ -77,7 +77,7 @@ def test_a_statement_is_prepared_once_it_is_used_again_and_again(raw: Any, sessi
         assert session.execute("select $1::text", [str(number)]) == [(str(number),)]
 
 
-def test_no_session_prepares_without_end(raw: Any, session: Session) -> None:
+def test_a_session_prepares_a_limited_number_of_statements(raw: Any, session: Session) -> None:
     for number in range(MOST_PREPARED + 5):
         for _ in range(PREPARE_FROM):
             assert session.execute(f"select {number}", ()) == [(number,)]
@@ -109,7 +109,7 @@ def test_an_error_has_its_code_and_the_session_goes_on(session: Session) -> None
     assert session.execute("select 1", ()) == [(1,)]
 
 
-def test_a_connection_that_is_gone_is_told_from_a_mistake(raw: Any, session: Session, blocking_store: Bench) -> None:
+def test_a_lost_connection_is_distinguished_from_an_error(raw: Any, session: Session, blocking_store: Bench) -> None:
     blocking_store.rows("select pg_terminate_backend(:pid)", pid=raw.info.backend_pid)
 
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_a_lent_connection_is_spoken_to_below_its_cursors_but_not_in_a_pipeline(
     session.command("rollback")
 
 
-def test_who_waits_for_an_answer_can_be_interrupted(raw: Any, blocking_store: Bench) -> None:
+def test_waiting_for_an_answer_can_be_interrupted(raw: Any, blocking_store: Bench) -> None:
     session = Session(raw, prepares=True)
     pid = raw.info.backend_pid
 

@@ -102,7 +102,7 @@ def test_failures_are_listed_oldest_first(store: Bench) -> None:
     assert failures == sorted(failures, key=lambda failure: failure.failed_at)
 
 
-def test_a_page_that_was_looked_for_in_vain_says_where_to_go_on(store: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_page_says_where_to_continue_the_search(store: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "FEW", 2)
     old = [enqueue(store, queue_name="print") for _ in range(4)]
     for _ in range(6):
@@ -147,7 +147,7 @@ def test_jobs_of_a_rare_state_are_found_wherever_they_are(store: Bench) -> None:
     assert [job.id for job in store.run(page_of_jobs(states=[JobState.QUEUED], look=2)).jobs] == queued[::-1]
 
 
-def test_what_is_found_by_its_state_waits_for_what_may_lie_in_between(
+def test_jobs_found_by_state_are_held_back_until_newer_ones_are_searched(
     store: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "FEW", 2)

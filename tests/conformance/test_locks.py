@@ -68,7 +68,7 @@ def begin(caller: Caller, isolation: str) -> None:
 
 @every_isolation
 @pytest.mark.parametrize("held", HELD_OPEN)
-def test_an_open_transaction_keeps_nobody_waiting(store: Bench, impatient: Store, held: str, isolation: str) -> None:
+def test_an_open_transaction_blocks_no_other(store: Bench, impatient: Store, held: str, isolation: str) -> None:
     others = {name: prepare(store) for name, prepare in MEANWHILE.items()}
     operation = HELD_OPEN[held](store)
     waited = []

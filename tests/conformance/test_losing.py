@@ -29,7 +29,7 @@ def unsent(store: Bench) -> list[str]:
     return [job.id for job in store.run(sending.unsent(QUEUE, most=10))]
 
 
-def test_a_mark_that_comes_after_the_job_was_put_back_is_refused(store: Bench) -> None:
+def test_marking_a_job_as_sent_after_it_was_put_back_is_refused(store: Bench) -> None:
     """The relay is slow: a worker has taken the message and could not start the job before the mark arrives."""
     job_id = enqueue(store)
     [found] = store.run(sending.unsent(QUEUE, most=1))
@@ -108,7 +108,7 @@ def test_an_answer_before_the_last_send_still_counts(store: Bench) -> None:
     assert store.run(jobs.get(job_id)).state is JobState.COMPLETED
 
 
-def test_an_operator_who_retries_a_request_that_was_never_answered_begins_anew(store: Bench) -> None:
+def test_retrying_a_request_that_was_never_answered_starts_over(store: Bench) -> None:
     job_id = enqueue(store)
     swallow(store, sends=1)
 
@@ -118,7 +118,7 @@ def test_an_operator_who_retries_a_request_that_was_never_answered_begins_anew(s
     assert store.run(jobs.get(job_id)).crashes == 1
 
 
-def test_an_item_that_is_never_answered_is_told_with_its_batch(store: Bench) -> None:
+def test_an_item_that_is_never_answered_is_reported_with_its_batch(store: Bench) -> None:
     batch = filled(store, 1)
     [job_id] = unsent(store)
 

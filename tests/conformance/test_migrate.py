@@ -96,7 +96,7 @@ def test_tables_of_a_newer_release_are_accepted(empty: Store) -> None:
     assert migrate.migrate(empty) == []
 
 
-def test_a_failed_migration_is_not_taken_for_done(empty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_is_not_recorded_as_applied(empty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = migrate.Migration(9998, "broken", "create table stagepost_broken (id integer);\nnonsense;\n")
     known = migrations_of(empty.dialect)
     monkeypatch.setattr(migrate, "migrations_of", lambda _dialect: [*known, broken])

@@ -180,7 +180,7 @@ def test_a_restarted_job_with_a_limit_waits_for_room(store: Bench) -> None:
     assert store.run(unblock()) == 1
 
 
-def test_of_many_only_those_that_ended_are_restarted(store: Bench) -> None:
+def test_only_ended_jobs_are_restarted(store: Bench) -> None:
     ended = [failed(store), dead_letter(store)]
     live = running(store)
 
@@ -197,7 +197,7 @@ def ended_with_key(store: Bench, key: str) -> LeasedJob:
     return job
 
 
-def test_a_job_whose_unique_key_is_taken_cannot_be_restarted_nor_those_asked_with_it(store: Bench) -> None:
+def test_a_job_whose_unique_key_is_taken_makes_the_whole_restart_fail(store: Bench) -> None:
     ended, other = ended_with_key(store, "letter:1"), failed(store)
     holder = enqueue(store, unique_key="letter:1")
 
@@ -209,7 +209,7 @@ def test_a_job_whose_unique_key_is_taken_cannot_be_restarted_nor_those_asked_wit
     assert audit_of(store) == []
 
 
-def test_of_two_ended_jobs_with_one_unique_key_both_cannot_be_restarted(store: Bench) -> None:
+def test_two_ended_jobs_with_the_same_unique_key_cannot_both_be_restarted(store: Bench) -> None:
     first, second = ended_with_key(store, "letter:1"), ended_with_key(store, "letter:1")
 
     with pytest.raises(UniqueKeyTaken):

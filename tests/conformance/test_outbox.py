@@ -116,7 +116,7 @@ def test_a_message_that_cannot_be_read_is_parked_and_found_again_as_it_was(store
     ]
 
 
-def test_jobs_that_failed_for_good_are_announced_once(store: Bench) -> None:
+def test_permanently_failed_jobs_are_announced_once(store: Bench) -> None:
     job_id = fail(store, queue_name="mail", task_name="send", payload='{"to":"ada"}')
     fail(store, queue_name="other", task_name="send")
 
@@ -134,7 +134,7 @@ def test_jobs_that_failed_for_good_are_announced_once(store: Bench) -> None:
     assert store.run(unannounced("other", JobState.FAILED, since=0, most=9, **KEYS)).notices
 
 
-def test_only_what_ended_since_is_looked_at(store: Bench) -> None:
+def test_only_jobs_that_ended_since_are_read(store: Bench) -> None:
     fail(store, queue_name="mail")
     store.clock.advance(5)
 
@@ -170,7 +170,7 @@ def test_looking_for_what_to_announce_reads_an_index(blocking_store: Bench) -> N
     assert "stagepost_job_history_ended" in plan.text
 
 
-def test_a_request_that_the_broker_gave_up_ends_its_job_and_counts_in_its_batch(store: Bench) -> None:
+def test_a_request_that_the_broker_dropped_ends_its_job_and_counts_in_its_batch(store: Bench) -> None:
     waiting, moved_on = new_job(queue_name="mail"), new_job(queue_name="mail")
     store.run(jobs.enqueue_many([waiting, moved_on]))
     store.run(mark_sent([(waiting.id, 1), (moved_on.id, 1)]))
@@ -264,7 +264,7 @@ def test_a_dead_message_is_discarded_and_audited(store: Bench) -> None:
     assert [action.action for action in store.run(actions_on(one.id))] == ["discard"]
 
 
-def test_two_who_send_the_same_again_send_it_once(blocking_store: Bench) -> None:
+def test_concurrent_retries_of_a_dead_message_send_it_once(blocking_store: Bench) -> None:
     one = dead(1)
     blocking_store.run(add_dead_messages([one]))
 
@@ -285,7 +285,7 @@ def test_old_dead_messages_are_pruned(store: Bench) -> None:
     assert [one.id for one in store.run(dead_messages())] == [new.id]
 
 
-def test_what_waits_for_the_broker_is_counted_with_its_longest_wait(store: Bench) -> None:
+def test_unsent_jobs_are_counted_with_their_longest_wait(store: Bench) -> None:
     sent, waits = new_job(queue_name="mail"), new_job(queue_name="mail")
     store.run(jobs.enqueue_many([sent, waits, new_job(queue_name="other")]))
     store.run(mark_sent([(sent.id, 1)]))

@@ -31,7 +31,7 @@ from tests.conformance.pipelines import (
 from tests.conformance.samples import LEASE, new_job
 
 
-def test_retry_runs_only_what_did_not_complete(store: Bench) -> None:
+def test_retry_runs_only_jobs_that_did_not_complete(store: Bench) -> None:
     run_id = begin(
         store,
         step("asr"),
@@ -64,7 +64,7 @@ def test_retry_runs_only_what_did_not_complete(store: Bench) -> None:
     assert (tts_view.starts, tts_view.counts.completed, tts_view.counts.total, tts_view.items) == (2, 3, 3, 3)
 
 
-def test_retry_of_a_step_whose_arguments_could_not_be_made_makes_them_anew(store: Bench) -> None:
+def test_retry_of_a_step_whose_arguments_could_not_be_built_builds_them_again(store: Bench) -> None:
     run_id = begin(store, step("a"), step("b", {"x": Output("a", ("key",))}))
     assert work(store, run_id, {"a": {}}) is RunState.FAILED
 
@@ -74,7 +74,7 @@ def test_retry_of_a_step_whose_arguments_could_not_be_made_makes_them_anew(store
     assert run.starts == 2
 
 
-def test_retry_takes_what_was_waived_as_done(store: Bench) -> None:
+def test_retry_does_not_run_waived_jobs(store: Bench) -> None:
     run_id = begin(store, step("a", {"x": [1, 2]}, each="x"), step("b", {"xs": Output("a")}))
     assert work(store, run_id, {"a": lambda x: x if x == 1 else OSError("no")}) is RunState.FAILED
     [batch_id] = look(store, run_id).steps["a"].batches
@@ -85,7 +85,7 @@ def test_retry_takes_what_was_waived_as_done(store: Bench) -> None:
     assert [(job.task_name, arguments(job)) for job in claim_all(store)] == [("task.b", {"xs": [1]})]
 
 
-def test_elements_that_are_others_after_a_retry_are_run(store: Bench) -> None:
+def test_elements_that_changed_after_a_retry_are_run(store: Bench) -> None:
     """A retried step gives more elements than before: what completed at a position was for another element."""
     run_id = begin(
         store,
@@ -121,7 +121,7 @@ def test_a_completed_run_has_nothing_to_retry(store: Bench) -> None:
     assert claim_all(store) == []
 
 
-def test_a_job_that_somebody_restarted_by_hand_holds_a_retry_up_until_it_has_ended(store: Bench) -> None:
+def test_a_run_cannot_be_retried_while_a_job_restarted_by_hand_is_live(store: Bench) -> None:
     run_id = begin(store, step("a"), step("b", {"x": Output("a")}))
     [job] = claim_all(store)
     end(store, job, Refused("no"))
@@ -136,7 +136,7 @@ def test_a_job_that_somebody_restarted_by_hand_holds_a_retry_up_until_it_has_end
     assert [(job.task_name, arguments(job)) for job in claim_all(store)] == [("task.b", {"x": 5})]
 
 
-def test_cancel_ends_what_waits_and_starts_no_more(store: Bench) -> None:
+def test_cancel_ends_waiting_jobs_and_starts_no_more_steps(store: Bench) -> None:
     run_id = begin(store, step("a", {"x": [1, 2, 3]}, each="x"), step("b", after=("a",)))
     [job] = store.run(leases.claim("steps", owner="worker-a", task_names=["task.a"], slots=1, lease=LEASE))
 
@@ -161,7 +161,7 @@ def test_a_cancelled_run_can_be_retried(store: Bench) -> None:
     assert work(store, run_id, {"a": lambda x: x}) is RunState.COMPLETED
 
 
-def test_the_end_is_told_once_for_each_start(store: Bench) -> None:
+def test_the_completion_task_runs_once_for_each_start(store: Bench) -> None:
     told = new_job(id="", task_name="told", queue_name="told", payload="{}")
     run_id = begin(store, step("a"), on_complete=told, on_complete_takes=("run_id", "state"))
     work(store, run_id, {"a": OSError("no")})
@@ -188,7 +188,7 @@ def test_runs_are_listed_newest_first(store: Bench) -> None:
     assert listed(pipeline="another") == []
 
 
-def test_a_run_that_is_not_there_is_an_error(store: Bench) -> None:
+def test_a_run_that_does_not_exist_is_an_error(store: Bench) -> None:
     missing = new_id()
 
     for operation in (runs.get(missing), runs.retry(missing, actor="ada"), runs.cancel(missing, actor="ada")):
@@ -196,7 +196,7 @@ def test_a_run_that_is_not_there_is_an_error(store: Bench) -> None:
             store.run(operation)
 
 
-def test_a_step_that_is_not_there_is_an_error(store: Bench) -> None:
+def test_a_step_that_does_not_exist_is_an_error(store: Bench) -> None:
     run_id = begin(store, step("a"), step("b"))
 
     with pytest.raises(RunError, match=r"has no step 'c'\. Its steps are 'a', 'b'"):

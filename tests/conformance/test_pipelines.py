@@ -30,7 +30,7 @@ from tests.conformance.pipelines import (
 from tests.conformance.samples import LEASE, looking_too_early
 
 
-def test_a_run_that_another_started_after_the_look_is_found(store: Bench) -> None:
+def test_a_run_that_another_request_started_meanwhile_is_found(store: Bench) -> None:
     first = begin(store, step("extract"), key="film:7")
 
     again = store.run(looking_too_early(runs.start(new_run(step("extract"), key="film:7"))))
@@ -71,7 +71,7 @@ def test_a_chain_runs_in_order_and_hands_results_on(store: Bench) -> None:
     ]
 
 
-def test_a_step_s_jobs_have_the_options_and_the_context_that_the_run_carries(store: Bench) -> None:
+def test_a_steps_jobs_have_the_options_and_context_of_the_run(store: Bench) -> None:
     begin(store, step("only"))
 
     [job] = claim_all(store)
@@ -140,7 +140,7 @@ def test_a_run_whose_steps_have_nothing_to_do_is_completed_when_it_is_started(st
     assert look(store, started.run.id).ended_at == store.now
 
 
-def test_a_join_takes_of_several_steps(store: Bench) -> None:
+def test_a_join_takes_the_results_of_several_steps(store: Bench) -> None:
     run_id = begin(
         store,
         step("a"),
@@ -180,7 +180,7 @@ def test_a_start_that_is_repeated_after_a_lost_reply_starts_nothing_twice(store:
     assert states(store, new.id) == {"a": "completed", "b": "running"}
 
 
-def test_going_on_that_is_repeated_after_a_lost_reply_starts_nothing_twice(store: Bench) -> None:
+def test_advancing_a_run_again_after_a_lost_reply_starts_nothing_twice(store: Bench) -> None:
     run_id = begin(store, step("a"), step("b", after=("a",)))
     [job] = claim_all(store)
     settle(store, job, Completed(None))
@@ -192,7 +192,7 @@ def test_going_on_that_is_repeated_after_a_lost_reply_starts_nothing_twice(store
     assert len(look(store, run_id).steps["b"].batches) == 1
 
 
-def test_stop_starts_no_more_and_fails_when_what_runs_has_ended(store: Bench) -> None:
+def test_stop_starts_no_more_steps_and_fails_when_running_ones_have_ended(store: Bench) -> None:
     run_id = begin(
         store, step("bad"), step("slow"), step("after_bad", after=("bad",)), step("after_slow", after=("slow",))
     )
@@ -211,7 +211,7 @@ def test_stop_starts_no_more_and_fails_when_what_runs_has_ended(store: Bench) ->
     assert claim_all(store) == []
 
 
-def test_skip_passes_over_what_comes_after_and_goes_on_with_the_rest(store: Bench) -> None:
+def test_skip_skips_dependent_steps_and_continues_with_the_rest(store: Bench) -> None:
     run_id = begin(
         store,
         step("bad", on_failed="skip"),
@@ -231,7 +231,7 @@ def test_skip_passes_over_what_comes_after_and_goes_on_with_the_rest(store: Benc
     }  # fmt: skip
 
 
-def test_continue_hands_on_null_or_the_results_that_there_are(store: Bench) -> None:
+def test_continue_passes_on_null_or_the_existing_results(store: Bench) -> None:
     run_id = begin(
         store,
         step("bad", on_failed="continue"),
@@ -322,7 +322,7 @@ def test_a_worker_that_died_is_replaced_when_its_lease_ends(store: Bench) -> Non
     assert states(store, run_id) == {"a": "completed", "b": "running"}
 
 
-def test_upkeep_goes_on_where_whoever_ended_the_last_job_could_not(store: Bench) -> None:
+def test_upkeep_advances_a_run_whose_worker_died_before_it_could(store: Bench) -> None:
     run_id = begin(store, step("a"), step("b", after=("a",)))
     [job] = claim_all(store)
     settle(store, job, Completed(None))

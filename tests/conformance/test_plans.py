@@ -173,7 +173,7 @@ def test_a_hot_statement_goes_through_its_index(store: Bench, statement: Stateme
 @pytest.mark.parametrize(
     "name", ["claim_jobs", "front_jobs", "lock_expired_leases", "list_live_jobs", "list_ended_jobs"]
 )
-def test_what_is_taken_in_order_is_not_sorted(store: Bench, name: str) -> None:
+def test_rows_read_in_order_are_not_sorted(store: Bench, name: str) -> None:
     [statement] = [statement for statement, _ in HOT if statement.name == name]
 
     plan = plan_of(store, statement, small_tables=False)

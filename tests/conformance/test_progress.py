@@ -57,7 +57,7 @@ def test_progress_is_in_pages_of_jobs(store: Bench) -> None:
     assert [found.progress for found in store.run(list_jobs(states=[JobState.RUNNING]))] == ["[1,2]"]
 
 
-def test_nothing_is_written_of_an_attempt_that_was_overtaken(store: Bench) -> None:
+def test_no_progress_is_written_for_an_attempt_that_was_superseded(store: Bench) -> None:
     old = running(store)
     lose_lease(store)
     [new] = claim(store, owner="worker-b")
@@ -69,7 +69,7 @@ def test_nothing_is_written_of_an_attempt_that_was_overtaken(store: Bench) -> No
     assert progress(store, new) == '"new"'
 
 
-def test_nothing_is_written_of_an_attempt_that_the_same_worker_overtook(store: Bench) -> None:
+def test_no_progress_is_written_for_an_attempt_that_the_same_worker_superseded(store: Bench) -> None:
     old = running(store)
     lose_lease(store)
     [new] = claim(store)
@@ -135,7 +135,7 @@ def test_a_parent_that_waits_for_its_children_has_no_progress(store: Bench) -> N
     assert (store.run(jobs.get(job.id)).state, progress(store, job)) == (JobState.WAITING, None)
 
 
-def test_a_row_that_is_locked_is_passed_over(blocking_store: Bench) -> None:
+def test_a_locked_row_is_skipped(blocking_store: Bench) -> None:
     store = blocking_store
     locked, free = running(store), running(store)
     with held_by_another(store, locked.id):

@@ -16,11 +16,11 @@ from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE
 
 
-def test_a_queue_that_nobody_looked_at_is_not_known(store: Bench) -> None:
+def test_a_queue_that_was_never_observed_is_unknown(store: Bench) -> None:
     assert store.run(look_at(QUEUE, is_empty=False)) == QueueObservation(None, None, 0)
 
 
-def test_it_is_kept_since_when_a_queue_is_empty(store: Bench) -> None:
+def test_the_time_since_a_queue_is_empty_is_recorded(store: Bench) -> None:
     store.run(look_at(QUEUE, is_empty=True))
     store.clock.advance(4)
     store.run(look_at("other", is_empty=False))
@@ -32,7 +32,7 @@ def test_it_is_kept_since_when_a_queue_is_empty(store: Bench) -> None:
     assert store.run(look_at(QUEUE, is_empty=True)).empty_for_us == 0
 
 
-def test_it_is_kept_when_somebody_last_took_a_message(store: Bench) -> None:
+def test_the_time_of_the_last_taken_message_is_recorded(store: Bench) -> None:
     store.run(note_active(QUEUE))
     store.clock.advance(2)
     store.run(note_active(QUEUE))
@@ -43,7 +43,7 @@ def test_it_is_kept_when_somebody_last_took_a_message(store: Bench) -> None:
     assert store.run(look_at("other", is_empty=True)) == QueueObservation(0, None, 0)
 
 
-def test_it_is_kept_how_long_a_program_may_be_silent(store: Bench) -> None:
+def test_a_programs_patience_is_recorded(store: Bench) -> None:
     store.run(declare_patience({QUEUE: timedelta(seconds=300), "other": None}))
     assert store.run(look_at(QUEUE, is_empty=True)).patience == timedelta(seconds=300)
     assert store.run(look_at("other", is_empty=True)).patience is None
@@ -64,7 +64,7 @@ def test_a_programs_queue_is_not_empty_while_answers_wait(store: Bench) -> None:
     assert store.run(look_at("ours", is_empty=True, has_answers=True)).empty_for_us == 1_000_000
 
 
-def test_it_is_kept_since_when_a_queue_is_carried(store: Bench) -> None:
+def test_the_time_since_a_queue_is_carried_is_recorded(store: Bench) -> None:
     since = store.run(begin_carrying(QUEUE))
     assert since == store.now
     store.clock.advance(5)

@@ -193,7 +193,7 @@ def test_all_queues_together_share_the_global_limit(store: Bench) -> None:
     assert (len(mail), len(images)) == (3, 1)
 
 
-def test_starts_keep_to_the_rate_over_time(store: Bench) -> None:
+def test_jobs_start_within_the_rate_over_time(store: Bench) -> None:
     enqueue(store, 30)
     limit(store, rate=2, burst=3)
     started = []
@@ -205,7 +205,7 @@ def test_starts_keep_to_the_rate_over_time(store: Bench) -> None:
     assert started == [3, 1, 1, 1, 1, 1, 1, 1]
 
 
-def test_tokens_are_taken_only_for_jobs_that_were_there(store: Bench) -> None:
+def test_tokens_are_taken_only_for_jobs_that_were_claimed(store: Bench) -> None:
     limit(store, rate=2, burst=3)
     enqueue(store, 1)
     assert len(store.run(claiming())) == 1

@@ -34,7 +34,7 @@ def test_buckets_of_other_names_are_apart(store: Bench) -> None:
     assert store.run(take_tokens(RateLimit("mail", per_second=1, burst=2), 9)).granted == 2
 
 
-def test_those_who_ask_at_once_share_what_there_is(blocking_store: Bench) -> None:
+def test_concurrent_requests_share_the_tokens(blocking_store: Bench) -> None:
     granted = 0
     for _ in range(10):
         taken = blocking_store.race(*(take_tokens(PROVIDER, 2) for _ in range(8)))
@@ -45,7 +45,7 @@ def test_those_who_ask_at_once_share_what_there_is(blocking_store: Bench) -> Non
     assert granted == 5 + 9 * 2
 
 
-def test_buckets_that_are_full_for_long_are_pruned_part_by_part(store: Bench) -> None:
+def test_buckets_that_have_long_been_full_are_pruned_in_parts(store: Bench) -> None:
     slow = RateLimit("b", per_second=1 / 86_400)
     for limit in (RateLimit("a", per_second=1), slow, RateLimit("c", per_second=1)):
         store.run(take_tokens(limit, 1))
@@ -59,7 +59,7 @@ def test_buckets_that_are_full_for_long_are_pruned_part_by_part(store: Bench) ->
     assert store.run(take_tokens(slow, 1)).granted == 0
 
 
-def test_a_bucket_that_is_pruned_while_it_is_asked_is_made_anew(blocking_store: Bench) -> None:
+def test_a_bucket_that_is_pruned_during_a_request_is_recreated(blocking_store: Bench) -> None:
     for _ in range(10):
         blocking_store.run(take_tokens(PROVIDER, 5))
         blocking_store.clock.advance(timedelta(hours=2))

@@ -67,13 +67,13 @@ def test_a_queue_that_lost_its_message_is_sent_it_again(scene: Scene) -> None:
     assert scene.resent(Depth(0, 1), seconds=LOOK) == 1
 
 
-def test_a_queue_of_a_worker_that_is_heard_from_has_a_consumer_or_does_not_tell(scene: Scene) -> None:
+def test_a_queue_of_a_live_worker_that_reports_no_consumer_is_not_trusted(scene: Scene) -> None:
     assert scene.resent(TOLD_OF_NONE, seconds=4 * LOST_AFTER) == 0
     assert scene.resent(Depth(0, 1), seconds=LOST_AFTER) == 0, "it was not seen empty before"
     assert scene.resent(Depth(0, 1), seconds=LOOK) == 1
 
 
-def test_a_queue_that_never_tells_is_judged_by_a_long_silence(scene: Scene) -> None:
+def test_a_queue_that_does_not_report_its_length_is_judged_by_a_long_silence(scene: Scene) -> None:
     assert scene.resent(TOLD_OF_NONE, seconds=QUIET_TIME - LOOK) == 0
     assert scene.resent(TOLD_OF_NONE, seconds=2 * LOOK) == 1
 

@@ -53,7 +53,7 @@ def test_a_lease_is_left_alone_until_the_grace_is_over(store: Bench) -> None:
     assert rescue(store) == Rescued(queued=(), buried=(), cancelled=())
 
 
-def test_a_job_that_crashes_three_workers_is_buried(store: Bench) -> None:
+def test_a_job_that_crashes_three_workers_becomes_a_dead_letter(store: Bench) -> None:
     job_id = enqueue(store)
     outcomes = []
     for owner in ("worker-a", "worker-b", "worker-c"):
@@ -82,9 +82,7 @@ def suspects(store: Bench, *, by_message: bool) -> list[LeasedJob]:
 
 
 @pytest.mark.parametrize("by_message", [False, True], ids=["claimed", "delivered"])
-def test_a_job_whose_next_crash_is_its_last_is_charged_with_it_only_if_it_has_begun(
-    store: Bench, by_message: bool
-) -> None:
+def test_a_job_is_charged_with_its_last_allowed_crash_only_if_it_has_started(store: Bench, by_message: bool) -> None:
     begun, waiting, other = suspects(store, by_message=by_message)
     store.run(leases.begin(begun))
     assert [store.run(jobs.get(job.id)).started_at for job in (begun, waiting, other)] == [store.now, None, store.now]
@@ -97,7 +95,7 @@ def test_a_job_whose_next_crash_is_its_last_is_charged_with_it_only_if_it_has_be
     assert store.run(jobs.failures_of(waiting.id)) == []
 
 
-def test_only_its_owner_says_that_an_attempt_has_begun(store: Bench) -> None:
+def test_only_its_owner_can_mark_an_attempt_as_started(store: Bench) -> None:
     job, _, _ = suspects(store, by_message=False)
     store.run(leases.begin(replace(job, owner="worker-b")))
     store.run(leases.begin(replace(job, attempt=2)))
@@ -150,7 +148,7 @@ def test_a_renewed_lease_is_not_rescued(store: Bench) -> None:
     assert settle(store, job, Completed()) is True
 
 
-def test_jobs_leased_without_the_owners_knowledge_are_given_back(store: Bench) -> None:
+def test_jobs_leased_without_the_owners_knowledge_are_released(store: Bench) -> None:
     store.run(jobs.enqueue_many([new_job() for _ in range(3)]))
     known, *strays = claim(store, slots=3)
     enqueue(store)
@@ -165,7 +163,7 @@ def test_jobs_leased_without_the_owners_knowledge_are_given_back(store: Bench) -
     assert (stray.attempt, stray.failures, stray.crashes) == (1, 0, 0)
 
 
-def test_an_attempt_that_an_owner_knows_of_is_not_taken_for_a_later_one(store: Bench) -> None:
+def test_a_known_attempt_is_not_mistaken_for_a_later_one(store: Bench) -> None:
     job = running(store)
     store.run(leases.release_strays(owner="worker-a", held=[]))
     [again] = claim(store)

@@ -36,7 +36,7 @@ def orphan(store: Bench, name: str = "report") -> None:
     assert store.run(orphan_schedules([name])) == [name]
 
 
-def test_a_schedule_that_nobody_declares_fires_no_more(store: Bench) -> None:
+def test_a_schedule_that_no_worker_declares_stops_firing(store: Bench) -> None:
     declare(store)
     declare(store, "kept")
     store.clock.advance(LATER)
@@ -58,7 +58,7 @@ def test_an_orphaned_schedule_is_not_waited_for(store: Bench) -> None:
     assert store.run(next_schedule_due()) is None
 
 
-def test_one_that_was_declared_meanwhile_is_not_orphaned(store: Bench) -> None:
+def test_a_schedule_that_was_declared_meanwhile_is_not_orphaned(store: Bench) -> None:
     declare(store)
     store.clock.advance(LATER)
     store.run(renew_declarations(["report"]))
@@ -85,7 +85,7 @@ def test_a_worker_that_declares_it_again_catches_up_on_what_was_due(
     assert len(store.run(fire_due()).runs) == fires
 
 
-def test_a_young_declaration_is_not_written_again(store: Bench) -> None:
+def test_a_recent_declaration_is_not_written_again(store: Bench) -> None:
     declare(store)
     store.clock.advance(20)
     assert store.run(renew_declarations(["report", "none"])) == []

@@ -200,7 +200,7 @@ def test_broken_schedules_do_not_crowd_out_good_ones(store: Bench) -> None:
     assert due_times_fired(rounds[1]) == [("good", store.now)]
 
 
-def test_a_mended_schedule_catches_up(store: Bench) -> None:
+def test_a_repaired_schedule_catches_up(store: Bench) -> None:
     declare(store)
     good = the(store).template
     store.rows("update stagepost_schedule set template = ''")
@@ -215,7 +215,7 @@ def test_a_mended_schedule_catches_up(store: Bench) -> None:
     assert (the(store).error, the(store).held_until) == (None, None)
 
 
-def test_declaring_a_broken_schedule_anew_mends_it_at_once(store: Bench) -> None:
+def test_declaring_a_broken_schedule_again_repairs_it_at_once(store: Bench) -> None:
     declare(store)
     store.rows("update stagepost_schedule set template = ''")
     store.clock.advance(MINUTE)

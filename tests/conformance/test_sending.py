@@ -17,7 +17,7 @@ from tests.conformance.sending import send, sent, sent_job, started, taking, uns
 from tests.limits import unblock
 
 
-def test_what_is_to_be_sent_has_all_that_its_message_needs(store: Bench) -> None:
+def test_an_unsent_job_has_all_that_its_message_needs(store: Bench) -> None:
     created = store.now
     job = new_job()
     store.run(jobs.enqueue(job))
@@ -81,7 +81,7 @@ def test_a_paused_queue_does_not_stop_another(store: Bench) -> None:
     assert unsent(store) == [(job_id, 1)]
 
 
-def test_what_was_sent_is_not_sent_again_nor_claimed_from_the_database(store: Bench) -> None:
+def test_a_sent_job_is_neither_sent_again_nor_claimed_from_the_database(store: Bench) -> None:
     job_id = enqueue(store)
     store.clock.advance(1)
 
@@ -118,13 +118,13 @@ def test_a_late_mark_does_not_hide_a_job_that_was_queued_again(store: Bench) -> 
     assert unsent(store) == [(job_id, 2)]
 
 
-def test_nothing_to_mark_or_put_back_is_no_trouble(store: Bench) -> None:
+def test_marking_or_putting_back_no_jobs_is_allowed(store: Bench) -> None:
     assert store.run(mark_sent([])) == 0
     assert store.run(put_back([])) == []
     assert store.run(taking([])) == ClaimedDeliveries([])
 
 
-def test_a_delivery_leases_the_job_and_gives_all_a_worker_needs(store: Bench) -> None:
+def test_a_delivery_leases_the_job_and_returns_all_a_worker_needs(store: Bench) -> None:
     created = store.now
     job = new_job(limit_key="printer", limit=2, available_at=created - 5)
     store.run(jobs.enqueue(job))
@@ -203,7 +203,7 @@ def test_a_stale_attempt_starts_nothing_and_leaves_the_mark_alone(store: Bench) 
     assert [again.attempt for again in started(store, [(job.id, 2)])] == [2]
 
 
-def test_messages_of_jobs_that_are_not_there_are_unknown(store: Bench) -> None:
+def test_messages_of_jobs_that_do_not_exist_are_unknown(store: Bench) -> None:
     completed, cancelled = sent_job(store), sent_job(store)
     [job] = started(store, [completed])
     settle(store, job, Completed())
@@ -252,7 +252,7 @@ def test_a_job_of_an_unknown_task_waits_a_moment_in_the_store(store: Bench) -> N
 
 
 @pytest.mark.parametrize("name", [QUEUE, ALL_QUEUES], ids=["the-queue", "all-queues"])
-def test_deliveries_of_a_paused_queue_go_back_until_it_goes_on(store: Bench, name: str) -> None:
+def test_deliveries_of_a_paused_queue_are_put_back_until_it_is_resumed(store: Bench, name: str) -> None:
     message = sent_job(store)
     store.run(pause(name, actor="olga"))
 
@@ -299,7 +299,7 @@ def test_a_stale_message_beside_the_right_one_does_not_keep_a_job_from_going_bac
     assert sent(store) == set()
 
 
-def test_starts_of_deliveries_keep_to_the_rate(store: Bench) -> None:
+def test_deliveries_start_within_the_rate(store: Bench) -> None:
     store.run(jobs.enqueue_many([new_job() for _ in range(9)]))
     store.run(set_limits(QUEUE, max_running=None, rate=2, burst=3, actor="olga"))
     counts = []

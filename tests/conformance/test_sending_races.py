@@ -49,7 +49,7 @@ def end_all(store: Bench) -> None:
     store.edit("delete from stagepost_job")
 
 
-def test_messages_that_come_to_several_workers_at_once_start_one_attempt_each(store: Bench) -> None:
+def test_messages_delivered_to_several_workers_at_once_start_one_attempt_each(store: Bench) -> None:
     retries = store.database.retries
     for _ in range(ROUNDS // 2):
         messages = sent_jobs(store)
@@ -111,7 +111,7 @@ def test_two_relays_send_the_same_jobs_and_lose_none(store: Bench) -> None:
         end_all(store)
 
 
-def test_a_job_that_is_put_back_is_claimed_once_by_whoever_finds_it(store: Bench, order: int) -> None:
+def test_a_job_that_is_put_back_is_claimed_once(store: Bench, order: int) -> None:
     """Its queue is carried no more: some workers take from the database, a last message is still on its way."""
     retries = store.database.retries
     for _ in range(ROUNDS):
@@ -173,7 +173,7 @@ def test_a_sent_job_is_either_cancelled_or_started(store: Bench, order: int) -> 
         end_all(store)
 
 
-def test_workers_that_take_at_once_keep_to_the_limit_of_the_queue(store: Bench) -> None:
+def test_workers_that_claim_concurrently_respect_the_limit_of_the_queue(store: Bench) -> None:
     store.run(set_limits(QUEUE, max_running=7, rate=None, actor="olga"))
     for _ in range(ROUNDS // 2):
         messages = sent_jobs(store, 24)
@@ -189,7 +189,7 @@ def test_workers_that_take_at_once_keep_to_the_limit_of_the_queue(store: Bench) 
         end_all(store)
 
 
-def test_everybody_at_once_loses_and_doubles_nothing(store: Bench) -> None:
+def test_all_operations_at_once_lose_and_duplicate_nothing(store: Bench) -> None:
     """Two relays, two workers and a reconciler that thinks everything is lost, until all jobs have ended."""
     store.run(jobs.enqueue_many([new_job() for _ in range(MANY)]))
     ids = {str(job_id) for (job_id,) in store.rows("select id from stagepost_job")}

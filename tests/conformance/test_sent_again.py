@@ -27,7 +27,7 @@ AGAIN: list[tuple[str, Outcome, float]] = [
 
 
 @pytest.mark.parametrize(("outcome", "wait"), [case[1:] for case in AGAIN], ids=[case[0] for case in AGAIN])
-def test_whatever_queues_a_job_again_lets_it_be_sent_again(store: Bench, outcome: Outcome, wait: float) -> None:
+def test_every_way_to_requeue_a_job_lets_it_be_sent_again(store: Bench, outcome: Outcome, wait: float) -> None:
     message = sent_job(store)
     [job] = started(store, [message])
 
@@ -130,7 +130,7 @@ def test_only_queued_jobs_are_put_back(store: Bench) -> None:
     assert store.run(jobs.get(waiting)).state is JobState.SCHEDULED
 
 
-def test_sent_jobs_are_told_apart_by_how_long_they_wait(store: Bench) -> None:
+def test_sent_jobs_are_found_by_how_long_they_have_waited(store: Bench) -> None:
     first = sent_job(store)
     store.clock.advance(10)
     second, elsewhere = enqueue(store, priority=99), enqueue(store, queue_name="other")
@@ -148,7 +148,7 @@ def test_sent_jobs_are_told_apart_by_how_long_they_wait(store: Bench) -> None:
     assert store.run(sent_jobs("other", older=timedelta(0), most=10)) == [Sent(elsewhere, 1, 5_000_000)]
 
 
-def test_a_sent_job_is_told_with_the_number_of_its_next_attempt(store: Bench) -> None:
+def test_a_sent_job_is_listed_with_the_number_of_its_next_attempt(store: Bench) -> None:
     [job] = started(store, [sent_job(store)])
     settle(store, job, Released())
     send(store)

@@ -58,7 +58,7 @@ def stored(store: Bench, enqueued: list[Enqueued]) -> list[JobRow]:
     ],
     ids=["as usual", "elsewhere", "delayed", "at an instant", "limited", "limited by arguments"],
 )
-def test_jobs_of_a_series_are_those_made_before(
+def test_a_series_stores_the_same_jobs_as_single_requests(
     store: Bench, task: Task[..., Any], options: dict[str, Any], number: int
 ) -> None:
     wanted = JobOptions(**options) if options else NO_OPTIONS

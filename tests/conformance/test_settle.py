@@ -119,7 +119,7 @@ def test_a_failure_is_tried_again_after_its_delay(store: Bench) -> None:
     ]
 
 
-def test_the_last_failure_buries_the_job(store: Bench) -> None:
+def test_the_last_failure_makes_the_job_a_dead_letter(store: Bench) -> None:
     job = running(store, max_attempts=2)
     settle(store, job, Failed("first", timedelta(0)))
     store.run(leases.promote_due())
@@ -289,7 +289,7 @@ def test_a_settlement_whose_reply_was_lost_can_be_repeated(store: Bench, outcome
     assert len(store.run(jobs.failures_of(job.id))) == isinstance(outcome, Refused)
 
 
-def test_an_ended_job_is_held_by_the_attempt_that_ended_it_alone(store: Bench) -> None:
+def test_only_the_attempt_that_ended_a_job_still_holds_it(store: Bench) -> None:
     old = running(store)
     lose_lease(store)
     [new] = claim(store, owner="worker-b")

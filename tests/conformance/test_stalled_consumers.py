@@ -23,7 +23,7 @@ class Standing:
         assert queue == "task.mail"
         return self.at
 
-    def connect_again(self, reason: str) -> None:
+    def reconnect(self, reason: str) -> None:
         self.reasons.append(reason)
 
 
@@ -54,12 +54,12 @@ class Scene:
         self._store.close()
 
 
-def test_one_that_got_nothing_since_jobs_were_sent_again_connects_again_once(blocking_store: Bench) -> None:
+def test_a_consumer_that_received_nothing_since_jobs_were_resent_reconnects_once(blocking_store: Bench) -> None:
     scene = Scene(blocking_store)
     scene.send_again()
 
     assert scene.look() == [], "what was sent again may be on its way"
-    assert scene.look() == [f"nothing came though jobs of queue {QUEUE} were sent again"]
+    assert scene.look() == [f"no message arrived although jobs of queue {QUEUE} were sent again"]
     assert len(scene.look()) == 1
     scene.send_again()
     assert len(scene.look()) == 1
@@ -67,7 +67,7 @@ def test_one_that_got_nothing_since_jobs_were_sent_again_connects_again_once(blo
     scene.close()
 
 
-def test_one_that_got_something_since_or_could_not_is_left_alone(blocking_store: Bench) -> None:
+def test_a_consumer_that_received_something_or_could_not_is_left_alone(blocking_store: Bench) -> None:
     scene = Scene(blocking_store)
     scene.send_again()
     scene.look()
@@ -81,7 +81,7 @@ def test_one_that_got_something_since_or_could_not_is_left_alone(blocking_store:
     scene.close()
 
 
-def test_what_was_sent_again_before_it_came_is_no_reason(blocking_store: Bench) -> None:
+def test_jobs_resent_before_a_consumer_connected_are_ignored(blocking_store: Bench) -> None:
     earlier = Scene(blocking_store)
     earlier.send_again()
     scene = Scene(blocking_store)
@@ -91,7 +91,7 @@ def test_what_was_sent_again_before_it_came_is_no_reason(blocking_store: Bench) 
     scene.close()
 
 
-def test_it_does_not_ask_all_the_time(blocking_store: Bench) -> None:
+def test_two_checks_in_quick_succession_count_as_one(blocking_store: Bench) -> None:
     scene = Scene(blocking_store)
     scene.send_again()
     scene.look()

@@ -93,7 +93,7 @@ def test_an_operation_that_comes_first_opens_the_callers_transaction(kind: Kind,
 
 
 @each_kind(lambda kind: kind.database == "sqlite" and kind.name != "django")
-def test_what_an_operation_reads_on_sqlite_stays_so_until_it_has_written(kind: Kind, store: Bench) -> None:
+def test_rows_that_an_operation_reads_on_sqlite_do_not_change_before_it_writes(kind: Kind, store: Bench) -> None:
     """By itself the driver opens a transaction at the first write, and another process may come in between."""
     job_id = store.run(jobs.enqueue(new_job())).id
 
@@ -111,7 +111,7 @@ def test_what_an_operation_reads_on_sqlite_stays_so_until_it_has_written(kind: K
 
 
 @each_kind(lambda kind: kind.database == "sqlite")
-def test_looking_something_up_on_sqlite_keeps_nobody_from_writing(kind: Kind, store: Bench) -> None:
+def test_a_query_on_sqlite_does_not_block_writers(kind: Kind, store: Bench) -> None:
     job_id = store.run(jobs.enqueue(new_job())).id
     with calling(kind, store.url, store.clock) as caller:
         caller.begin()
@@ -160,7 +160,7 @@ def test_a_completion_rolled_back_leaves_the_job_running(kind: Kind, store: Benc
 
 
 @every_kind
-def test_an_attempt_that_lost_its_lease_is_told_so(kind: Kind, store: Bench) -> None:
+def test_an_attempt_that_lost_its_lease_gets_an_error(kind: Kind, store: Bench) -> None:
     store.run(jobs.enqueue(new_job()))
     [old] = claim(store)
     store.clock.advance(LEASE + timedelta(seconds=1))
@@ -214,7 +214,7 @@ def test_without_a_transaction_nothing_is_written(kind: Kind, store: Bench) -> N
 
 
 @each_kind(lambda kind: kind.takes_begin)
-def test_autocommit_is_fine_once_a_transaction_is_begun(kind: Kind, store: Bench) -> None:
+def test_autocommit_is_allowed_once_a_transaction_is_open(kind: Kind, store: Bench) -> None:
     job = new_job()
     with calling(kind, store.url, store.clock, autocommit=True) as caller:
         caller.execute("begin")

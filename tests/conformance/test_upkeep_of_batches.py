@@ -14,10 +14,10 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import batches, cancelling, concluding, counting, gates, jobs
 from stagepost.store.gates import GateCount
-from stagepost.upkeep import batch_keeper, batch_recounter
-from stagepost.upkeep.batch_keeper import BatchKeeper
-from stagepost.upkeep.batch_recounter import BatchRecounter
+from stagepost.upkeep import batch_rescuer, recounter
+from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.recounter import Recounter
 from tests.conformance.batches import TOLD, end, filled, new_batch, opened, told
 from tests.conformance.bench import Bench
 from tests.conformance.families import claim_children, submit
@@ -47,10 +47,10 @@ def leader(store: Bench, own_store: AsyncStore) -> Leader:
 
 
 @pytest.fixture
-def service(own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch) -> BatchRecounter:
+def recounting(own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch) -> Recounter:
     """One that takes several pages."""
-    monkeypatch.setattr(batch_recounter, "MOST_AT_ONCE", 2)
-    return BatchRecounter(own_store, leader)
+    monkeypatch.setattr(recounter, "MOST_AT_ONCE", 2)
+    return Recounter(own_store, leader)
 
 
 def plant(store: Bench, unfinished: int) -> None:
@@ -58,7 +58,7 @@ def plant(store: Bench, unfinished: int) -> None:
 
 
 def test_a_batch_that_counts_wrongly_is_reported_and_repaired(
-    store: Bench, service: BatchRecounter, caplog: pytest.LogCaptureFixture
+    store: Bench, recounting: Recounter, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, _, _, batch = (filled(store, 2, f"upload:{number}") for number in range(4))
     store.run(counting.fold())
@@ -66,17 +66,17 @@ def test_a_batch_that_counts_wrongly_is_reported_and_repaired(
     store.rows("update stagepost_count set jobs = jobs + 3 where scope = :scope", scope=scope)
 
     with caplog.at_level(logging.ERROR):
-        [drift] = asyncio.run(service.run_once())
+        [drift] = asyncio.run(recounting.recount_batches())
 
     assert (drift.counted, drift.found) == (5, 2)
     assert caplog.messages == [f"{scope} counted 5 jobs as active, and has 2; the count is corrected"]
     assert store.run(counting.count_items(batch.id)) == Counts(queued=2)
-    assert asyncio.run(service.run_once()) == []
+    assert asyncio.run(recounting.recount_batches()) == []
 
 
 @pytest.mark.parametrize("planted", [0, 1, 5, -2])
 def test_a_gate_that_counts_wrongly_is_reported_and_repaired(
-    store: Bench, service: BatchRecounter, caplog: pytest.LogCaptureFixture, planted: int
+    store: Bench, recounting: Recounter, caplog: pytest.LogCaptureFixture, planted: int
 ) -> None:
     """F67: whatever it counted, it opens once, when the last batch is done."""
     store.run(gates.declare(GATE, on_open=TOLD))
@@ -86,10 +86,10 @@ def test_a_gate_that_counts_wrongly_is_reported_and_repaired(
     plant(store, planted)
 
     with caplog.at_level(logging.ERROR):
-        assert asyncio.run(service.run_once()) == [GateCount(GATE, planted, 2)]
+        assert asyncio.run(recounting.recount_gates()) == [GateCount(GATE, planted, 2)]
 
     assert caplog.messages == [f"gate {GATE!r} counted {planted} unfinished batches, and has 2; the count is corrected"]
-    assert asyncio.run(service.run_once()) == []
+    assert asyncio.run(recounting.recount_gates()) == []
     end(store, 2)
     for batch in pair:
         assert (store.run(gates.standing(GATE)).unfinished, told(store)) == (2 - pair.index(batch), 0)
@@ -97,17 +97,17 @@ def test_a_gate_that_counts_wrongly_is_reported_and_repaired(
     assert told(store) == 1
 
 
-def test_a_gate_that_is_closed_by_no_batch_opens(store: Bench, service: BatchRecounter) -> None:
+def test_a_gate_that_is_closed_by_no_batch_opens(store: Bench, recounting: Recounter) -> None:
     """F67: the last batch is done, and the gate did not hear of it."""
     store.run(gates.declare(GATE, on_open=TOLD))
     store.run(concluding.seal_key(new_batch(gate=GATE)))
     plant(store, 3)
 
-    assert asyncio.run(service.run_once()) == [GateCount(GATE, 3, 0)]
+    assert asyncio.run(recounting.recount_gates()) == [GateCount(GATE, 3, 0)]
 
     assert store.run(gates.find_gate(GATE)) == gates.StoredGate(GATE, 0, 2, store.now)
     assert told(store) == 2
-    assert asyncio.run(service.run_once()) == []
+    assert asyncio.run(recounting.recount_gates()) == []
 
 
 def test_a_gate_is_right_while_batches_begin_and_end(store: Bench) -> None:
@@ -142,7 +142,7 @@ def test_a_deep_tree_is_cancelled_in_one_pass(
     store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside others, cancelled before, of which items still run."""
-    monkeypatch.setattr(batch_keeper, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(batch_rescuer, "MOST_AT_ONCE", 2)
     stopping = [filled(store, 1, f"upload:{number}") for number in range(3)]
     claim(store, slots=3)
     for batch in stopping:
@@ -150,7 +150,7 @@ def test_a_deep_tree_is_cancelled_in_one_pass(
     chain = waiting_chain(store, 6)
     assert store.run(cancelling.cancel_job(chain[0], actor="ada")) is JobState.WAITING
 
-    asyncio.run(BatchKeeper(own_store, leader).run_once())
+    asyncio.run(BatchRescuer(own_store, leader).run_once())
 
     assert {store.run(jobs.get(job_id)).state for job_id in chain} == {JobState.CANCELLED}
     assert store.run(batches.cancelled_batches()) == [batch.id for batch in stopping]
@@ -159,14 +159,14 @@ def test_a_deep_tree_is_cancelled_in_one_pass(
 def test_a_pass_that_cancels_ends_though_a_tree_goes_on_below(
     store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_keeper, "MOST_LEVELS", 2)
+    monkeypatch.setattr(batch_rescuer, "MOST_LEVELS", 2)
     chain = waiting_chain(store, 6)
     store.run(cancelling.cancel_job(chain[0], actor="ada"))
-    keeper = BatchKeeper(own_store, leader)
+    rescuer = BatchRescuer(own_store, leader)
 
-    asyncio.run(keeper.run_once())
+    asyncio.run(rescuer.run_once())
     assert store.run(jobs.get(chain[-1])).state is JobState.QUEUED
-    asyncio.run(keeper.run_once())
-    asyncio.run(keeper.run_once())
+    asyncio.run(rescuer.run_once())
+    asyncio.run(rescuer.run_once())
 
     assert {store.run(jobs.get(job_id)).state for job_id in chain} == {JobState.CANCELLED}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -12,12 +15,15 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store.counting import PARTS, Drift, count_by_queue
-from stagepost.upkeep import counter, recounter
-from stagepost.upkeep.counter import LONGEST_SECONDS, SHORTEST_SECONDS, Counter
+from stagepost.upkeep import move_compactor, recounter
 from stagepost.upkeep.leader import Leader
+from stagepost.upkeep.move_compactor import LONGEST_SECONDS, SHORTEST_SECONDS, MoveCompactor
 from stagepost.upkeep.recounter import Recounter
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, enqueue, finish
+
+ROUND = 3 * len(PARTS)
+"""Passes of the recounter until all parts of the jobs are checked; batches and gates are checked after each part."""
 
 
 def move_rows(store: Bench) -> int:
@@ -28,8 +34,8 @@ def move_rows(store: Bench) -> int:
 def test_the_leader_folds_all_moves_and_then_looks_less_and_less_often(
     blocking_store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counter, "MOST_AT_ONCE", 2)
-    service = Counter(own_store, leader, clock=blocking_store.clock)
+    monkeypatch.setattr(move_compactor, "MOST_AT_ONCE", 2)
+    service = MoveCompactor(own_store, leader, clock=blocking_store.clock)
     for _ in range(5):
         enqueue(blocking_store)
 
@@ -47,7 +53,7 @@ def test_the_leader_folds_all_moves_and_then_looks_less_and_less_often(
 def test_folding_that_takes_long_is_done_seldom(
     blocking_store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = Counter(own_store, leader, clock=blocking_store.clock)
+    service = MoveCompactor(own_store, leader, clock=blocking_store.clock)
     enqueue(blocking_store)
     run = own_store.run
 
@@ -61,17 +67,17 @@ def test_folding_that_takes_long_is_done_seldom(
     assert service.interval == pytest.approx(40)
 
 
-def test_who_does_not_lead_neither_folds_nor_recounts(blocking_store: Bench, own_store: AsyncStore) -> None:
+def test_only_the_leader_folds_and_recounts(blocking_store: Bench, own_store: AsyncStore) -> None:
     enqueue(blocking_store)
     bystander = Leader(own_store, owner="worker-b", clock=blocking_store.clock)
 
-    assert asyncio.run(Counter(own_store, bystander, clock=blocking_store.clock).run_once()) == 0
+    assert asyncio.run(MoveCompactor(own_store, bystander, clock=blocking_store.clock).run_once()) == 0
     assert asyncio.run(Recounter(own_store, bystander).run_once()) == []
     assert move_rows(blocking_store) == 1
 
 
 @pytest.mark.parametrize("own_connection", [True, False])
-def test_drift_is_reported_and_repaired_within_as_many_passes_as_there_are_parts(
+def test_drift_is_reported_and_repaired_within_one_round_of_checks(
     blocking_store: Bench,
     own_store: AsyncStore,
     leader: Leader,
@@ -86,7 +92,7 @@ def test_drift_is_reported_and_repaired_within_as_many_passes_as_there_are_parts
     )
 
     with caplog.at_level(logging.ERROR):
-        drifts = [drift for _ in PARTS for drift in asyncio.run(service.run_once())]
+        drifts = [drift for _ in range(ROUND) for drift in asyncio.run(service.run_once())]
 
     assert sorted(drifts, key=repr) == [
         Drift(f"queue:{QUEUE}", "active", counted=-4, found=0),
@@ -99,7 +105,7 @@ def test_drift_is_reported_and_repaired_within_as_many_passes_as_there_are_parts
     assert blocking_store.run(count_by_queue())[QUEUE][JobState.COMPLETED] == 1
 
 
-def test_what_takes_too_long_to_recount_is_left_alone(
+def test_parts_that_take_too_long_to_recount_are_skipped(
     blocking_store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recounter, "MOST_ROWS", 2)
@@ -108,6 +114,32 @@ def test_what_takes_too_long_to_recount_is_left_alone(
     service = Recounter(own_store, leader)
     blocking_store.rows("update stagepost_move set jobs = 2 where became = 'active'")
 
-    assert [asyncio.run(service.run_once()) for _ in PARTS] == [[]] * len(PARTS)
+    assert [asyncio.run(service.run_once()) for _ in range(ROUND)] == [[]] * ROUND
     monkeypatch.setattr(recounter, "MOST_ROWS", 9)
-    assert sum(len(asyncio.run(service.run_once())) for _ in PARTS) == 1
+    assert sum(len(asyncio.run(service.run_once())) for _ in range(ROUND)) == 1
+
+
+def test_batches_and_gates_are_checked_in_every_third_pass_even_if_another_check_fails(
+    own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+
+    def noting(name: str, *, fails: bool = False) -> Callable[..., Coroutine[Any, Any, list[Drift]]]:
+        async def check(*_part: JobState | None) -> list[Drift]:
+            checked.append(name)
+            if fails:
+                raise OSError("the disk is full")
+            return []
+
+        return check
+
+    monkeypatch.setattr(Recounter, "recount_jobs", staticmethod(noting("jobs", fails=True)))
+    monkeypatch.setattr(Recounter, "recount_batches", staticmethod(noting("batches")))
+    monkeypatch.setattr(Recounter, "recount_gates", staticmethod(noting("gates")))
+    service = Recounter(own_store, leader)
+
+    for _ in range(6):
+        with contextlib.suppress(OSError):
+            asyncio.run(service.run_once())
+
+    assert checked == ["jobs", "batches", "gates"] * 2

@@ -46,7 +46,7 @@ def prune(store: AsyncStore, leader: Leader, *, history_days: float) -> int:
     return asyncio.run(run())
 
 
-def test_the_leader_deletes_what_is_older_than_history_is_kept_until_nothing_is(
+def test_the_leader_deletes_history_older_than_the_retention_until_none_is_left(
     blocking_store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruner, "MOST_AT_ONCE", 2)
@@ -66,7 +66,7 @@ def test_history_that_is_kept_for_ever_is_not_pruned(
     assert len(kept_jobs(blocking_store)) == 4
 
 
-def test_who_does_not_lead_deletes_nothing(blocking_store: Bench, own_store: AsyncStore) -> None:
+def test_only_the_leader_deletes_history(blocking_store: Bench, own_store: AsyncStore) -> None:
     fill(blocking_store)
     follower = Leader(own_store, owner="worker-b", clock=blocking_store.clock)
 
@@ -75,7 +75,7 @@ def test_who_does_not_lead_deletes_nothing(blocking_store: Bench, own_store: Asy
     assert len(blocking_store.rows("select name from stagepost_rate")) == 3
 
 
-def test_jobs_that_no_worker_knows_are_told_of(
+def test_jobs_that_no_worker_knows_are_reported(
     blocking_store: Bench, own_store: AsyncStore, leader: Leader, caplog: pytest.LogCaptureFixture
 ) -> None:
     enqueue(blocking_store, task_name="send_telegram")

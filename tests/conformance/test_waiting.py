@@ -71,7 +71,7 @@ def test_the_next_due_job_tells_how_long_to_sleep(store: Bench) -> None:
     assert store.run(leases.next_due()) == timedelta(seconds=-1)
 
 
-def test_blocked_jobs_go_through_in_their_order_as_far_as_there_is_room(store: Bench) -> None:
+def test_blocked_jobs_are_queued_in_order_while_slots_are_free(store: Bench) -> None:
     low, high = (enqueue(store, limit_key="printer", limit=2, priority=priority) for priority in (1, 9))
     middle = enqueue(store, limit_key="printer", limit=2, priority=5)
     store.clock.advance(1)
@@ -115,7 +115,7 @@ def test_limits_are_kept_for_each_key_apart(store: Bench) -> None:
     assert states(store, printer[0], printer[1], plotter) == [JobState.QUEUED, JobState.BLOCKED, JobState.QUEUED]
 
 
-def test_each_job_is_measured_by_its_own_limit(store: Bench) -> None:
+def test_each_job_is_checked_against_its_own_limit(store: Bench) -> None:
     narrow = enqueue(store, limit_key="printer", limit=1, priority=1)
     wide = [enqueue(store, limit_key="printer", limit=3, priority=2) for _ in range(2)]
 

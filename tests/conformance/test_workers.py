@@ -70,7 +70,7 @@ def test_saying_hello_again_changes_the_description_and_not_the_start(store: Ben
     assert (worker.started_at, worker.silent_us) == (started_at, 0)
 
 
-def test_a_forgotten_worker_is_told_to_say_hello_again(store: Bench) -> None:
+def test_a_worker_whose_record_was_deleted_must_say_hello_again(store: Bench) -> None:
     hello(store, "w-1")
 
     store.run(forget_worker("w-1"))

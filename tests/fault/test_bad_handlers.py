@@ -104,7 +104,7 @@ def test_a_handler_that_will_not_stop_holds_its_own_slot_only(arena: Arena) -> N
     assert all("timeout" in str(arena.job(job_id).error) for job_id in stubborn)
 
 
-def test_a_commit_after_the_attempts_time_was_up_is_refused(arena: Arena) -> None:
+def test_a_commit_after_the_attempts_timeout_is_refused(arena: Arena) -> None:
     """F15: the timeout is on record and another attempt has its turn, or had it."""
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_too_late", LATE, tries=LATE_TRIES, gate=str(gate))
@@ -120,7 +120,7 @@ def test_a_commit_after_the_attempts_time_was_up_is_refused(arena: Arena) -> Non
     assert min(attempt for _, attempt in evidence.ledger) > 1
 
 
-def test_a_commit_at_the_moment_the_attempts_time_is_up_counts_in_full_or_not_at_all(arena: Arena) -> None:
+def test_a_commit_at_the_moment_of_the_attempts_timeout_counts_in_full_or_not_at_all(arena: Arena) -> None:
     """F15: the handler's transaction races with the record of its timeout; either may win."""
     jobs = arena.enqueue("transfer_too_late", LATE, tries=LATE_TRIES, gate="")
     arena.start_worker(concurrency=4 * LATE, lease_seconds=LASTING_LEASE)

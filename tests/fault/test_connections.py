@@ -33,7 +33,7 @@ LEASE_OF_CUT_OFF = 30.0
 
 
 @on_servers
-def test_workers_whose_sessions_are_ended_all_the_time_lose_and_double_nothing(arena: Arena) -> None:
+def test_workers_whose_sessions_are_killed_constantly_lose_and_duplicate_nothing(arena: Arena) -> None:
     """F20."""
     worker = arena.start_worker(concurrency=4)
     arena.wait_for_end(arena.enqueue("transfer", 50) + arena.enqueue("note", 50))

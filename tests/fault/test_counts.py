@@ -50,7 +50,7 @@ def count_ended(arena: Arena) -> int:
     return int(ended)
 
 
-def test_folders_that_race_lose_and_double_nothing(backend: Backend) -> None:
+def test_concurrent_folding_loses_and_duplicates_nothing(backend: Backend) -> None:
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(RACERS) as threads:
         stores = [stack.enter_context(contextlib.closing(Store.at(backend.url, pool_size=1))) for _ in range(RACERS)]
         for _ in range(ROUNDS):
@@ -71,7 +71,7 @@ def test_folders_that_race_lose_and_double_nothing(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("backend", SERVERS, indirect=True)
-def test_a_folder_passes_over_what_another_is_folding(backend: Backend) -> None:
+def test_folding_skips_moves_that_another_process_is_folding(backend: Backend) -> None:
     with contextlib.closing(Store.at(backend.url, pool_size=2)) as store:
         for number in range(4):
             job = NewJob(id=new_id(), task_name="t", payload="{}", queue_name=f"queue-{number}")

@@ -10,7 +10,7 @@ from stagepost.model.outcome import CRASHES_ALLOWED
 from tests.fault.arena import LASTING_LEASE, Arena
 
 
-def test_jobs_that_kill_their_worker_are_parked_and_their_neighbours_go_on(arena: Arena) -> None:
+def test_jobs_that_kill_their_worker_become_dead_letters_and_their_neighbours_continue(arena: Arena) -> None:
     """F13: one dies in a thread, one on the loop; those that were leased with them die with them, twice."""
     poison = arena.enqueue("die", how="segfault") + arena.enqueue("die_async", how="exit")
     neighbours = arena.enqueue("note", 20) + arena.enqueue("transfer", 5, seconds=0.1)
@@ -25,7 +25,7 @@ def test_jobs_that_kill_their_worker_are_parked_and_their_neighbours_go_on(arena
     assert [job.state for job in arena.jobs(neighbours).values()] == ["completed"] * len(neighbours)
 
 
-def test_a_new_killer_does_not_take_those_with_it_that_crashed_twice(arena: Arena) -> None:
+def test_a_new_crashing_job_does_not_take_down_jobs_that_crashed_twice(arena: Arena) -> None:
     """At most the one whose turn it is, in each of its first two crashes; then it waits for its own."""
     poison = arena.enqueue("die_async", how="exit")
     suspects = arena.enqueue("note", 20)
@@ -55,7 +55,7 @@ def test_a_crash_in_a_process_of_its_own_costs_only_that_job_an_attempt(arena: A
     assert {(job.state, job.crashes) for job in arena.jobs(neighbours).values()} == {("completed", 0)}
 
 
-def test_a_worker_that_restarts_at_once_does_not_pass_for_the_one_that_died(arena: Arena) -> None:
+def test_a_worker_that_restarts_at_once_is_not_mistaken_for_the_one_that_died(arena: Arena) -> None:
     """F17."""
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_at_gate", 20, gate=str(gate))  # so that there is something left for each to start

@@ -67,7 +67,7 @@ def bench(backend: Backend) -> Iterator[Bench]:
     bench.store.close()
 
 
-def test_an_attempt_that_was_overtaken_can_write_nothing(bench: Bench) -> None:
+def test_a_superseded_attempt_can_write_nothing(bench: Bench) -> None:
     """The second attempt is of the same owner: only its number tells them apart."""
     for outcome in OUTCOMES:
         old = bench.leased("me")
@@ -96,7 +96,7 @@ def test_another_owner_can_write_nothing_of_an_attempt(bench: Bench) -> None:
         bench.store.run(settle([Settlement.of(job, Completed())]))
 
 
-def test_an_attempt_that_was_given_back_can_write_nothing_more(bench: Bench) -> None:
+def test_a_released_attempt_can_write_nothing_more(bench: Bench) -> None:
     job = bench.leased("me")
     given_back: Outcome = Released()
     bench.store.run(settle([Settlement.of(job, given_back)]))
@@ -117,7 +117,7 @@ def test_a_lease_is_left_alone_until_its_end_and_its_grace_are_over(bench: Bench
     assert bench.facts(job) == ("running", job.attempt, "me")
 
 
-def test_a_job_is_parked_at_the_last_crash_it_may_have_and_not_before(bench: Bench) -> None:
+def test_a_job_becomes_a_dead_letter_at_its_last_allowed_crash_and_not_before(bench: Bench) -> None:
     job = bench.leased("me")
     for _ in range(CRASHES_ALLOWED - 1):
         bench.rescue()
@@ -146,7 +146,7 @@ def test_claims_that_race_never_share_a_job(bench: Bench) -> None:
 
 
 @on_servers
-def test_a_claim_passes_over_what_another_has_claimed_and_not_committed(bench: Bench) -> None:
+def test_a_claim_skips_jobs_that_another_has_claimed_but_not_committed(bench: Bench) -> None:
     """With SQLite it waits: there is one writer at a time."""
     bench.store.run(enqueue_many([NewJob(id=new_id(), task_name="t", payload="{}") for _ in range(4)]))
     first, second = (

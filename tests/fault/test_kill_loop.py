@@ -29,7 +29,7 @@ LIMITED_QUEUE, MOST_RUNNING = "limited", 4
 
 
 @pytest.mark.timeout(7200)
-def test_kills_without_end_lose_nothing_and_double_nothing(arena: Arena) -> None:
+def test_endless_kills_lose_nothing_and_duplicate_nothing(arena: Arena) -> None:
     began = time.monotonic()
     with arena.sampling():
         kill_workers(arena, KILLS, keep_busy, hits=KILLS)

@@ -100,7 +100,7 @@ def test_a_worker_that_dies_after_an_effect_outside_repeats_it_under_the_same_ke
 
 
 @pytest.mark.parametrize("moment", Moment)
-def test_a_producer_that_dies_around_its_commit_can_ask_again(arena: Arena, moment: Moment) -> None:
+def test_a_producer_that_dies_around_its_commit_can_repeat_its_request(arena: Arena, moment: Moment) -> None:
     """The producer's journal says `maybe`; asking again under the same ids settles it, exactly once."""
     asked = jobs_of("transfer", 10)
     commit = {"sqlite": 5, "postgres": 4, "mariadb": 8}[arena.backend.name]

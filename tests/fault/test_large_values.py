@@ -77,7 +77,7 @@ def test_results_and_errors_that_are_too_large_together_are_all_written(arena: A
     assert "could not be written" not in worker.logged()
 
 
-def test_a_worker_with_large_results_stops_when_it_is_told_to_and_keeps_nothing(arena: Arena) -> None:
+def test_a_worker_with_large_results_stops_when_asked_and_keeps_no_job(arena: Arena) -> None:
     arena.enqueue("give_large", JOBS, size=RESULT)
     worker = arena.start_worker(concurrency=20, prefetch=200, lease_seconds=LASTING_LEASE, shutdown_timeout_seconds=60)
     arena.wait(lambda: bool(arena.notes("start")), "the first to start")
@@ -90,7 +90,7 @@ def test_a_worker_with_large_results_stops_when_it_is_told_to_and_keeps_nothing(
     assert {job.crashes for job in jobs} == {0}
 
 
-def test_a_result_that_no_statement_takes_fails_its_own_job_and_says_what_to_do(arena: Arena) -> None:
+def test_a_result_too_large_for_any_statement_fails_its_own_job_and_says_what_to_do(arena: Arena) -> None:
     [alone] = arena.enqueue("give_large", 1, size=TOO_LARGE)
     others = arena.enqueue("give_large", 20, size=1000)
 
@@ -105,7 +105,7 @@ def test_a_result_that_no_statement_takes_fails_its_own_job_and_says_what_to_do(
     assert {job.attempt for job in arena.jobs().values()} == {1}
 
 
-def test_arguments_that_no_statement_takes_are_an_error_at_the_call_and_nothing_is_stored(arena: Arena) -> None:
+def test_arguments_too_large_for_any_statement_are_an_error_at_the_call_and_nothing_is_stored(arena: Arena) -> None:
     large = jobs_of("take_large", text="\"'" * 300_000)
     small = jobs_of("take_large", 150, text="x")
 
@@ -119,7 +119,9 @@ def test_arguments_that_no_statement_takes_are_an_error_at_the_call_and_nothing_
         assert len(store.run(enqueue_many(small))) == 150
 
 
-def test_in_a_callers_transaction_they_are_an_error_as_well_and_the_connection_lives_on(arena: Arena) -> None:
+def test_too_large_arguments_in_a_callers_transaction_are_an_error_and_the_connection_stays_usable(
+    arena: Arena,
+) -> None:
     large = jobs_of("take_large", text="\"'" * 300_000)
     many = jobs_of("take_large", 40, text="\"'" * 50_000)
     options = mysql_options(arena.url)
@@ -143,7 +145,7 @@ def test_in_a_callers_transaction_they_are_an_error_as_well_and_the_connection_l
     assert set(arena.jobs()) == {job.id for job in many}
 
 
-def test_a_message_that_no_statement_takes_is_kept_with_its_beginning(arena: Arena) -> None:
+def test_the_beginning_of_a_message_too_large_for_any_statement_is_stored(arena: Arena) -> None:
     """Lest it come again and again, and hold up those behind it."""
     parked = 0
 

@@ -101,6 +101,13 @@ def test_a_mutant_fits_the_code(known: Mutant) -> None:
     assert changed_text(known)
 
 
+@pytest.mark.parametrize("known", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutants_killer_exists(known: Mutant) -> None:
+    file, name = known.test.partition("[")[0].split("::")
+
+    assert f"def {name}(" in (ROOT / file).read_text()
+
+
 def test_the_sharpest_mutants_exist() -> None:
     assert {mutant.name for mutant in MUTANTS} >= SHARPEST
 

@@ -49,7 +49,7 @@ def heard(postgres_database: str) -> Iterator[Callable[[], list[str]]]:
         yield ask
 
 
-def test_postgres_is_told_once_for_a_statement_with_many_jobs(
+def test_postgres_notifies_once_for_a_statement_with_many_jobs(
     postgres_database: str, heard: Callable[[], list[str]]
 ) -> None:
     app = app_at(postgres_database)
@@ -60,7 +60,9 @@ def test_postgres_is_told_once_for_a_statement_with_many_jobs(
         assert heard() == ["mail,reports"]
 
 
-def test_postgres_is_told_once_of_many_jobs_of_one_task(postgres_database: str, heard: Callable[[], list[str]]) -> None:
+def test_postgres_notifies_once_for_many_jobs_of_one_task(
+    postgres_database: str, heard: Callable[[], list[str]]
+) -> None:
     app = app_at(postgres_database)
     digest = app.task(name="digest", queue="reports")(lambda: None)
     with opened(app):
@@ -70,7 +72,7 @@ def test_postgres_is_told_once_of_many_jobs_of_one_task(postgres_database: str, 
         assert heard() == ["reports"]
 
 
-def test_postgres_is_told_of_nothing_that_cannot_be_claimed_yet(
+def test_postgres_does_not_notify_for_jobs_that_cannot_be_claimed_yet(
     postgres_database: str, heard: Callable[[], list[str]]
 ) -> None:
     app = app_at(postgres_database)
@@ -89,7 +91,7 @@ def test_postgres_is_told_of_nothing_that_cannot_be_claimed_yet(
         assert heard() == ["mail"]
 
 
-def test_a_list_of_queues_too_long_for_a_notification_tells_everybody(
+def test_a_list_of_queues_too_long_for_a_notification_notifies_everybody(
     postgres_database: str, heard: Callable[[], list[str]]
 ) -> None:
     app = app_at(postgres_database)
@@ -103,7 +105,7 @@ def test_a_list_of_queues_too_long_for_a_notification_tells_everybody(
         ear.hears()
 
 
-def test_postgres_is_told_of_a_callers_job_when_the_caller_commits(
+def test_postgres_notifies_of_a_callers_job_when_the_caller_commits(
     postgres_database: str, heard: Callable[[], list[str]]
 ) -> None:
     app = app_at(postgres_database)
@@ -116,7 +118,7 @@ def test_postgres_is_told_of_a_callers_job_when_the_caller_commits(
         assert heard() == ["mail"]
 
 
-def test_postgres_is_told_nothing_of_a_caller_that_rolls_back(
+def test_postgres_does_not_notify_when_the_caller_rolls_back(
     postgres_database: str, heard: Callable[[], list[str]]
 ) -> None:
     app = app_at(postgres_database)
@@ -127,9 +129,7 @@ def test_postgres_is_told_nothing_of_a_caller_that_rolls_back(
         assert heard() == []
 
 
-def test_postgres_is_told_nothing_where_wake_ups_are_off(
-    postgres_database: str, heard: Callable[[], list[str]]
-) -> None:
+def test_postgres_does_not_notify_when_wake_ups_are_off(postgres_database: str, heard: Callable[[], list[str]]) -> None:
     app = app_at(postgres_database, wakeups=False)
     with opened(app):
         app.client.enqueue(greeting(app))
@@ -137,7 +137,7 @@ def test_postgres_is_told_nothing_where_wake_ups_are_off(
         assert heard() == []
 
 
-def test_a_transaction_does_not_tell_while_others_do_that_would_hold_up_its_commit(
+def test_a_transaction_does_not_notify_while_others_that_would_delay_its_commit_do(
     postgres_database: str, heard: Callable[[], list[str]]
 ) -> None:
     app = app_at(postgres_database)
@@ -151,7 +151,7 @@ def test_a_transaction_does_not_tell_while_others_do_that_would_hold_up_its_comm
         assert heard() == ["mail"]
 
 
-def test_postgres_is_told_of_a_continuation(postgres_database: str, heard: Callable[[], list[str]]) -> None:
+def test_postgres_notifies_of_a_continuation(postgres_database: str, heard: Callable[[], list[str]]) -> None:
     """It is queued by whoever ends the last child, not by an insert."""
     parent, child, then = (
         NewJob(id=new_id(), task_name="bind", payload="{}", queue_name=name)
@@ -174,7 +174,7 @@ def leased_of(queue_name: str) -> Operation[list[LeasedJob]]:
     return claim(queue_name, owner="w", task_names=["bind"], slots=1, lease=timedelta(seconds=30))
 
 
-async def test_postgres_is_told_of_jobs_that_a_worker_gave_back(
+async def test_postgres_notifies_of_jobs_that_a_worker_released(
     postgres_database: str, heard: Callable[[], list[str]]
 ) -> None:
     app = app_at(postgres_database)

@@ -188,7 +188,7 @@ def test_jobs_within_their_limits_are_no_violation() -> None:
     assert violations(within) == {}
 
 
-def test_an_operators_action_excuses_a_change_of_what_had_ended() -> None:
+def test_an_operators_action_excuses_a_change_of_an_ended_job() -> None:
     restarted = evidence(samples=[Sample({"a": replace(SOUND, state="dead_letter")})], operated={"a"})
 
     assert violations(restarted) == {}
@@ -231,7 +231,7 @@ def test_every_invariant_has_a_planted_violation() -> None:
     assert {case.values[0] for case in mark.args[1]} == set(INVARIANTS)
 
 
-def test_what_is_asked_for_is_in_the_journal_before_it_is_confirmed(tmp_path: Path) -> None:
+def test_a_request_is_in_the_journal_before_it_is_confirmed(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
 
     journal.ask(["a", "b"])

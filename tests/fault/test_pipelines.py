@@ -26,7 +26,7 @@ KILLS = sized(4, 25, 1000)
 
 
 @pytest.mark.timeout(1800)
-def test_pipelines_go_on_while_workers_are_killed(arena: Arena) -> None:
+def test_pipelines_continue_while_workers_are_killed(arena: Arena) -> None:
     nodes: dict[str, list[Node]] = {}
 
     def keep_busy() -> None:

@@ -23,7 +23,7 @@ STORED = "are no job's"
 
 
 @quickly_on("postgres")
-def test_a_worker_that_dies_around_a_commit_loses_and_doubles_no_job(carried: Arena) -> None:
+def test_a_worker_that_dies_around_a_commit_loses_and_duplicates_no_job(carried: Arena) -> None:
     ids = []
     for point in POINTS:
         doomed = carried.start_worker(kill_point=point)

@@ -42,7 +42,7 @@ GARBAGE = {
     ],
     indirect=["backend"],
 )
-def test_confirms_that_are_lost_double_nothing(carried: Arena, names: Names, way: str) -> None:
+def test_lost_confirms_duplicate_nothing(carried: Arena, names: Names, way: str) -> None:
     with names.proxy() as proxy:
         names.carry(carried, url=proxy.url_for(names.url) + "?heartbeat=10", rabbitmq_confirm_timeout_seconds=0.5)
         carried.start_worker()
@@ -64,7 +64,7 @@ def test_confirms_that_are_lost_double_nothing(carried: Arena, names: Names, way
 
 
 @quickly_on("postgres")
-def test_a_queue_that_is_deleted_or_unbound_is_made_anew(carried: Arena, names: Names) -> None:
+def test_a_queue_that_is_deleted_or_unbound_is_recreated(carried: Arena, names: Names) -> None:
     carried.start_worker()
     carried.wait_for_end(carried.enqueue("transfer"))
 
@@ -79,7 +79,7 @@ def test_a_queue_that_is_deleted_or_unbound_is_made_anew(carried: Arena, names: 
 
 
 @quickly_on("mariadb")
-def test_jobs_whose_messages_have_nowhere_to_go_fail_and_say_why(carried: Arena, names: Names) -> None:
+def test_jobs_whose_messages_are_unroutable_fail_and_say_why(carried: Arena, names: Names) -> None:
     with names.channel() as channel:
         channel.exchange_declare(names.settings.exchange_name, exchange_type="topic", durable=True)
     batch = uploaded(carried, 3)
@@ -105,7 +105,7 @@ def uploaded(arena: Arena, number: int) -> BatchRow:
 
 
 @quickly_on("mariadb")
-def test_a_collector_that_dies_before_it_tells_a_batch_leaves_that_to_upkeep(carried: Arena, names: Names) -> None:
+def test_a_collector_that_dies_before_it_concludes_a_batch_leaves_that_to_upkeep(carried: Arena, names: Names) -> None:
     """It has ended the item whose message the broker gave up, and concluded nothing."""
     worker = carried.start_worker()
     carried.wait_for_end(carried.enqueue("transfer"))  # the broker's queues are there now
@@ -127,7 +127,7 @@ def test_a_collector_that_dies_before_it_tells_a_batch_leaves_that_to_upkeep(car
 
 
 @quickly_on("postgres")
-def test_deliveries_that_come_again_and_ids_of_ended_jobs_run_nothing(carried: Arena, names: Names) -> None:
+def test_redeliveries_and_ids_of_ended_jobs_run_nothing(carried: Arena, names: Names) -> None:
     """Those of later attempts come first: each would start a job, if only its id counted."""
     worker = carried.start_worker()
     ended = carried.enqueue("transfer", 5)
@@ -149,7 +149,7 @@ def test_deliveries_that_come_again_and_ids_of_ended_jobs_run_nothing(carried: A
 
 
 @quickly_on("mariadb")
-def test_garbage_is_put_aside_and_stops_nothing(carried: Arena, names: Names) -> None:
+def test_unreadable_messages_are_set_aside_and_stop_nothing(carried: Arena, names: Names) -> None:
     worker = carried.start_worker()
     carried.wait_for_end(carried.enqueue("transfer"))
     names.publish(*(Message("", body, name) for name, body in GARBAGE.items()))
@@ -213,7 +213,7 @@ def test_work_that_waits_for_a_slow_worker_is_not_sent_again(carried: Arena, nam
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 @pytest.mark.prove
-def test_messages_with_a_worker_that_stands_still_are_not_sent_again(carried: Arena, names: Names) -> None:
+def test_messages_held_by_a_frozen_worker_are_not_sent_again(carried: Arena, names: Names) -> None:
     names.carry(carried, rabbitmq_prefetch=20)  # more than will come, whether or not the first is acknowledged by then
     still = carried.start_worker()
     carried.wait_for_end(carried.enqueue("transfer"))
@@ -278,7 +278,7 @@ def has_looked_since(arena: Arena, since: list[tuple[int, ...]], *, microseconds
 
 
 @quickly_on("postgres")
-def test_a_worker_killed_with_messages_in_its_hands_loses_none(carried: Arena, names: Names, tmp_path: Path) -> None:
+def test_a_worker_killed_while_it_holds_messages_loses_none(carried: Arena, names: Names, tmp_path: Path) -> None:
     carried.settings["rabbitmq_prefetch"] = 20
     victim = carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait_for_end(carried.enqueue("transfer"))

@@ -21,7 +21,7 @@ PURGE_SECONDS = 5.0
 LATE = "late "
 
 
-def test_a_broker_short_of_memory_delays_work_and_nothing_else(carried: Arena, rabbitmq_node: PrivateRabbitmq) -> None:
+def test_a_broker_short_of_memory_only_delays_work(carried: Arena, rabbitmq_node: PrivateRabbitmq) -> None:
     worker = carried.start_worker(rabbitmq_confirm_timeout_seconds=2)
     carried.wait_for_end(carried.enqueue("transfer"))
     rabbitmq_node.control("set_vm_memory_high_watermark", "0")
@@ -75,7 +75,7 @@ def test_thirty_workers_killed_with_fifty_messages_each_lose_none(carried: Arena
     carried.verify()
 
 
-def test_a_broker_that_loses_patience_with_a_long_job_changes_nothing(
+def test_a_consumer_timeout_at_the_broker_does_not_affect_a_long_job(
     carried: Arena, names: Names, rabbitmq_node: PrivateRabbitmq
 ) -> None:
     set_patience(rabbitmq_node, seconds=4)

@@ -38,7 +38,9 @@ def test_restarts_in_the_middle_of_publishing_lose_nothing(
 
 @pytest.mark.prove
 @patient
-def test_a_broker_that_lost_everything_gets_it_again(all_carried: list[Arena], rabbitmq_node: PrivateRabbitmq) -> None:
+def test_a_broker_that_lost_everything_is_sent_all_messages_again(
+    all_carried: list[Arena], rabbitmq_node: PrivateRabbitmq
+) -> None:
     start(all_carried, concurrency=1)
     for number in range(WIPES):
         for arena in all_carried:  # whose workers are busy until the broker is back
@@ -58,7 +60,7 @@ def test_a_broker_that_lost_everything_gets_it_again(all_carried: list[Arena], r
 
 
 @quickly_on("sqlite")
-def test_a_broker_that_is_away_delays_work_and_nothing_else(arena: Arena, names: Names) -> None:
+def test_a_broker_outage_only_delays_work(arena: Arena, names: Names) -> None:
     with names.proxy() as proxy:
         names.carry(arena, url=proxy.url_for(names.url))
         proxy.refuse()

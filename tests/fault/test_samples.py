@@ -23,7 +23,7 @@ def test_a_sample_of_live_jobs_lacks_those_that_have_ended(arena: Arena) -> None
     assert not live_sample_of(arena.backend).has_ended_jobs
 
 
-def test_jobs_that_have_ended_are_told_from_those_that_live(arena: Arena) -> None:
+def test_ended_jobs_are_distinguished_from_live_ones(arena: Arena) -> None:
     ended, [live] = enqueue_ended(arena), arena.enqueue("transfer")
 
     assert arena.live() == {live}

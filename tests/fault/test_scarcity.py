@@ -77,7 +77,7 @@ def busy_machine(niceness: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("size", [1, 2])
 @quickly_on("postgres")
-def test_a_worker_gets_by_with_a_pool_of_one_or_two(arena: Arena, size: int) -> None:
+def test_a_worker_can_work_with_a_pool_of_one_or_two(arena: Arena, size: int) -> None:
     """F30."""
     jobs = arena.enqueue("transfer", 60, seconds=0.01) + arena.enqueue("transfer_flaky", 20) + arena.enqueue("note", 60)
 
@@ -141,7 +141,7 @@ def small_disk(tmp_path: Path, nursery: Nursery) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk_refuses_clearly_loses_nothing_and_goes_on_with_room(
+def test_a_full_disk_is_a_clear_error_and_work_continues_when_there_is_space(
     small_disk: Path, nursery: Nursery, tmp_path: Path
 ) -> None:
     """F35."""

@@ -106,7 +106,7 @@ def restart_twice(arena: Arena, server: Victim) -> None:
     ],
     indirect=["server"],
 )
-def test_a_database_that_crashes_loses_nothing_and_doubles_nothing(
+def test_a_database_crash_loses_nothing_and_duplicates_nothing(
     arena: Arena, server: Victim, crash: Callable[[Arena, Victim], None]
 ) -> None:
     """F22, F23, F24, F32: what it confirmed is there afterwards, and work goes on by itself."""
@@ -177,7 +177,7 @@ def ended(arena: Arena) -> int:
 @pytest.mark.parametrize(
     "seconds", [pytest.param(0, marks=pytest.mark.prove), pytest.param(60, marks=LASTING)], ids="hangs for {}s".format
 )
-def test_a_database_that_hangs_stops_the_handlers_and_nothing_of_them_counts(
+def test_a_database_that_hangs_stops_the_handlers_and_their_results_do_not_count(
     arena: Arena, server: Victim, seconds: int
 ) -> None:
     """F25: it answers nobody and refuses nobody, until the handlers are stopped or for longer."""

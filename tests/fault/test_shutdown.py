@@ -17,7 +17,7 @@ ENDED_SECONDS = 120
 ROUNDS = sized(3, 8)
 
 
-def test_jobs_that_outlast_the_shutdown_are_given_back_and_not_failed(arena: Arena) -> None:
+def test_jobs_that_outlast_the_shutdown_are_released_and_not_failed(arena: Arena) -> None:
     """F11: then SIGKILL for good measure."""
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_until_stopped", 3, seconds=HANDLER_SECONDS)
@@ -36,7 +36,7 @@ def test_jobs_that_outlast_the_shutdown_are_given_back_and_not_failed(arena: Are
     assert {job.attempt for job in arena.jobs(stubborn).values()} == {2}
 
 
-def test_a_second_signal_hurries(arena: Arena) -> None:
+def test_a_second_signal_speeds_up_the_shutdown(arena: Arena) -> None:
     jobs = arena.enqueue("transfer_until_stopped_async", 3, seconds=HANDLER_SECONDS)
     worker = arena.start_worker(shutdown_timeout_seconds=HANDLER_SECONDS, lease_seconds=LASTING_LEASE)
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
@@ -49,7 +49,7 @@ def test_a_second_signal_hurries(arena: Arena) -> None:
     assert {job.state for job in arena.jobs().values()} == {"queued"}
 
 
-def test_a_worker_may_be_told_to_stop_at_any_moment_of_its_start(arena: Arena) -> None:
+def test_a_worker_may_be_asked_to_stop_at_any_moment_of_its_start(arena: Arena) -> None:
     """F12: during start-up, during its first claim, once or twice; it ends in time and keeps nothing."""
     jobs = arena.enqueue("transfer", 400) + arena.enqueue("note", 400)
     workers = []

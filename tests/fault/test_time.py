@@ -125,7 +125,7 @@ def test_workers_whose_clocks_are_wrong_and_jump_keep_leases_and_delays(arena: A
     assert early == []
 
 
-def test_a_schedule_fires_once_per_due_time_though_its_leaders_oversleep(arena: Arena) -> None:
+def test_a_schedule_fires_once_per_due_time_even_if_its_leaders_oversleep(arena: Arena) -> None:
     """F44."""
     template = NewJob(id=new_id(), task_name="note", payload="{}")
     arena.operate(put_schedule("tick", rule="every 1s", template=template, catch_up=CatchUp.ALL))

@@ -106,7 +106,7 @@ async def test_a_job_enqueued_in_a_lent_transaction_wakes_the_worker_once_it_is_
             await ran.come()
 
 
-def test_a_doorbell_says_nothing_of_a_lent_transaction_before_its_commit_nor_after_its_rollback() -> None:
+def test_workers_are_not_notified_of_a_lent_transaction_before_its_commit_or_after_its_rollback() -> None:
     rung: list[set[str]] = []
     app = app_at("sqlite://")
     with opened(app):
@@ -125,7 +125,7 @@ def test_a_doorbell_says_nothing_of_a_lent_transaction_before_its_commit_nor_aft
     assert rung == [{"mail"}]
 
 
-async def test_two_idle_workers_share_what_comes(shared_url: str) -> None:
+async def test_two_idle_workers_share_new_jobs(shared_url: str) -> None:
     both = threading.Barrier(2)
     apps = [app_at(shared_url, concurrency=1, prefetch=0) for _ in range(2)]
     for app in apps:
@@ -228,7 +228,7 @@ def test_a_listener_hears_of_its_own_queues_only(postgres_database: str) -> None
         assert reports.is_quiet
 
 
-def test_a_database_that_does_not_answer_holds_nobody_up() -> None:
+def test_a_database_that_does_not_answer_blocks_nobody() -> None:
     never = threading.Event()
     wakeups = PostgresWakeups(lambda: never.wait(HOUR), ["mail"])  # type: ignore[arg-type,return-value]
     started_at = time.monotonic()

@@ -14,7 +14,7 @@ LEASE_OF_SLEEPER = 9.0
 """Not so short that a busy machine alone could cost a worker its lease, before it is made to sleep."""
 
 
-def test_nothing_of_a_worker_that_overslept_its_lease_is_accepted(arena: Arena) -> None:
+def test_nothing_is_accepted_from_a_worker_that_overslept_its_lease(arena: Arena) -> None:
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_at_gate", ZOMBIES * WORKERS, gate=str(gate))
     sleepers = [
@@ -71,7 +71,7 @@ def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_runn
     assert {job.id: job.owner for job in evidence.jobs.values()} == owners
 
 
-def test_a_worker_that_stands_still_inside_its_transaction_commits_all_of_it_or_nothing(arena: Arena) -> None:
+def test_a_worker_frozen_inside_its_transaction_commits_all_of_it_or_nothing(arena: Arena) -> None:
     """The job's row is locked by that transaction: others cannot take it, or wait; either way it counts once."""
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_at_gate", 1, gate=str(gate), inside=True)

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from stagepost.client import App
 from stagepost.config.logging import configure_logging
-from stagepost.upkeep.batch_keeper import BatchKeeper
+from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.reconciler import Uncarried
 from stagepost.upkeep.relay import Relay
 from stagepost.upkeep.rescuer import Rescuer
@@ -40,7 +40,7 @@ class QuickWorker(Worker):
             if isinstance(service, Rescuer):
                 service.interval = 0.2
                 service._margin = timedelta(seconds=0.2)
-            if isinstance(service, BatchKeeper | Relay | Uncarried | Reporter):
+            if isinstance(service, BatchRescuer | Relay | Uncarried | Reporter):
                 service.interval = 0.3
 
 

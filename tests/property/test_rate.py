@@ -53,7 +53,9 @@ def test_the_wait_is_exact_to_the_microsecond(limit: RateLimit, asks: list[tuple
 
 @settings(max_examples=300, deadline=None)
 @given(limit=LIMITS, tokens=st.integers(1, 60))
-def test_one_who_waits_as_told_gets_the_burst_at_once_and_then_the_full_rate(limit: RateLimit, tokens: int) -> None:
+def test_a_client_that_waits_as_told_gets_the_burst_at_once_and_then_the_full_rate(
+    limit: RateLimit, tokens: int
+) -> None:
     full_at, now, wait = 0, START, 0
     for _ in range(tokens):
         now += wait

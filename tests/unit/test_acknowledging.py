@@ -46,7 +46,7 @@ def groups(draw: st.DrawFn) -> list[set[int]]:
 
 
 @given(groups())
-def test_every_tag_is_acknowledged_exactly_once_and_only_after_it_was_told(groups: list[set[int]]) -> None:
+def test_every_tag_is_acknowledged_exactly_once_and_only_after_it_was_released(groups: list[set[int]]) -> None:
     last = max(set().union(*groups))
     channel, line = BrokerChannel(last), Line(1, "queue", 0, None)
     told: set[int] = set()
@@ -74,7 +74,7 @@ def test_the_tag_that_stands_for_all_before_it_is_always_new(groups: list[set[in
         told |= tags
 
 
-def test_what_is_told_in_order_is_acknowledged_by_its_last_tag() -> None:
+def test_tags_released_in_order_are_acknowledged_by_the_last_one() -> None:
     line = Line(1, "queue", 0, None)
 
     assert line.acknowledge({1, 2, 3}) == (3, [])
@@ -88,14 +88,14 @@ def looked(line: Line, *looks: tuple[int, int]) -> list[bool]:
     return [line.is_dropped(ready=ready, consumers=consumers) for ready, consumers in looks]
 
 
-def test_a_consumer_is_dropped_if_messages_pass_it_over_twice_or_its_queue_has_none() -> None:
+def test_a_consumer_is_dropped_if_it_misses_messages_twice_or_its_queue_reports_no_consumer() -> None:
     idle = Line(1, "queue", 2, None)
 
     assert looked(idle, (0, 1), (5, 1), (0, 1), (5, 1), (5, 1)) == [False, False, False, False, True]
     assert looked(Line(1, "queue", 2, None), (0, 0), (0, 0)) == [False, True]
 
 
-def test_a_consumer_that_holds_all_it_may_is_not_passed_over() -> None:
+def test_a_consumer_at_its_prefetch_limit_is_not_dropped() -> None:
     full = Line(1, "queue", 2, None, last_tag=3, checked_tag=3)
     full.acknowledge({2})
 
@@ -104,7 +104,7 @@ def test_a_consumer_that_holds_all_it_may_is_not_passed_over() -> None:
     assert looked(full, (5, 1), (5, 1)) == [False, True]
 
 
-def test_a_consumer_to_which_something_came_is_not_passed_over() -> None:
+def test_a_consumer_that_received_something_is_not_dropped() -> None:
     busy = Line(1, "queue", 0, None, last_tag=3, checked_tag=2)
 
     assert looked(busy, (5, 1), (5, 1)) == [False, False]

@@ -101,11 +101,11 @@ def test_progress_takes_its_rate_since_an_earlier_look() -> None:
     ],
     ids=["more may come", "nothing moved yet", "only failed are left", "done"],
 )
-def test_there_is_no_eta_if_nobody_can_know(changes: dict[str, Any], counts: Counts) -> None:
+def test_there_is_no_eta_if_it_cannot_be_estimated(changes: dict[str, Any], counts: Counts) -> None:
     assert progress_of(a_batch(**changes), counts, now=50 * SECOND).eta is None
 
 
-def test_a_batch_that_is_done_has_the_rate_it_had() -> None:
+def test_a_finished_batch_keeps_its_rate() -> None:
     done = a_batch(state=BatchState.DONE, done_at=20 * SECOND)
 
     assert progress_of(done, Counts(completed=50), now=5000 * SECOND).per_second == 5.0
@@ -179,7 +179,7 @@ def keys_left(feed: ItemFeed, items: list[Item]) -> list[str | None]:
     return [] if step is None else [job.item_key for job in step[0]]
 
 
-def test_what_a_cursor_says_is_in_is_left_out() -> None:
+def test_items_before_the_cursor_are_skipped() -> None:
     feed = ItemFeed(a_batch(position=3, cursor_key="f2"), resumes=True)
 
     assert keys_left(feed, source(6)[:2]) == []
@@ -221,7 +221,7 @@ def test_a_source_that_ends_too_soon_is_not_resumed() -> None:
         feed.end()
 
 
-def test_adding_goes_by_keys_and_looks_at_no_cursor() -> None:
+def test_adding_compares_keys_and_ignores_the_cursor() -> None:
     feed = ItemFeed(a_batch(position=5, cursor_key="other"))
 
     assert keys_left(feed, source(3)) == ["f0", "f1", "f2"]
@@ -236,14 +236,14 @@ def test_an_item_has_the_same_id_whenever_it_is_asked_for() -> None:
     assert UUID(item_id(batch_id, "a/7.wav")).version == 8
 
 
-def test_items_with_one_number_or_none_have_ids_of_their_own() -> None:
+def test_items_with_the_same_number_or_none_have_different_ids() -> None:
     batch_id = new_id()
     keys = [f"{one}{other}{end}" for one in ascii_letters for other in ascii_letters for end in ("", "7", "9" * 100)]
 
     assert len({item_id(batch_id, key) for key in keys}) == len(keys)
 
 
-def test_items_that_are_added_together_lie_together() -> None:
+def test_items_added_together_have_neighbouring_ids() -> None:
     batch_id = new_id()
     ids = [item_id(batch_id, f"upload/{number:06}.wav") for number in range(500_000, 501_024)]
 

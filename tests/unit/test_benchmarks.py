@@ -55,7 +55,7 @@ def report_of(*samples: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_the_middle_leaves_out_what_was_not_measured() -> None:
+def test_the_median_ignores_missing_values() -> None:
     assert middle([3.0, None, 1.0, 2.0]) == 2.0
     assert middle([None]) is None
 
@@ -109,7 +109,7 @@ def test_a_visit_keeps_what_it_measured_before_it_failed() -> None:
     assert (failed["figure"], failed["error"]) == ("drain_1", "drain: the worker died")
 
 
-def test_what_a_contender_cannot_do_is_told_from_a_failure() -> None:
+def test_a_missing_feature_is_distinguished_from_a_failure() -> None:
     def figures() -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ()
         raise Cannot("it has none")
@@ -168,7 +168,7 @@ def test_the_terminal_shows_only_what_was_measured() -> None:
     assert "Theirs" not in shown
 
 
-def test_runs_can_be_put_together() -> None:
+def test_runs_can_be_merged() -> None:
     first, second = report_of(drained("ours", 1.0)), report_of(drained("theirs", 1.0))
     second["machine"] = {"processor": "two cores"}
 

@@ -31,7 +31,7 @@ def pair() -> Pair:
     return pair
 
 
-def test_the_older_one_of_a_pair_begins_every_other_round() -> None:
+def test_the_older_commit_starts_every_second_round() -> None:
     pairs = paired(["stagepost-postgres", "stagepost-sqlite"], HOME)
 
     order = [(turn.round, turn.entry.name) for turn in paired_turns(pairs, ["latency"], 2)]
@@ -43,7 +43,7 @@ def test_the_older_one_of_a_pair_begins_every_other_round() -> None:
     ]  # fmt: skip
 
 
-def test_the_ratio_is_that_of_the_medians_beside_those_of_the_rounds(pair: Pair) -> None:
+def test_the_ratio_of_the_medians_is_shown_with_the_ratios_of_the_rounds(pair: Pair) -> None:
     new, old = pair.new.name, pair.old.name
     seconds = [(1.0, 2.0), (2.0, 1.0), (1.0, 4.0)]
     samples = [
@@ -59,7 +59,7 @@ def test_the_ratio_is_that_of_the_medians_beside_those_of_the_rounds(pair: Pair)
     assert "| 1,000 | 500 | 2.00 | 0.50 to 4.00 |" in comparison(report_of(*samples), [pair])
 
 
-def test_a_number_that_only_one_of_them_has_is_not_compared(pair: Pair) -> None:
+def test_a_number_that_only_one_commit_has_is_not_compared(pair: Pair) -> None:
     wrong = drained(pair.old.name, 0, 1.0, ledger="1 jobs ran more than once, such as [3]")
 
     assert rows(report_of(drained(pair.new.name, 0, 1.0), wrong), [pair]) == []

@@ -70,7 +70,7 @@ def test_the_ratio_of_mixed_is_the_p99_with_prefetch_over_the_p99_without() -> N
     assert row_of(report_of(with_prefetch, without), MIXED) == ["10.0", "3,000.0", "2.50", "10.0", "30.0", "100.0"]
 
 
-def test_a_job_that_had_not_begun_in_time_counts_as_waiting_longer() -> None:
+def test_a_job_that_did_not_start_in_time_counts_as_waiting_longer() -> None:
     report = report_of(waited("mixed", [10.0] * 98, not_begun=2))
 
     assert row_of(report, MIXED)[:2] == ["10.0", "> 15,000"]
@@ -94,7 +94,7 @@ def test_a_wrong_ledger_leaves_no_ratio() -> None:
     assert row[2:5] == ["ledger wrong", "ledger wrong", "—"]
 
 
-def test_what_a_contender_does_not_offer_has_a_row_that_says_so() -> None:
+def test_a_missing_feature_of_a_contender_has_a_row_that_says_so() -> None:
     cannot = {"contender": "theirs", "figure": "rated", "round": 0, "cannot": "it has no rate limit per task"}
     facts = {"worker_cpu_seconds": 0.05, "server_cpu_seconds": None, "transactions": 100}
     rated = sample("ours", "rated", count=5, seconds=2.5, milliseconds=[4.0], not_begun=0, limit_seconds=15.0, **facts)
@@ -110,7 +110,7 @@ def test_a_contender_that_was_not_measured_has_no_row() -> None:
     assert "Theirs" not in text_of(report_of(waited("mixed", [1.0])))
 
 
-def test_unknown_jobs_are_reported_with_what_becomes_of_them() -> None:
+def test_unknown_jobs_are_reported_with_what_happens_to_them() -> None:
     facts: dict[str, Any] = {"unknown": 5000, "unknown_left": 12, "fate": "dropped", "statement_seconds": 0.002}
     report = report_of(waited("unknown", [5.0, 7.0], server_cpu_seconds=0.001, **facts))
 
@@ -153,7 +153,7 @@ def test_unknown_jobs_in_the_queue_are_not_taken_for_plain_ones(ledger: Ledger) 
     assert ledger.others_left == 100
 
 
-def test_an_unknown_job_that_a_store_should_keep_and_has_not_is_a_fault(ledger: Ledger) -> None:
+def test_an_unknown_job_missing_from_a_store_that_should_keep_it_is_a_fault(ledger: Ledger) -> None:
     _, lost = stages.left_of_unknown(ledger, 120, Unknown(left=99, ended=20), left=99)
 
     assert lost == "1 of 120 jobs of an unknown task are missing"
@@ -170,7 +170,7 @@ def test_where_a_store_cannot_tell_them_apart_plain_jobs_that_did_not_run_must_b
     assert ledger.faults(left=0 - ledger.others_left, ended=None, interrupted=True) != []
 
 
-def test_a_visit_is_spared_if_an_earlier_one_has_shown_that_it_is_in_vain() -> None:
+def test_a_visit_is_skipped_if_an_earlier_one_has_shown_that_it_cannot_succeed() -> None:
     plain, keys, _ = (Turn(0, figure, ENTRIES[0]) for figure in FIGURES["keys"])
     name = ENTRIES[0].name
     cannot = [{"contender": name, "round": 0, "figure": key, "cannot": "no"} for key in plain.figure.keys]
@@ -181,7 +181,7 @@ def test_a_visit_is_spared_if_an_earlier_one_has_shown_that_it_is_in_vain() -> N
     assert not is_settled(keys, [sample(name, "keys_plain")])
 
 
-def test_no_call_for_many_jobs_is_no_reason_to_leave_out_a_drain() -> None:
+def test_a_contender_without_a_bulk_call_is_drained_all_the_same() -> None:
     second = Turn(0, FIGURES["drain"][1], ENTRIES[0])
 
     assert not is_settled(
@@ -196,14 +196,14 @@ def test_every_size_is_an_option_and_smaller_in_a_quick_run() -> None:
     assert all(getattr(small, field.name) <= getattr(large, field.name) for field in fields(Sizes))
 
 
-def test_every_contender_says_what_becomes_of_unknown_jobs() -> None:
+def test_every_contender_says_what_happens_to_unknown_jobs() -> None:
     programs = {entry.program for entry in ENTRIES}
     sources = {name: (ROOT / "benchmarks" / "contenders" / f"{name}.py").read_text() for name in programs}
 
     assert [name for name, source in sources.items() if "fate_of_unknown = " not in source] == []
 
 
-def test_runs_that_are_put_together_keep_their_own_machine_and_sizes() -> None:
+def test_merged_runs_keep_their_own_machine_and_sizes() -> None:
     old = report_of(drained("drain_1", seconds=1.0, worker=0.1), date="monday")
     new = report_of(waited("mixed", [1.0]), date="tuesday")
 

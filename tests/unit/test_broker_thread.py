@@ -88,7 +88,7 @@ def test_a_link_tries_again_however_a_broker_refuses_it(bad_broker: BadBroker) -
     until(lambda: not link._thread.is_alive())
 
 
-def test_what_is_published_meanwhile_is_not_known_to_have_arrived(bad_broker: BadBroker) -> None:
+def test_messages_published_meanwhile_have_an_unknown_verdict(bad_broker: BadBroker) -> None:
     link = publisher_at(bad_broker.port)
     before = link.publish([Message("task.asr", b"{}", "job.1")])
     link.start()
@@ -100,7 +100,7 @@ def test_what_is_published_meanwhile_is_not_known_to_have_arrived(bad_broker: Ba
     link.stop()
 
 
-def test_a_broker_that_is_not_there_is_said_to_be_so() -> None:
+def test_an_unreachable_broker_is_reported() -> None:
     with closing(socket.socket()) as taken:  # and does not listen
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -30,7 +30,7 @@ NO_DURATIONS: list[Any] = [
 
 
 @pytest.mark.parametrize("value", NO_DURATIONS, ids=repr)
-def test_what_is_no_duration_is_refused_by_its_name(value: Any) -> None:
+def test_an_invalid_duration_is_refused_with_the_name_of_its_option(value: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"^the pause is "):
         duration_of(value, "the pause")
 
@@ -51,12 +51,12 @@ def test_seconds_and_timedeltas_are_durations(value: Any) -> None:
     ],
     ids=["delay", "unique_for", "Snooze", "Retryable"],
 )
-def test_no_option_takes_what_is_no_duration(use: Callable[[Any], object], value: Any) -> None:
+def test_every_option_refuses_an_invalid_duration(use: Callable[[Any], object], value: Any) -> None:
     with pytest.raises(ConfigurationError):
         use(value)
 
 
-def test_ids_that_differ_in_their_letters_case_are_the_same(tmp_path: Path) -> None:
+def test_ids_that_differ_only_in_case_are_the_same(tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path}/app.db")
     task = app.task(name="task")(lambda: None)
     text = "019a8a56-0f3e-7c44-a7d1-2b9c1d0e5a03"
@@ -76,14 +76,14 @@ async def generate_async() -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("function", [generate, generate_async])
-def test_a_generator_is_no_task(function: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_generator_function_cannot_be_a_task(function: Callable[..., Any], tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path}/app.db")
 
     with pytest.raises(TaskError, match=r"task generator is a generator function, so calling it runs nothing"):
         app.task(name="generator")(function)
 
 
-def test_a_relative_sqlite_file_stays_where_it_was_when_the_app_was_made(
+def test_a_relative_sqlite_path_is_resolved_when_the_app_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -103,7 +103,7 @@ def test_a_relative_sqlite_file_stays_where_it_was_when_the_app_was_made(
     app.close()
 
 
-def test_the_character_set_that_is_needed_may_be_named() -> None:
+def test_the_url_may_name_the_required_character_set() -> None:
     database = database_at("mysql://root@localhost/shop?charset=utf8mb4&autocommit=1")
 
     assert database.options["charset"] == "utf8mb4"  # type: ignore[attr-defined]

@@ -56,7 +56,7 @@ def test_a_parent_that_failed_stays_failed_though_its_children_were_cancelled() 
     assert cause_of_children(DeferredOutcome(state=JobState.DEAD_LETTER), BADLY, is_cancelled=True) is Cause.EXHAUST
 
 
-def test_whatever_children_do_is_a_change_that_a_waiting_job_knows() -> None:
+def test_every_outcome_of_children_is_a_legal_change_of_a_waiting_job() -> None:
     states = [JobState.COMPLETED, JobState.FAILED, JobState.DEAD_LETTER, JobState.CANCELLED]
     for state, policy, then, counts, is_cancelled in product(
         states, OnChildFailed, [None, JOB], [Counts(), WELL, BADLY, HALF], [True, False]

@@ -20,7 +20,7 @@ def test_quick_claims_always_start_at_the_beginning() -> None:
     assert marks.at(10.002) is None
 
 
-def test_after_a_slow_claim_the_next_starts_where_it_came_to_in_each_priority() -> None:
+def test_after_a_slow_claim_the_next_starts_where_that_ended_in_each_priority() -> None:
     marks = ClaimPositions()
     marks.note([job(5, 300), job(0, 200), job(0, 250)], wanted=3, began=10.0, ended=10.5, marked=False)
     assert marks.at(10.6) == {5: 300, 0: 250}

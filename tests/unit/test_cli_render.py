@@ -33,7 +33,7 @@ def test_a_table_is_set_in_columns_with_numbers_flush_right() -> None:
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "\r", "\x07", "\u202e", "\x9b"])
-def test_control_characters_are_written_out(text: str) -> None:
+def test_control_characters_are_escaped(text: str) -> None:
     shown = printable(f"a{text}b")
 
     assert shown.startswith("a\\x")
@@ -51,7 +51,7 @@ def test_lines_of_progress_come_at_every_tenth(capsys: pytest.CaptureFixture[str
     assert lines[0] == "Counting: 5 of 50 (10 %)"
 
 
-def test_only_watched_files_that_changed_since_they_were_noted_are_told(tmp_path: Path) -> None:
+def test_only_watched_files_that_changed_since_they_were_noted_are_reported(tmp_path: Path) -> None:
     watched, other = tmp_path / "watched.py", tmp_path / "other.py"
     for file in (watched, other):
         file.write_text("1", encoding="utf-8")

@@ -36,7 +36,7 @@ def death(reason: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("reason", "ends_job"), [("expired", True), ("rejected", True), ("delivery_limit", True), ("maxlen", False)]
 )
-def test_a_request_that_the_broker_gave_up_is_known_by_its_headers(reason: str, ends_job: bool) -> None:
+def test_a_request_that_the_broker_dropped_is_recognised_by_its_headers(reason: str, ends_job: bool) -> None:
     about = sort_letter(Letter(body=REQUEST.body, headers=death(reason)))
 
     assert about == Undelivered(JOB, 2, reason, "task.mail")
@@ -85,7 +85,7 @@ def test_a_notice_names_its_job_and_whose_it_is() -> None:
     ],
     ids=lambda letter: str(letter.body[:20]),
 )
-def test_anything_else_is_a_stray_that_can_be_kept(letter: Letter) -> None:
+def test_any_other_message_is_stored_as_a_stray(letter: Letter) -> None:
     assert sort_letter(letter) is None
     kept = stray(letter)
     assert kept.error
@@ -112,7 +112,7 @@ def test_parking_the_same_message_later_gives_it_the_same_name_and_id() -> None:
     assert kept[0].id == kept[1].id
 
 
-def test_a_message_that_is_sent_again_carries_nothing_that_the_broker_wrote_on_it() -> None:
+def test_a_message_that_is_sent_again_lacks_the_headers_that_the_broker_added() -> None:
     kept = stray(Letter(body=b"x", headers={**death("expired"), "x-first-death-reason": "expired", "mine": 1}))
 
     again = kept.again()
@@ -120,7 +120,7 @@ def test_a_message_that_is_sent_again_carries_nothing_that_the_broker_wrote_on_i
     assert (again.routing_key, again.body, dict(again.headers)) == ("task.mail", b"x", {"mine": 1})
 
 
-def test_of_a_message_that_is_too_large_the_beginning_is_kept_and_that_is_said() -> None:
+def test_only_the_beginning_of_a_too_large_message_is_kept_and_the_error_says_so() -> None:
     kept = stray(Letter(body=b"x" * (MOST_BYTES + 1)))
 
     assert len(kept.body) == KEPT_BYTES
@@ -128,7 +128,7 @@ def test_of_a_message_that_is_too_large_the_beginning_is_kept_and_that_is_said()
 
 
 @pytest.mark.parametrize("body", [b"", b"plain", "käse".encode(), b"\xff\xfe", b"a\x00b", b"\x01" * 100])
-def test_any_body_comes_back_from_the_text_that_it_is_kept_as(body: bytes) -> None:
+def test_any_body_survives_being_stored_as_text(body: bytes) -> None:
     encoding, text = to_text(body)
 
     assert from_text(encoding, text) == body

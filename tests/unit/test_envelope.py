@@ -85,14 +85,14 @@ def test_a_request_has_the_ids_and_headers_of_the_contract() -> None:
     }
 
 
-def test_a_job_that_nobody_traces_is_traced_by_its_own_id() -> None:
+def test_a_job_without_a_trace_id_is_traced_by_its_own_id() -> None:
     message = request(context=None)
 
     assert json.loads(message.body)["trace_id"] == message.correlation_id == JOB_ID
     assert "userId" not in message.headers
 
 
-def test_a_message_of_one_attempt_is_called_the_same_however_often_it_is_sent() -> None:
+def test_every_message_of_an_attempt_has_the_same_id() -> None:
     assert request().message_id == request().message_id == message_id_of(JOB_ID, 2)
     assert request(attempt=3).message_id != request().message_id
 
@@ -112,7 +112,7 @@ def test_a_correlation_id_fits_into_amqps_short_strings(text: str) -> None:
     name=st.text(min_size=1, max_size=50),
     trace=st.text(max_size=50),
 )
-def test_what_is_written_is_read_again(payload: Any, attempt: int, name: str, trace: str) -> None:
+def test_an_encoded_envelope_can_be_decoded(payload: Any, attempt: int, name: str, trace: str) -> None:
     message = request(
         payload=json.dumps(payload), attempt=attempt, task_name=name, context=TraceContext(trace_id=trace).encode()
     )
@@ -134,7 +134,7 @@ def test_times_are_utc_with_milliseconds_and_a_z(instant: int) -> None:
     assert round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000) == instant // 1000
 
 
-def test_an_answer_needs_only_to_say_of_what_and_how_it_ended() -> None:
+def test_an_answer_needs_only_its_job_attempt_and_status() -> None:
     answer = decode_answer(json.dumps(ANSWER).encode())
 
     assert (str(answer.task_id), answer.attempt, answer.status) == (JOB_ID, 1, "completed")
@@ -143,7 +143,7 @@ def test_an_answer_needs_only_to_say_of_what_and_how_it_ended() -> None:
 
 
 @pytest.mark.parametrize("decode", [decode_envelope, decode_answer])
-def test_fields_that_are_not_known_are_passed_over(decode: Any) -> None:
+def test_unknown_fields_are_ignored(decode: Any) -> None:
     body = json.dumps({**REQUEST, **ANSWER, "host": "gpu-7"}).encode()
 
     assert decode(body).attempt == 1
@@ -167,7 +167,7 @@ def test_fields_that_are_not_known_are_passed_over(decode: Any) -> None:
         (decode_answer, ANSWER | {"retryable": "no"}, "retryable"),
     ],
 )
-def test_what_is_wrong_with_a_message_is_said(decode: Any, body: Any, why: str) -> None:
+def test_a_bad_message_raises_an_error_that_says_why(decode: Any, body: Any, why: str) -> None:
     with pytest.raises(BadMessage, match=why):
         decode(json.dumps(body).encode())
 
@@ -214,7 +214,7 @@ CUTS = st.lists(st.tuples(st.integers(0, 500), st.binary(max_size=3)), max_size=
     ),
     decode=st.sampled_from([decode_envelope, decode_answer]),
 )
-def test_whatever_comes_is_read_or_a_bad_message(body: bytes, decode: Any) -> None:
+def test_any_bytes_are_decoded_or_refused_as_a_bad_message(body: bytes, decode: Any) -> None:
     try:
         message = decode(body)
     except BadMessage:

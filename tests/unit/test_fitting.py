@@ -74,11 +74,11 @@ def test_these_fit(source: Any, target: Any) -> None:
         (dict[str, list[int]], dict[str, list[str]]), (list[Segment], list[str]), (int | str, int),
     ],
 )  # fmt: skip
-def test_these_do_not(source: Any, target: Any) -> None:
+def test_these_do_not_fit(source: Any, target: Any) -> None:
     assert not fits(shape_of(source), shape_of(target))
 
 
-def test_what_no_json_can_show_is_taken_to_fit() -> None:
+def test_annotations_without_a_json_form_are_assumed_to_fit() -> None:
     assert shape_of(object()) is ANY
     assert fits(shape_of(int), shape_of(type("Odd", (), {})))
 
@@ -98,7 +98,7 @@ def test_parts_have_shapes_too(annotation: Any, key: str | int, text: str) -> No
 
 
 @pytest.mark.parametrize(("annotation", "key"), [(Segment, "no"), (int, "x"), (list[int], "x"), (str, 0)])
-def test_some_parts_are_not_there(annotation: Any, key: str | int) -> None:
+def test_some_parts_do_not_exist(annotation: Any, key: str | int) -> None:
     assert part_of(shape_of(annotation), key) is None
 
 

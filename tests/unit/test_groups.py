@@ -53,7 +53,7 @@ def test_halves_are_both_smaller_and_have_all_items(items: list[int]) -> None:
 
 
 @given(size=st.integers(1, 10_000), held=st.integers(0, 2_000_000), rounds=st.integers(1, 10))
-def test_what_is_asked_for_fits_once_sizes_are_known(size: int, held: int, rounds: int) -> None:
+def test_a_portion_fits_once_sizes_are_known(size: int, held: int, rounds: int) -> None:
     portion = Portion(most=1000, most_bytes=1_000_000, first=10)
 
     for _ in range(rounds):
@@ -64,7 +64,7 @@ def test_what_is_asked_for_fits_once_sizes_are_known(size: int, held: int, round
 
 
 @given(asked=st.lists(st.integers(0, 1000), max_size=10))
-def test_a_portion_grows_only_after_what_has_come(asked: list[int]) -> None:
+def test_a_portion_grows_only_with_the_number_of_items_received(asked: list[int]) -> None:
     portion = Portion(most=1000, most_bytes=1_000_000, first=10)
 
     for number in asked:

@@ -72,7 +72,7 @@ def test_messages_are_lost_only_if_they_cannot_be_anywhere(
         (Depth(1, 1), 9999, 1, None),
     ],
 )
-def test_a_program_may_have_a_request_as_long_as_its_task_may_take(
+def test_a_program_may_hold_a_request_for_as_long_as_its_task_may_take(
     depth: Depth | None, silent: int, patience: int, lost: int | None
 ) -> None:
     observation = QueueObservation(silent * SECOND, silent * SECOND, 0, patience * SECOND)

@@ -61,6 +61,6 @@ def test_every_cause_can_happen_to_a_running_job() -> None:
     assert all(is_allowed(JobState.RUNNING, cause) for *_, cause in TABLE)
 
 
-def test_something_else_is_no_outcome() -> None:
+def test_another_object_is_not_an_outcome() -> None:
     with pytest.raises(AssertionError):
         cause_of("completed", failures=0, max_attempts=5, crashes=0)  # type: ignore[arg-type]

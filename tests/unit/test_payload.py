@@ -170,7 +170,7 @@ def test_a_parameter_name_with_two_underscores_in_front_is_refused() -> None:
         signature(handler)
 
 
-def test_what_is_callable_but_no_function_can_be_described() -> None:
+def test_a_callable_that_is_not_a_function_can_be_described() -> None:
     assert received(partial(send_mail, copies=3), "a") == ((), {"to": "a"})
     with pytest.raises(PayloadError, match=r"functools\.partial: argument `to` is missing"):
         encode(partial(send_mail))

@@ -43,7 +43,7 @@ def received(value: Any) -> Any:
         ({"\udfff": 1}, "half a surrogate pair"),
     ],
 )
-def test_what_a_database_or_reader_would_refuse_is_refused(value: Any, message: str) -> None:
+def test_values_that_a_database_or_json_reader_would_refuse_are_refused(value: Any, message: str) -> None:
     with pytest.raises(PayloadError, match=f"take: argument `value` has .*{message}"):
         encode(value)
     with pytest.raises(PayloadError, match=f"the result has .*{message}"):
@@ -51,7 +51,7 @@ def test_what_a_database_or_reader_would_refuse_is_refused(value: Any, message: 
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), "\\u0000", "9" * 30, "[" * 100, "\U0001f40e", 1e308, 5e-324])
-def test_what_only_looks_forbidden_is_accepted(value: Any) -> None:
+def test_values_that_only_look_forbidden_are_accepted(value: Any) -> None:
     assert received(value) == value
     assert decode_result(encode_result(value, annotation=Any, limits=LIMITS), Any) == value
 

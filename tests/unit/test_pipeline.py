@@ -69,7 +69,7 @@ def test_a_run_ends_when_nothing_runs_or_waits() -> None:
     assert decided((step("a"), RUNNING)) == Decision()
 
 
-def test_stop_lets_what_runs_end_then_passes_over_the_rest() -> None:
+def test_stop_lets_running_steps_end_and_skips_the_rest() -> None:
     bad, other, after = step("bad"), step("other"), step("after", "other")
 
     assert decided((bad, FAILED), (other, RUNNING), (after, PENDING)) == Decision()
@@ -77,7 +77,7 @@ def test_stop_lets_what_runs_end_then_passes_over_the_rest() -> None:
     assert decided((bad, FAILED), (other, COMPLETED), (after, SKIPPED)) == Decision(end=RunState.FAILED)
 
 
-def test_skip_passes_over_what_comes_after_though_other_parents_run() -> None:
+def test_skip_skips_dependent_steps_even_while_other_parents_run() -> None:
     bad, other, after, free = step("bad", on_failed="skip"), step("other"), step("after", "bad", "other"), step("free")
 
     assert decided((bad, FAILED), (other, RUNNING), (after, PENDING), (free, PENDING)) == Decision(
@@ -87,7 +87,7 @@ def test_skip_passes_over_what_comes_after_though_other_parents_run() -> None:
     assert decided((bad, FAILED), (after, SKIPPED)) == Decision(end=RunState.COMPLETED_WITH_ERRORS)
 
 
-def test_continue_starts_what_comes_after() -> None:
+def test_continue_starts_dependent_steps() -> None:
     bad, after = step("bad", on_failed="continue"), step("after", "bad")
 
     assert decided((bad, FAILED), (after, PENDING)) == Decision(start=("after",))
@@ -129,7 +129,7 @@ def test_each_element_makes_a_job() -> None:
     assert composed(inputs, each="one", x=[]) == []
 
 
-def test_a_step_that_failed_gives_null_and_no_elements() -> None:
+def test_a_failed_step_yields_null_and_no_elements() -> None:
     assert composed({"a": Output("x"), "b": Output("x", ("key",))}, x=None) == [{"a": None, "b": None}]
     assert composed({"a": Output("x")}, each="a", x=None) == []
 
@@ -149,7 +149,7 @@ def test_a_step_that_failed_gives_null_and_no_elements() -> None:
         ({"a": Output("x")}, "a", ["", "x" * 1000], "its arguments are 1,008 bytes"),
     ],
 )
-def test_arguments_that_cannot_be_made_say_why(
+def test_arguments_that_cannot_be_built_raise_an_error_that_says_why(
     inputs: dict[str, Source], each: str | None, output: Any, complaint: str
 ) -> None:
     with pytest.raises(CannotCompose) as caught:
@@ -177,7 +177,7 @@ def test_order_puts_each_step_after_its_parents_and_keeps_the_rest() -> None:
     assert in_order({"a": ["b"], "b": ["a"]}) is None
 
 
-def test_a_plan_is_the_same_after_its_trip_through_json() -> None:
+def test_a_plan_survives_encoding_as_json() -> None:
     sources: dict[str, Source] = {
         "a": Gathered((Constant(raw({"x": [1.5, None]})), RunInput("i", ("k", 2)), Output("s")))
     }

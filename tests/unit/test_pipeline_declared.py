@@ -70,7 +70,7 @@ def take(app: App, *functions: Any) -> list[Any]:
     return [app.task(function) for function in functions]
 
 
-def test_what_a_run_carries(app: App, dub: Pipeline) -> None:
+def test_a_declared_pipeline_becomes_a_plan(app: App, dub: Pipeline) -> None:
     first, second, third, last = take(app, extract, asr, tts, mux)
 
     a = dub.step(first, inputs={"video": dub.input("video")}, queue="media", max_attempts=3, priority=4)
@@ -185,7 +185,7 @@ def test_types_that_do_not_fit_are_refused(app: App, dub: Pipeline) -> None:
     refused(lambda: dub.step(third, inputs={"x": "five"}), "`x`", "must be int")
 
 
-def test_a_field_that_is_not_there_is_refused(app: App, dub: Pipeline) -> None:
+def test_an_unknown_field_is_refused(app: App, dub: Pipeline) -> None:
     first, second = take(app, extract, asr)
     a = dub.step(first, inputs={"video": "v"})
     b = dub.step(second, inputs={"audio": a})
@@ -194,7 +194,7 @@ def test_a_field_that_is_not_there_is_refused(app: App, dub: Pipeline) -> None:
     refused(lambda: a["key"], "'extract'", "str", "no 'key'")
 
 
-def test_a_step_that_may_fail_and_go_on_gives_none_too(app: App, dub: Pipeline) -> None:
+def test_the_result_of_a_step_that_continues_after_failure_may_be_none(app: App, dub: Pipeline) -> None:
     first, second = take(app, number, mux)
     a = dub.step(first, inputs={"x": 1}, on_failed="continue")
 
@@ -203,7 +203,7 @@ def test_a_step_that_may_fail_and_go_on_gives_none_too(app: App, dub: Pipeline) 
     refused(lambda: dub.step(second, inputs={"parts": many}), "list[bytes]", "list[int]")
 
 
-def test_each_element_of_what_is_no_list_is_refused(app: App, dub: Pipeline) -> None:
+def test_each_on_a_result_that_is_not_a_list_is_refused(app: App, dub: Pipeline) -> None:
     first, second, third = take(app, extract, asr, tts)
     a = dub.step(first, inputs={"video": "v"})
     b = dub.step(second, inputs={"audio": a})
@@ -221,7 +221,7 @@ def test_it_must_be_clear_which_parameter_takes_each_element(app: App, dub: Pipe
     refused(lambda: dub.step(task, each={"x": [1]}, inputs={"x": 1}), "`x`", "`inputs`", "`each`")
 
 
-def test_what_many_jobs_give_is_a_list(app: App, dub: Pipeline) -> None:
+def test_the_results_of_many_jobs_are_a_list(app: App, dub: Pipeline) -> None:
     first, _ = take(app, number, anything)
     many = dub.step(first, each={"x": [1, 2]})
 
@@ -254,13 +254,13 @@ def test_an_unknown_policy_is_refused(app: App, dub: Pipeline) -> None:
     refused(lambda: dub.step(task, on_failed=unknown), "'ignore'", "stop, skip, continue")
 
 
-def test_a_limit_that_takes_a_function_is_refused(app: App, dub: Pipeline) -> None:
+def test_a_limit_key_from_a_function_is_refused(app: App, dub: Pipeline) -> None:
     task = app.task(max_running=1, limit_by=str)(number)
 
     refused(lambda: dub.step(task, inputs={"x": 1}), "`limit_by`", "`max_running`")
 
 
-def test_a_limit_of_the_task_is_the_step_s(app: App, dub: Pipeline) -> None:
+def test_a_step_has_the_limit_of_its_task(app: App, dub: Pipeline) -> None:
     task = app.task(max_running=2, name="limited")(number)
     dub.step(task, inputs={"x": 1})
 
@@ -276,7 +276,7 @@ def test_a_limit_of_a_remote_task_is_stored_with_the_step(app: App, dub: Pipelin
     assert (step.limit_key, step.limit) == ("limited", 2)
 
 
-def test_who_is_told_of_the_end_takes_what_there_is_to_tell(app: App) -> None:
+def test_the_completion_task_may_take_only_run_id_and_state(app: App) -> None:
     def told(run_id: str, state: str, loud: bool = False) -> None: ...
 
     def wants_more(run_id: str, mood: str) -> None: ...

@@ -53,7 +53,7 @@ def reporting(attempt: LeasedAttempt, progress: Any) -> LeasedAttempt:
     return attempt
 
 
-def test_what_was_not_reported_or_is_written_is_not_written_again() -> None:
+def test_only_new_progress_is_written() -> None:
     waiting, silent, written = LeasedAttempt(a_run(1).job, 30.0), a_flight(2), reporting(a_flight(3), 5)
     written.written = written.unwritten
     told = reporting(reporting(a_flight(4), 1), 2)
@@ -65,7 +65,7 @@ def test_what_was_not_reported_or_is_written_is_not_written_again() -> None:
     assert newest([reporting(told, 3)]) == {told: "3"}
 
 
-def test_as_much_progress_is_taken_as_fits_and_the_rest_goes_first_the_next_time() -> None:
+def test_progress_that_does_not_fit_is_written_first_the_next_time() -> None:
     size = 10_000
     attempts = [reporting(a_flight(number), "x" * (size - 2)) for number in range(MOST_BYTES // size + 3)]
 
@@ -78,7 +78,7 @@ def test_as_much_progress_is_taken_as_fits_and_the_rest_goes_first_the_next_time
     assert list(newest(attempts)) == [*attempts[-3:], *attempts[:-6]]
 
 
-def test_progress_is_told_as_often_as_there_is_time_and_never_after_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_sent_while_a_job_runs_and_never_after_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_main, "REPORT_SECONDS", 0)
     ours, theirs = os.pipe()
     with os.fdopen(ours, "rb") as pipe, os.fdopen(theirs, "wb") as output:
@@ -118,12 +118,12 @@ for _ in range(40):
 
 
 @pytest.mark.parametrize("bad", [{"a": "\0"}, float("nan"), 2**64, deep])
-def test_progress_must_be_what_every_database_can_hold(bad: Any) -> None:
+def test_progress_must_be_storable_in_every_database(bad: Any) -> None:
     with pytest.raises(PayloadError, match="the progress "):
         encode_progress(bad, annotation=Any)
 
 
-def test_progress_of_another_program_is_checked_as_a_handlers() -> None:
+def test_progress_from_another_program_is_checked_like_a_handlers() -> None:
     assert check_progress(b'{ "done": 1, "of": 2 }', annotation=Rows) == '{"done":1,"of":2}'
     assert check_progress(b" null ", annotation=Rows) is None
     assert check_progress(b'"' + b"x" * 10_238 + b'"', annotation=Any) is not None

@@ -74,7 +74,7 @@ def test_all_is_sorted_and_names_each_thing_once() -> None:
     assert stagepost.__all__ == sorted(set(stagepost.__all__))
 
 
-def test_all_names_what_there_is_and_nothing_else() -> None:
+def test_all_lists_exactly_the_public_names() -> None:
     source = ast.parse(Path(stagepost.__file__).read_text(encoding="utf-8"))
     imported = [
         alias.asname or alias.name for node in source.body if isinstance(node, ast.ImportFrom) for alias in node.names
@@ -84,7 +84,7 @@ def test_all_names_what_there_is_and_nothing_else() -> None:
     assert all(hasattr(stagepost, name) for name in stagepost.__all__)
 
 
-def test_what_handlers_raise_is_at_the_top_and_other_errors_in_their_own_module() -> None:
+def test_errors_that_handlers_raise_are_at_the_top_and_others_in_their_own_module() -> None:
     at_the_top = set(errors.__all__) & set(stagepost.__all__)
 
     assert at_the_top == {"Cancelled", "Permanent", "Retryable", "Snooze", "StagepostError"}
@@ -99,7 +99,7 @@ def test_there_are_few_names_at_the_top() -> None:
     [App, AppTask, BatchHandle, Client, Gate, JobContext, JobHandle, RunHandle, Worker],
     ids=lambda kind: kind.__name__,
 )
-def test_what_public_methods_take_and_give_can_be_imported_from_the_top(kind: type) -> None:
+def test_types_of_public_methods_can_be_imported_from_the_top(kind: type) -> None:
     named = {
         found.__name__
         for name, member in public_members(kind).items()
@@ -147,7 +147,7 @@ def test_every_public_method_says_what_it_does(kind: type) -> None:
     assert not silent
 
 
-def test_whatever_a_client_does_it_does_from_plain_and_from_async_code() -> None:
+def test_every_client_method_has_a_plain_and_an_async_form() -> None:
     members = public_members(Client).keys() - {"__init__"}
     plain = {name for name in members if not name.endswith("_async")}
 
@@ -164,7 +164,7 @@ def test_whatever_a_client_does_it_does_from_plain_and_from_async_code() -> None
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-def test_an_async_method_takes_and_gives_what_its_plain_twin_does(kind: type, name: str) -> None:
+def test_an_async_method_has_the_signature_of_its_plain_twin(kind: type, name: str) -> None:
     awaited, plain = public_members(kind)[name], public_members(kind)[name.removesuffix("_async")]
 
     assert inspect.iscoroutinefunction(awaited)
@@ -172,7 +172,7 @@ def test_an_async_method_takes_and_gives_what_its_plain_twin_does(kind: type, na
 
 
 @pytest.mark.parametrize("name", sorted(name for name in public_members(BatchHandle) if name.endswith("_async")))
-def test_a_batchs_async_methods_are_called_as_their_plain_twins_are(name: str) -> None:
+def test_a_batchs_async_methods_have_the_signatures_of_their_plain_twins(name: str) -> None:
     """Types may differ: what is async takes async iterables, too."""
     members = public_members(BatchHandle)
     awaited, plain = members[name], members[name.removesuffix("_async")]
@@ -201,7 +201,7 @@ def test_handles_share_their_words(kind: type) -> None:
     assert not [name for name, member in members.items() if isinstance(member, property)]
 
 
-def test_what_a_batch_can_do_it_can_do_in_both_colours() -> None:
+def test_every_batch_method_has_a_plain_and_an_async_form() -> None:
     members = {name for name in public_members(BatchHandle) if name not in {"__init__", "key"}}
     plain = {name for name in members if not name.endswith("_async")}
 

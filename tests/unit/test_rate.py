@@ -24,7 +24,7 @@ def test_no_more_than_the_burst_is_granted_at_once() -> None:
     assert taken == TokenGrant(granted=5, full_at=NOW + 5 * TENTH, wait_us=TENTH)
 
 
-def test_an_empty_bucket_says_when_the_next_token_is_there() -> None:
+def test_an_empty_bucket_says_when_the_next_token_is_available() -> None:
     empty = take(0, NOW, 5, TEN_A_SECOND).full_at
 
     too_early = take(empty, NOW + 30_000, 1, TEN_A_SECOND)

@@ -26,7 +26,7 @@ from stagepost.model.reason import REASON_CHARACTERS, reason_of
         (None, "no message"),
     ],
 )
-def test_particulars_are_blanked(error: str | None, reason: str) -> None:
+def test_ids_and_numbers_are_blanked(error: str | None, reason: str) -> None:
     assert reason_of(error) == reason
 
 

@@ -42,7 +42,7 @@ def test_the_body_of_a_remote_task_is_never_run() -> None:
     assert task.options.timeout == REMOTE_TIMEOUT
 
 
-def test_so_it_is_with_one_that_is_async() -> None:
+def test_the_body_of_an_async_remote_task_is_never_run() -> None:
     @app_with().task(queue="recogniser", remote=True)
     async def recognise(audio_key: str) -> str:
         raise AssertionError(audio_key)
@@ -72,7 +72,7 @@ def test_jobs_do_not_go_to_queues_of_the_other_kind() -> None:
 
 
 @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
-def test_arguments_that_may_be_on_their_way_are_not_changed(on_conflict: str) -> None:
+def test_arguments_that_may_have_been_sent_are_not_replaced(on_conflict: str) -> None:
     task = app_with().task(queue="recogniser", remote=True)(recognise)
 
     with pytest.raises(ConfigurationError, match="may already be sent"):
@@ -80,7 +80,7 @@ def test_arguments_that_may_be_on_their_way_are_not_changed(on_conflict: str) ->
 
 
 @pytest.mark.parametrize("option", [{"pool": "process"}, {"rate_limit": RateLimit("model", per_second=1, burst=1)}])
-def test_what_our_workers_would_have_to_do_is_refused(option: dict[str, Any]) -> None:
+def test_options_that_need_a_worker_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"{next(iter(option))} does not apply to a remote task"):
         app_with().task(queue="recogniser", remote=True, **option)
 
@@ -99,7 +99,7 @@ def test_a_remote_task_has_no_context() -> None:
         ({"transport": BROKER, "rabbitmq": RabbitmqSettings(queues=["mail"])}, "Add it to `queues` in"),
     ],
 )
-def test_a_worker_wants_a_broker_that_carries_remote_tasks(settings: dict[str, Any], remedy: str) -> None:
+def test_a_worker_requires_a_broker_for_remote_tasks(settings: dict[str, Any], remedy: str) -> None:
     app = app_with(**settings)
     app.task(queue="recogniser", remote=True)(recognise)
 
@@ -130,7 +130,7 @@ def outcome_of(**answer: Any) -> Outcome:
     return outcome_of_answer(decode_answer(raw), job, task)
 
 
-def test_an_answer_means_what_it_says() -> None:
+def test_an_answer_becomes_the_outcome_it_states() -> None:
     assert outcome_of(result={"letters": 3}) == Completed('{"letters":3}')
     assert outcome_of(status="failed", error="busy") == Failed("busy", timedelta(seconds=16))
     assert outcome_of(status="failed", error="no audio", retryable=False) == Refused("no audio")
@@ -145,7 +145,7 @@ def test_a_result_that_does_not_fit_is_refused(result: object) -> None:
     assert outcome.error.startswith("the program's answer cannot be used")
 
 
-def test_any_bytes_are_an_answer_or_a_bad_message() -> None:
+def test_any_bytes_are_an_answer_or_refused_as_a_bad_message() -> None:
     random = Random(5)  # noqa: S311 - repeatable, not secret
     good = msgspec.json.encode({"task_id": new_id(), "attempt": 1, "status": "completed", "result": {"letters": 1}})
     for _ in range(2_000):

@@ -78,7 +78,7 @@ def test_no_delay_is_under_the_minimum() -> None:
     assert hasty.delay(8, random=RANDOM) == seconds(1.28)
 
 
-def test_a_first_delay_of_nothing_stays_at_the_minimum() -> None:
+def test_a_first_delay_of_zero_becomes_the_minimum() -> None:
     assert RetryPolicy(first_delay=seconds(0), jitter=0).delay(9, random=RANDOM) == seconds(1)
     assert RetryPolicy(first_delay=seconds(0), minimum_delay=seconds(0), jitter=0).delay(9, random=RANDOM) == seconds(0)
 
@@ -137,7 +137,7 @@ def test_unknown_errors_follow_the_policy(error: BaseException) -> None:
     assert not RetryPolicy(unknown_errors="permanent").is_retryable(error)
 
 
-def test_the_tasks_own_lists_win_over_what_is_built_in() -> None:
+def test_the_tasks_own_lists_override_the_built_in_rules() -> None:
     policy = RetryPolicy(retry_on=(PayloadError,), permanent_on=(OSError,))
 
     assert policy.is_retryable(PayloadTooLarge("result", 2, 1))
@@ -153,7 +153,7 @@ def test_the_type_closest_to_the_error_wins() -> None:
     assert not policy.is_retryable(KeyError())
 
 
-def test_the_errors_own_mark_wins_over_the_lists() -> None:
+def test_the_errors_own_attribute_overrides_the_lists() -> None:
     policy = RetryPolicy(retry_on=(MarkedError, Permanent), permanent_on=(Retryable,))
 
     assert not policy.is_retryable(MarkedError(retryable=False))
@@ -233,7 +233,7 @@ def test_an_error_can_ask_for_a_delay(error: Exception, asked: float) -> None:
         HttpError(Response(Retry_After="Sun, 25 Oct 99999 01:02:00 GMT", Date=SENT)),
     ],
 )
-def test_nonsense_is_no_delay(error: Exception) -> None:
+def test_an_invalid_delay_is_ignored(error: Exception) -> None:
     assert RetryPolicy().retry_after(error) is None
 
 

@@ -46,7 +46,7 @@ def test_room(slots: int, ahead: int, held: int, over: int, ready: int, expected
         pytest.param(0, 5, 0, 100.0, 0, id="none is wanted"),
     ],
 )
-def test_what_is_held_is_bounded_in_bytes(
+def test_held_jobs_are_bounded_in_bytes(
     jobs: int, free: int, held_bytes: int, bytes_each: float, expected: int
 ) -> None:
     assert within_bytes(jobs, free=free, held_bytes=held_bytes, bytes_each=bytes_each) == expected

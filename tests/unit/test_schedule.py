@@ -243,14 +243,14 @@ def test_a_punctual_scheduler_fires_what_is_due_whatever_the_policy() -> None:
         assert due == DueTimes((NOON + MINUTE,), NOON + 2 * MINUTE)
 
 
-def test_nothing_due_is_nothing_to_fire() -> None:
+def test_nothing_fires_if_nothing_is_due() -> None:
     for catch_up in CatchUp:
         due = due_times(EVERY_MINUTE, NOON, NOON + MINUTE - 1, catch_up=catch_up)
 
         assert due == DueTimes((), NOON + MINUTE)
 
 
-def test_skip_leaves_out_what_was_missed() -> None:
+def test_skip_ignores_missed_due_times() -> None:
     a_day_later = NOON + 1_440 * MINUTE + MINUTE // 2
 
     due = due_times(EVERY_MINUTE, NOON, a_day_later, catch_up="skip")

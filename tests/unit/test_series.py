@@ -41,7 +41,7 @@ def test_arguments_are_encoded_when_they_are_read_and_not_before() -> None:
     assert read == [(PATTERN, series.ids[0], "(0,)"), (PATTERN, series.ids[1], "(1,)")]
 
 
-def test_what_becomes_of_the_list_afterwards_makes_no_difference() -> None:
+def test_later_changes_of_the_list_make_no_difference() -> None:
     numbers = [(1,), (2,)]
     series = JobSeries(PATTERN, numbers, lambda args, _: str(args))
 
@@ -70,7 +70,7 @@ def test_many_jobs_cannot_have_one_id() -> None:
         of_square().build_many(JobOptions(id="00000000-0000-7000-8000-000000000001"), [(1,), (2,)])
 
 
-def test_what_limits_a_job_is_asked_after_its_arguments_are_checked() -> None:
+def test_the_limit_key_is_computed_after_the_arguments_are_checked() -> None:
     task = of_square(max_running=1, limit_by=lambda number: str(number % 2))
 
     with pytest.raises(PayloadError, match=r"arguments\[1\]: .*argument `number` must be int, not str"):

@@ -41,7 +41,7 @@ def load(file: Path | None = None, given: dict[str, Any] | None = None, **enviro
     return Settings.load(file, environment=environment, **(given or {}))
 
 
-def test_without_anything_no_queue_is_carried_by_a_broker() -> None:
+def test_by_default_no_queue_is_carried_by_a_broker() -> None:
     settings = load()
 
     assert (settings.transport, settings.rabbitmq) == (None, RabbitmqSettings())
@@ -91,7 +91,7 @@ def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load(STAGEPOST_TRANSPORT_FILE=str(tmp_path / "missing"))
 
 
-def test_what_code_gives_wins_over_all(file: Path) -> None:
+def test_arguments_in_code_override_everything(file: Path) -> None:
     given = RabbitmqSettings(prefix="code")
 
     assert load(file, {"rabbitmq": given}, STAGEPOST_RABBITMQ_PREFIX="environment").rabbitmq == given
@@ -134,7 +134,7 @@ BAD: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "why"), BAD, ids=[text.replace("\n", " ") for text, _ in BAD])
-def test_a_setting_that_cannot_work_is_named_with_what_would(text: str, why: str, tmp_path: Path) -> None:
+def test_an_invalid_setting_is_named_with_the_valid_values(text: str, why: str, tmp_path: Path) -> None:
     file = tmp_path / "stagepost.toml"
     file.write_text(text, encoding="utf-8")
 
@@ -147,7 +147,7 @@ def test_a_bad_value_of_the_environment_is_named() -> None:
         load(STAGEPOST_RABBITMQ_PREFETCH="many")
 
 
-def test_what_a_queue_leaves_out_is_as_for_all() -> None:
+def test_a_queue_inherits_the_settings_for_all_queues() -> None:
     settings = RabbitmqSettings(
         prefetch=5, message_ttl_seconds=60, queue={"films": BrokerQueueSettings(prefetch=0, max_length=9)}
     )

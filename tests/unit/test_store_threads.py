@@ -1,14 +1,16 @@
-"""The threads that database calls run in."""
+"""Daemon threads for calls that may hang."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
 
 import pytest
 
-from stagepost.database.threads import DaemonThreads
+from stagepost.database.threads import DaemonThreads, call_in_thread
+from stagepost.upkeep.threads import in_thread
 
 LIMIT = 120.0
 HANGS_AT_EXIT = """
@@ -68,3 +70,31 @@ def test_errors_are_raised_where_the_result_is_waited_for() -> None:
 
 def test_a_call_that_never_returns_does_not_keep_the_process_from_exiting() -> None:
     assert subprocess.run([sys.executable, "-c", HANGS_AT_EXIT], timeout=LIMIT, check=False).returncode == 0
+
+
+def test_a_call_in_a_thread_of_its_own_returns_or_raises_where_it_is_awaited() -> None:
+    def fail() -> None:
+        raise OSError("no answer")
+
+    assert call_in_thread(lambda: threading.current_thread().daemon, name="own").result(LIMIT)
+    with pytest.raises(OSError, match="no answer"):
+        call_in_thread(fail, name="own").result(LIMIT)
+
+
+def test_a_call_in_a_thread_of_its_own_continues_when_its_caller_is_cancelled() -> None:
+    may_return, has_returned = threading.Event(), threading.Event()
+
+    def call() -> None:
+        may_return.wait(LIMIT)
+        has_returned.set()
+
+    async def cancel() -> None:
+        task = asyncio.create_task(in_thread(call))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    may_return.set()
+    assert has_returned.wait(LIMIT)

@@ -22,7 +22,7 @@ def job(state: JobState, **facts: object) -> JobRow:
 FIRST_FAILURE = FailureRecord(1, "failed", "ValueError: no", None, "w1", to_datetime(300))
 
 
-def test_what_happened_is_told_in_order() -> None:
+def test_events_are_listed_in_order() -> None:
     ended = job(JobState.COMPLETED, finished_at=700)
 
     moments = timeline_of(ended, [FIRST_FAILURE], [Action("ada", "restart", "failed", 500)])
@@ -36,7 +36,7 @@ def test_what_happened_is_told_in_order() -> None:
     ]
 
 
-def test_an_attempt_that_failed_is_not_told_twice() -> None:
+def test_a_failed_attempt_is_listed_once() -> None:
     retrying = job(JobState.RETRYING, attempt=1, started_at=200)
 
     moments = timeline_of(retrying, [FIRST_FAILURE], [])
@@ -44,7 +44,7 @@ def test_an_attempt_that_failed_is_not_told_twice() -> None:
     assert [moment.what for moment in moments] == ["enqueued", "attempt 1 failed", "due"]
 
 
-def test_what_is_still_to_come_is_last() -> None:
+def test_future_events_are_listed_last() -> None:
     scheduled = job(JobState.SCHEDULED, attempt=0, started_at=None)
 
     assert [(to_instant(moment.at), moment.what) for moment in timeline_of(scheduled, [], [])] == [
@@ -53,7 +53,7 @@ def test_what_is_still_to_come_is_last() -> None:
     ]
 
 
-def test_a_request_to_stop_is_told() -> None:
+def test_a_request_to_stop_is_listed() -> None:
     running = job(JobState.RUNNING, cancel_requested_at=650)
 
     assert [moment.what for moment in timeline_of(running, [], [])] == [

@@ -43,7 +43,7 @@ def test_exchange_and_queues_can_be_named() -> None:
     assert plan_of("asr", settings).name == settings.routing_key("asr") == "speech"
 
 
-def test_nothing_that_leaves_a_queue_untaken_is_lost() -> None:
+def test_messages_that_leave_a_queue_unconsumed_become_dead_letters() -> None:
     assert plan_of("asr", RabbitmqSettings()).arguments == {
         "x-queue-type": "quorum",
         "x-dead-letter-exchange": "task_exchange",
@@ -62,7 +62,7 @@ def test_classic_queues_have_no_arguments_that_only_quorum_queues_know() -> None
     }
 
 
-def test_limits_are_those_of_the_queue_or_of_all() -> None:
+def test_a_queue_has_its_own_limits_or_those_of_all_queues() -> None:
     settings = RabbitmqSettings(
         message_ttl_seconds=60,
         max_length=1000,
@@ -109,7 +109,7 @@ def test_priorities_of_a_quorum_queue_need_a_broker_that_has_them(version: str, 
 
 
 @pytest.mark.parametrize("name", ["task.dlq", "task.results"])
-def test_what_is_dead_or_answered_is_bound_by_no_limit(name: str) -> None:
+def test_the_dead_letter_and_answer_queues_have_no_limits(name: str) -> None:
     [plan] = [
         plan
         for plan in topology_of(RabbitmqSettings(message_ttl_seconds=1, max_length=1), ["asr"]).queues
@@ -126,7 +126,7 @@ def test_dead_letters_do_not_become_dead_letters_again() -> None:
 
 
 @pytest.mark.parametrize("queue", ["dlq", "results"])
-def test_a_queue_cannot_have_the_name_of_one_of_our_own(queue: str) -> None:
+def test_a_queue_cannot_have_a_reserved_name(queue: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"queue {queue} and Stagepost itself would both use task.{queue}"):
         topology_of(RabbitmqSettings(), [queue])
 

@@ -33,7 +33,7 @@ def test_a_message_that_was_returned_stays_so_when_it_is_confirmed() -> None:
     assert sent.future.result(timeout=0) == [Verdict.RETURNED]
 
 
-def test_what_nobody_answered_in_time_is_unknown() -> None:
+def test_a_message_without_a_verdict_in_time_is_unknown() -> None:
     sent = batch(3)
     sent.settle(1, Verdict.CONFIRMED)
 
@@ -42,7 +42,7 @@ def test_what_nobody_answered_in_time_is_unknown() -> None:
     assert sent.future.result(timeout=0) == [Verdict.UNKNOWN, Verdict.CONFIRMED, Verdict.UNKNOWN]
 
 
-def test_verdicts_that_come_late_change_nothing() -> None:
+def test_late_verdicts_change_nothing() -> None:
     sent = batch(2)
     sent.finish()
 
@@ -53,7 +53,7 @@ def test_verdicts_that_come_late_change_nothing() -> None:
     assert sent.future.result(timeout=0) == [Verdict.UNKNOWN, Verdict.UNKNOWN]
 
 
-def test_somebody_who_does_not_wait_any_more_is_no_trouble() -> None:
+def test_a_verdict_for_a_caller_that_stopped_waiting_is_ignored() -> None:
     sent = batch(1)
     assert sent.future.cancel()
 

@@ -27,7 +27,7 @@ def reading(data: bytes) -> Any:
     return connection
 
 
-def test_the_driver_still_has_what_makes_it_quicker() -> None:
+def test_the_driver_still_has_the_internals_that_the_speedup_replaces() -> None:
     base = pika.SelectConnection
     assert callable(base._output_marshaled_frames)
     assert callable(base._read_frame)
@@ -72,7 +72,7 @@ def test_properties_that_cannot_be_read_are_none() -> None:
     assert (broken.headers, broken.message_id) == (None, None)
 
 
-def test_what_is_written_together_leaves_in_one_piece_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_written_together_are_sent_in_one_piece_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
 
     def write(_connection: Any, frames: Sequence[bytes]) -> None:
@@ -180,7 +180,7 @@ def test_messages_are_the_same_however_they_are_cut(piece: int) -> None:
     ],
     ids=["without a body", "for a stranger", "of another channel", "no message", "another channel in between"],
 )
-def test_what_is_no_whole_message_for_a_consumer_is_left_to_the_driver(data: bytes) -> None:
+def test_frames_that_are_not_a_whole_delivery_are_left_to_the_driver(data: bytes) -> None:
     channel = Listener()
     connection = listening(channel)
 

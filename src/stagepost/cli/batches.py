@@ -316,7 +316,10 @@ def _handle(invocation: Invocation, key: str) -> BatchHandle:
 
 def _look(handle: BatchHandle, since: Progress | None = None) -> tuple[Batch, Progress]:
     progress = handle.progress(since)  # first, so that the state is never older than the counts
-    return handle.stored(), progress
+    batch = handle.stored()
+    if batch.state is BatchState.DONE and progress.state is not BatchState.DONE:
+        progress = handle.progress(since)  # it ended between the two reads
+    return batch, progress
 
 
 def _line(batch: Batch, progress: Progress) -> str:

@@ -137,7 +137,7 @@ def run_worker(
 
 
 def _leave_within(seconds: float, code: int) -> None:
-    """End this process even if something keeps it: a thread of a handler's, a coroutine that ignores its cancel."""
+    """End this process even if a handler's thread, or a coroutine that ignores its cancellation, keeps it alive."""
 
     def leave() -> None:
         with contextlib.suppress(Exception):

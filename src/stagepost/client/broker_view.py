@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 
 import msgspec
 
@@ -12,6 +12,7 @@ from stagepost.clock import monotonic
 from stagepost.config import Settings
 from stagepost.config.urls import masked
 from stagepost.database.store import Store
+from stagepost.database.threads import call_in_thread
 from stagepost.errors import BrokerUnavailable, TransportError
 from stagepost.store.dead_messages import count_dead_messages
 from stagepost.store.queues import list_queues
@@ -86,8 +87,8 @@ class AskInBackground:
     def __call__(self, url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
         """Send a query, unless one is still unanswered, and wait a moment for the answer."""
         if self._answer is None:
-            self._answer, self._asked_at = Future(), monotonic()
-            threading.Thread(target=_answer, args=(self._answer, url, plans), name="stagepost-ask", daemon=True).start()
+            self._asked_at = monotonic()
+            self._answer = call_in_thread(partial(depths, url, plans), name="stagepost-ask")
         answer = self._answer
         try:
             return answer.result(self._seconds)
@@ -98,13 +99,6 @@ class AskInBackground:
         finally:
             if answer.done():
                 self._answer = None
-
-
-def _answer(answer: Future[dict[str, Depth | None]], url: str, plans: list[QueuePlan]) -> None:
-    try:
-        answer.set_result(depths(url, plans))
-    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-        answer.set_exception(error)
 
 
 def look_at_broker(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
 from stagepost.client.item_feed import ItemFeed, chunks_of, chunks_of_async
+from stagepost.database.threads import call_in_thread
 from stagepost.model.batch import Item
 from stagepost.model.job import NewJob
 from stagepost.store.batches import Added
@@ -26,18 +28,21 @@ def load(app: App, feed: ItemFeed, source: Iterable[Item], *, chunk: int) -> int
     in progress is completed, and committed chunks stay. Reading continues only after the driver has taken all rows of
     a chunk, because two busy Python threads would slow each other down while the database is idle.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="stagepost-batch") as thread:
-        flying: tuple[Sequence[NewJob], Future[Added]] | None = None
+    flying: tuple[Sequence[NewJob], Future[Added]] | None = None
+    try:
         for items in chunks_of(source, chunk, feed.prepare, weigh=feed.weigh):
             if flying is not None:
                 _land(app, feed, flying[0], flying[1].result())
                 flying = None
             is_taken = Event()
             if step := feed.next(items, on_taken=is_taken.set):
-                flying = step[0], thread.submit(app.store.run, step[1])
+                flying = step[0], call_in_thread(partial(app.store.run, step[1]), name="stagepost-batch")
                 _await_taken(is_taken, flying[1])
         if flying is not None:
             _land(app, feed, flying[0], flying[1].result())
+    finally:
+        if flying is not None:
+            wait([flying[1]])
     feed.end()
     return feed.new
 

@@ -1,4 +1,4 @@
-"""Threads for database calls that cannot keep a process from exiting, whatever a database does."""
+"""Daemon threads for calls that may hang: they cannot keep a process from exiting, whatever a server does."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-__all__ = ["DaemonThreads"]
+__all__ = ["DaemonThreads", "call_in_thread"]
 
 T = TypeVar("T")
 
 Call = tuple["Future[Any]", Callable[[], Any]]
+
+
+def call_in_thread(call: Callable[[], T], *, name: str) -> Future[T]:
+    """Make one call in a daemon thread of its own; it cannot be cancelled."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+    threading.Thread(target=_run, args=(future, call), name=name, daemon=True).start()
+    return future
 
 
 class DaemonThreads:
@@ -32,7 +40,7 @@ class DaemonThreads:
         self._is_closed = False
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run `call` in a thread; one that has not started yet can be cancelled."""
+        """Run `call` in a thread; a call that has not started yet can be cancelled."""
         future: Future[T] = Future()
         with self._lock:
             if self._is_closed:
@@ -46,7 +54,7 @@ class DaemonThreads:
         return future
 
     def close(self, *, waits: bool) -> None:
-        """End the threads after the calls that were submitted; `waits` for that."""
+        """End the threads after the calls that were submitted; `waits` for them to end."""
         with self._lock:
             self._is_closed = True
             threads = list(self._threads)
@@ -61,20 +69,20 @@ class DaemonThreads:
             future, call = taken
             if future.set_running_or_notify_cancel():
                 _run(future, call)
-            del taken, future, call  # while it waits for the next, it must not keep a result alive
+            del taken, future, call  # so that the thread keeps no result alive while it waits for the next call
 
     def _next(self) -> Call | None:
         try:
             return self._calls.get_nowait()
         except Empty:
-            self._idle.release()  # only now: a thread that goes on with a call that waited is not free for another
+            self._idle.release()  # not earlier: a thread that takes a waiting call is not free for another one
             return self._calls.get()
 
 
 def _run(future: Future[Any], call: Callable[[], Any]) -> None:
     try:
         result = call()
-    except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+    except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for the result
         with contextlib.suppress(RuntimeError):  # the loop that waited has ended
             future.set_exception(error)
     else:

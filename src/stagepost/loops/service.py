@@ -1,4 +1,4 @@
-"""The one shape of every background loop."""
+"""Base class of all background loops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Service(ABC):
         """Do one pass and return what it did."""
 
     async def run(self) -> None:
-        """Pass after pass until told to stop; an error is logged and the pass tried again, later and later."""
+        """Run passes until stopped; an error is logged, and each failure in a row makes the next pause longer."""
         while not self._stopping:
             self._wake.clear()
             try:
@@ -45,23 +45,23 @@ class Service(ABC):
             await self._pause()
 
     def wake(self) -> None:
-        """Start the next pass at once, or right after the one that is running."""
+        """Start the next pass at once, or right after the current one."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End after the pass that is running."""
+        """Stop after the current pass."""
         self._stopping = True
         self._wake.set()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether `stop` was called."""
         return self._stopping
 
     async def _pause(self) -> None:
         seconds = self.interval * random.uniform(0.9, 1.1)  # noqa: S311 - spreads the loops of many workers
         if self.failures_in_a_row:
-            # Not cut short by a wake-up: a loop that fails must not spin.
+            # A wake-up does not shorten this pause, because a failing loop must not spin.
             seconds = backoff_seconds(
                 self.failures_in_a_row, first=FIRST_BACKOFF_SECONDS, longest=LONGEST_BACKOFF_SECONDS
             )

@@ -96,7 +96,7 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     batch_id: str | None
     owner: str
     blocked_on: str | None = None
-    """What it was blocked on before it was let through, if it was."""
+    """The name that the job was blocked on before it was queued; None if it was not blocked."""
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The states of a job and every change there is: diagram, CHECK constraint and tests derive from here."""
+"""The states of a job and all transitions, from which the diagram, the CHECK constraint and tests are derived."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ LIVE: frozenset[JobState] = frozenset(S) - FINAL
 
 TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
     **{(state, C.HOLD): S.BLOCKED for state in (S.QUEUED, S.RUNNING)},  # a claim found it over a limit
-    (S.BLOCKED, C.UNBLOCK): S.QUEUED,  # or, by `defer`, scheduled for when its token grows back
+    (S.BLOCKED, C.UNBLOCK): S.QUEUED,  # or, with `defer`, scheduled for its token
     (S.SCHEDULED, C.PROMOTE): S.QUEUED,
     (S.RETRYING, C.PROMOTE): S.QUEUED,
     **{(state, C.DEFER): S.SCHEDULED for state in (S.BLOCKED, S.SCHEDULED, S.QUEUED, S.RETRYING)},  # debounced
@@ -76,8 +76,8 @@ TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
     (S.RUNNING, C.SNOOZE): S.SCHEDULED,
     (S.RUNNING, C.REFUSE): S.FAILED,  # a permanent error
     (S.QUEUED, C.REFUSE): S.FAILED,  # its message has nowhere to go
-    (S.QUEUED, C.EXHAUST): S.DEAD_LETTER,  # the broker gave its message up
-    (S.RUNNING, C.EXHAUST): S.DEAD_LETTER,  # the last failure or crash that is allowed
+    (S.QUEUED, C.EXHAUST): S.DEAD_LETTER,  # the broker dropped its message
+    (S.RUNNING, C.EXHAUST): S.DEAD_LETTER,  # the last allowed failure or crash
     (S.RUNNING, C.RELEASE): S.QUEUED,  # shutdown or rescue
     **{(state, C.WAIT): S.WAITING for state in S if state not in FINAL | {S.WAITING}},  # for its children
     (S.WAITING, C.RESUME): S.QUEUED,
@@ -93,23 +93,23 @@ TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
 WHEN_LIMITED: dict[tuple[JobState, Cause], JobState] = {
     pair: S.BLOCKED for pair, after in TRANSITIONS.items() if after is S.QUEUED and pair[1] is not C.UNBLOCK
 }
-"""What differs for a job of a remote task with a limit: nobody claims it, so it is queued when the limit has room."""
+"""Transitions for limited jobs of remote tasks: no worker claims them, so they are queued when a slot is free."""
 
 
 def is_allowed(state: JobState, cause: Cause) -> bool:
-    """Say whether `cause` can move a job out of `state`."""
+    """Whether `cause` can move a job out of `state`."""
     return (state, cause) in TRANSITIONS
 
 
 def next_state(state: JobState, cause: Cause) -> JobState:
-    """Look the change up; asking for one that does not exist is a bug in the caller."""
+    """Look up a transition. A caller that asks for one that does not exist has a bug."""
     return TRANSITIONS[state, cause]
 
 
 ACTIVE = "active"
-"""The class of jobs that are queued or running: by far the most frequent change, a claim, is none of class."""
+"""The class of queued and running jobs, so that a claim, by far the most frequent transition, changes no class."""
 
 
 def class_of(state: str | None) -> str | None:
-    """Name the class in which jobs of a state are counted; None, for no job, is none."""
+    """The class that counts jobs of a state; None stays None."""
     return ACTIVE if state in {S.QUEUED, S.RUNNING} else state

@@ -228,7 +228,7 @@ class CannotCompose(Exception):
 def compose(step: StepPlan, *, given: Mapping[str, Raw], outputs: Mapping[str, Raw | None]) -> list[str]:
     """Build the arguments of a step's jobs: one job, or one for each element.
 
-    `outputs` contains the results of the steps it uses; None for a failed step, all parts of which are null.
+    `outputs` contains the results of the steps it uses. For a failed step it contains None, whose parts are all null.
     """
     try:
         values = {name: _value(source, given, outputs) for name, source in step.inputs.items()}

@@ -1,4 +1,4 @@
-"""How many starts per second are allowed, kept in one stored instant (GCRA) so that many can share it."""
+"""Rate limits: a token bucket kept as one stored instant (GCRA), so that many processes can share it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class RateLimit:
     """
 
     name: str
-    """Limits of the same name share their tokens."""
+    """Limits with the same name share their tokens."""
     per_second: float
     """Tokens per second in the long run; 30 per minute is `30 / 60`."""
     burst: int = 1
-    """How many may be taken at once after a quiet time."""
+    """How many tokens may be taken at once after a quiet time."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -56,7 +56,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """What a take gave: whole tokens, the instant to store, and how long until there is one more."""
+    """The result of `take`: granted tokens, the instant to store, and the time until the next token."""
 
     granted: int
     full_at: int
@@ -64,11 +64,11 @@ class TokenGrant:
 
 
 def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit) -> TokenGrant:
-    """Take up to `wanted` tokens; `full_at_us` is the stored instant when the bucket is full, at first 0."""
+    """Take up to `wanted` tokens; `full_at_us` is the stored instant when the bucket is full, initially 0."""
     if wanted < 0:
         raise ValueError(f"rate limit {limit.name!r}: {wanted} tokens cannot be taken")
     empty_until = now_us + limit.capacity_us
-    # Beyond that only if the clock was set back or the limit made smaller: the bucket is empty, not in debt.
+    # A later instant means that the clock was set back or the limit reduced: the bucket is empty, not in debt.
     full_at = min(max(full_at_us, now_us), empty_until)
     granted = min(wanted, (empty_until - full_at) // limit.interval_us)
     full_at += granted * limit.interval_us
@@ -76,13 +76,13 @@ def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit) -> TokenGr
 
 
 TICK_US = 10_000
-"""How often the due times of jobs are looked at, at best."""
+"""The shortest interval at which due times are checked."""
 
 
 def due_times(full_at_us: int, now_us: int, limit: RateLimit, *, after: int, until: int, most: int) -> list[int]:
-    """Say when the next tokens may be taken, if `after` of them are promised already, but no later than `until`.
+    """Compute when the next tokens may be taken, up to `until`, if `after` of them are already promised.
 
-    What is due between two looks becomes due at once: no more than the burst allows then.
+    All due times between two checks become due at once, so they are spaced to stay within the burst.
     """
     full_at = min(max(full_at_us, now_us), now_us + limit.capacity_us)
     available = (now_us + limit.capacity_us - full_at) // limit.interval_us

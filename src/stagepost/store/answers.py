@@ -1,4 +1,4 @@
-"""Accepts the answers of foreign programs in groups, at most one answer per attempt."""
+"""Accepts the answers of external programs in groups, at most one answer per attempt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stagepost.store.settling import settle
 __all__ = ["REMOTE", "Accepted", "Settled", "accept_answers"]
 
 REMOTE = "remote"
-"""The owner recorded for attempts that a foreign program ran."""
+"""The owner recorded for attempts that an external program ran."""
 
 NO_REPORTS: Mapping[Fence, bytes] = {}
 

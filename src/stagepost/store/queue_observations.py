@@ -31,7 +31,7 @@ class QueueObservation(msgspec.Struct, frozen=True):
     idle_for_us: int | None = None
     looked_for_us: int | None = None
     patience_us: int | None = None
-    """How long the foreign program that runs the queue's tasks may be silent; None if workers run them."""
+    """How long the external program that runs the queue's tasks may be silent; None if workers run them."""
 
     @property
     def patience(self) -> timedelta | None:
@@ -49,7 +49,7 @@ def begin_carrying(queue_name: str) -> Statements[int]:
 
 @operation
 def declare_patience(queues: Mapping[str, timedelta | None]) -> Statements[None]:
-    """Store how long foreign programs may be silent, for an upkeep leader that does not know their tasks."""
+    """Store how long external programs may be silent, for an upkeep leader that does not know their tasks."""
     for queue_name, patience in sorted(queues.items()):
         patience_us = None if patience is None else microseconds(patience)
         yield Statement("add_channel", {"queue_name": queue_name})
@@ -69,7 +69,7 @@ def look_at(
 ) -> Statements[QueueObservation]:
     """Record whether a queue is empty, that is, holds no message a consumer could take, and return all observations.
 
-    A foreign program's queue counts as non-empty while answers wait to be accepted, because they may answer requests
+    An external program's queue counts as non-empty while answers wait to be accepted, because they may answer requests
     that seem lost. If the last look was longer ago than `gap`, the empty time restarts at zero: messages may have come
     and gone since.
     """

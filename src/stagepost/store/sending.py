@@ -234,7 +234,7 @@ class PutBack(msgspec.Struct, frozen=True):
 def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | None = None) -> Statements[PutBack]:
     """Let a queue's jobs be sent again whose message was sent before `sent_before` and has not been taken since.
 
-    Give `sends` for a queue that a foreign program serves: each lost message counts as a crash, and a job becomes a
+    Give `sends` for a queue that an external program serves: each lost message counts as a crash, and a job becomes a
     dead letter after that many. The job is sent again under the same attempt, so a late answer is still accepted.
     """
     lost = yield from lost_jobs(queue_name, sent_before=sent_before, most=most)

@@ -21,7 +21,7 @@ from stagepost.store.leases import next_due
 from stagepost.store.listing import list_jobs
 from stagepost.store.schedules import fire_due, next_schedule_due
 from stagepost.testing.clock import ManualClock
-from stagepost.upkeep.batch_keeper import BatchKeeper
+from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.scheduler import declare
@@ -115,7 +115,7 @@ class Drainer:
         self._executor.children = SameProcess()
         # Far ahead: the clock is moved from one due time to the next.
         self._promoter = Promoter(self._store, rules=app.registry.limit_rules, ahead=timedelta(days=366))
-        self._batch_keeper = BatchKeeper(self._store, Alone(self._store, owner=self._owner, clock=clock))
+        self._batch_rescuer = BatchRescuer(self._store, Alone(self._store, owner=self._owner, clock=clock))
 
     async def run(self, until: timedelta | datetime | None) -> Drained:
         """Run due jobs; with `until`, move the clock from one due time to the next up to that point."""
@@ -142,7 +142,7 @@ class Drainer:
         promoted = await self._promoter.run_once(thorough=True)
         claimer = self._claimer()
         claimed = await claimer.run_once()
-        while not claimed and claimer.interval == 0.0:  # those in front were held: the next may start
+        while not claimed and claimer.interval == 0.0:  # the first jobs were blocked; the next may start
             claimed = await claimer.run_once()
         try:
             async with asyncio.timeout(LONGEST_RUN_SECONDS):
@@ -175,7 +175,7 @@ class Drainer:
 
     async def _find_more(self) -> bool:
         """Conclude batches, fire due schedules, and find jobs in queues that no task uses."""
-        if await self._batch_keeper.run_once():
+        if await self._batch_rescuer.run_once():
             return True
         fired = await self._store.run(fire_due())
         if fired.errors:

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from stagepost.client import App, Client
 from stagepost.client.context import current_job, enter
 from stagepost.client.running import RunningAttempt, outcome_of
 from stagepost.database.statement import Statements, query
+from stagepost.database.threads import call_in_thread
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.model.children import NewChild
 from stagepost.model.identity import new_id
@@ -84,11 +84,11 @@ class InlineClient(Client):
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one job after the other; the first that raises is the last."""
+        """Store and run one job after another, up to the first that raises."""
         return [await self.enqueue_async(job, tx=tx) for job in list(new_jobs)]
 
     async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
-        """Store and run one child after the other; what it raises comes out here, in its parent's handler."""
+        """Store and run one child after another; an exception from a child is raised here, in its parent's handler."""
         if tx is not None:
             await run_in_async(tx, _nothing(), clock=self._store.clock)
         submitted: list[Enqueued] = []
@@ -219,5 +219,4 @@ def _on_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return run()
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(contextvars.copy_context().run, run).result()
+    return call_in_thread(partial(contextvars.copy_context().run, run), name="stagepost-inline").result()

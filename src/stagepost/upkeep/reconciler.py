@@ -46,7 +46,7 @@ class Finding(msgspec.Struct, frozen=True):
     lost: int
     """Jobs whose message is gone; they are sent again."""
     given_up: int = 0
-    """Those that became dead letters instead: a foreign program was sent them often enough."""
+    """Those that became dead letters instead: an external program was sent them often enough."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class Reconciler(Service):
         is_by_hand: bool = False,
         only_looks: bool = False,
     ) -> None:
-        """`patience` says of the queues that this process knows how long a foreign program may be silent, or None.
+        """`patience` says of the queues that this process knows how long an external program may be silent, or None.
 
         `has_answers` says whether this process has some in its hands that may be to requests of a queue. Somebody who
         looks once, by hand, goes on from what others saw.

@@ -1,4 +1,4 @@
-"""Takes in what foreign programs answer: the finisher of remote tasks."""
+"""Takes in what external programs answer: the finisher of remote tasks."""
 
 from __future__ import annotations
 

@@ -18,35 +18,36 @@ class StalledConsumerCheck:
     """Reconnects a consumer when jobs were published again and none of those messages arrived.
 
     When a RabbitMQ quorum queue is deleted and recreated within milliseconds, the new queue keeps its old consumers and
-    assigns messages to them, but the messages never arrive. Neither side notices. The database shows it, because the
-    jobs do not start. If the cause was something else, reconnecting does little harm.
+    assigns messages to them, but the messages never arrive. The broker then reports an empty queue with consumers, so
+    the consumer's own checks (`Line.is_dropped`) find nothing wrong. The database shows it, because the jobs do not
+    start and are published again. If the cause was something else, reconnecting does little harm.
     """
 
     def __init__(
         self, store: AsyncStore, clock: Clock, queues: Mapping[str, str], consumer: Callable[[], Consumer]
     ) -> None:
-        """`queues` are those whose jobs may be sent again, with the name at the broker of what brings them here."""
+        """`queues` maps queues whose jobs may be published again to the broker's queue that this process consumes."""
         self._store = store
         self._clock = clock
         self._queues = queues
         self._consumer = consumer
         self._looked_at = float("-inf")
         self._known: dict[str, int] | None = None
-        self._doubted: dict[str, Position | None] = {}
+        self._suspected: dict[str, Position | None] = {}
 
     async def look(self) -> None:
-        """Note what was sent again since the last look, and whether anything came of what was sent before."""
+        """Reconnect if no message arrived after jobs were published again; checks at most every few seconds."""
         if self._clock.monotonic() - self._looked_at < LOOK_SECONDS:
             return
         resent = await self._store.run(resent_queues(), patience_seconds=0)
         self._looked_at = self._clock.monotonic()
         consumer = self._consumer()
-        doubted, self._doubted = self._doubted, {}
-        for queue, position in doubted.items():
+        suspected, self._suspected = self._suspected, {}
+        for queue, position in suspected.items():
             if position is not None and consumer.position(self._queues[queue]) == position:
-                consumer.connect_again(f"nothing came though jobs of queue {queue} were sent again")
+                consumer.reconnect(f"no message arrived although jobs of queue {queue} were sent again")
         if self._known is not None:
             for queue in self._queues.keys() & resent.keys():
                 if resent[queue] != self._known.get(queue):
-                    self._doubted[queue] = consumer.position(self._queues[queue])
+                    self._suspected[queue] = consumer.position(self._queues[queue])
         self._known = resent

@@ -23,11 +23,10 @@ from stagepost.model.outcome import Released
 from stagepost.store.health import durability_warnings
 from stagepost.transport import wakeups_for
 from stagepost.upkeep.alarm import AlertingRunner
-from stagepost.upkeep.batch_keeper import BatchKeeper
-from stagepost.upkeep.batch_recounter import BatchRecounter
-from stagepost.upkeep.counter import Counter
+from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.declarer import Declarer
 from stagepost.upkeep.leader import TERM, Leader
+from stagepost.upkeep.move_compactor import MoveCompactor
 from stagepost.upkeep.promoter import Promoter
 from stagepost.upkeep.pruner import Pruner
 from stagepost.upkeep.reconciler import Uncarried
@@ -168,15 +167,14 @@ class Worker:
             Scheduler(self.store, self.leader, on_fired=self._wake_claimer),
             Declarer(self.store, self.leader, app.schedules),
             self.concluder,
-            BatchKeeper(self.store, self.leader, on_done=self._wake_claimer),
+            BatchRescuer(self.store, self.leader, on_done=self._wake_claimer),
             Pruner(self.store, self.leader, history_days=settings.history_days),
-            Counter(self.store, self.leader, clock=clock),
+            MoveCompactor(self.store, self.leader, clock=clock),
             Recounter(
                 self.store,
                 self.leader,
                 open_store=None if app.store.database.is_memory else partial(app.open_store, pool_size=1),
             ),
-            BatchRecounter(self.store, self.leader),
             self.reporter,
             *(self.broker.upkeep if self.broker else [Uncarried(self.store, self.leader, on_found=self._wake_claimer)]),
         ]

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from stagepost import App
+from stagepost import App, Batch
+from stagepost.client.batches import BatchHandle
 from stagepost.store.batches import find
 from stagepost.store.counting import batch_scope
 from tests.acceptance.cli.command_line import CommandLine
@@ -66,7 +67,7 @@ def test_batches_are_listed_by_pages_and_states(shop: CommandLine) -> None:
     assert shop.says("batches", "list", "--state", "sealed") == "There are no such batches.\n"
 
 
-def test_watching_ends_with_the_batch_and_tells_how(shop: CommandLine) -> None:
+def test_watching_ends_with_the_batch_and_reports_its_outcome(shop: CommandLine) -> None:
     upload(shop)
     shop.work()
     assert "completed: 3 of 3 done" in shop.says("batches", "watch", "upload:42")
@@ -76,6 +77,21 @@ def test_watching_ends_with_the_batch_and_tells_how(shop: CommandLine) -> None:
     result = shop.run("batches", "watch", "upload:43", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["outcome"] == "completed_with_errors"
+
+
+def test_watching_shows_the_final_counts_of_a_batch_that_ends_between_two_reads(
+    shop: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(shop)
+    read = BatchHandle.stored
+
+    def end_and_read(handle: BatchHandle) -> Batch:
+        handle.cancel()
+        return read(handle)
+
+    monkeypatch.setattr(BatchHandle, "stored", end_and_read)
+
+    assert "100.0%  cancelled: 3 of 3 done" in shop.run("batches", "watch", "upload:42").stdout
 
 
 def test_failed_items_are_grouped_listed_and_retried(shop: CommandLine) -> None:
@@ -159,7 +175,7 @@ def test_a_wrong_count_is_repaired(shop: CommandLine) -> None:
     assert shop.says("batches", "recount", "upload:42") == "The counts are right.\n"
 
 
-def test_a_batch_or_gate_that_is_not_there_is_a_clear_error(shop: CommandLine) -> None:
+def test_an_unknown_batch_or_gate_is_a_clear_error(shop: CommandLine) -> None:
     for command in ("show", "watch", "failed", "items", "recount"):
         assert "batch 'nobody' does not exist" in shop.fails(1, "batches", command, "nobody").lower()
     assert "There is no gate 'nobody'" in shop.fails(1, "gates", "show", "nobody")

@@ -73,7 +73,7 @@ def test_an_app_that_cannot_be_loaded_is_explained(shop: CommandLine, module: st
         ("shop app", "this is not a module name"),
     ],
 )
-def test_an_app_that_is_not_there_is_explained(shop: CommandLine, app: str, expected: str) -> None:
+def test_a_missing_app_is_explained(shop: CommandLine, app: str, expected: str) -> None:
     assert expected in shop.fails(2, "worker", "--app", app)
 
 
@@ -89,7 +89,7 @@ def test_a_database_that_cannot_be_reached_is_exit_code_3(shop: CommandLine) -> 
     assert len(message.splitlines()) == 1
 
 
-def test_a_sqlite_file_that_is_not_there_is_not_made(shop: CommandLine) -> None:
+def test_a_missing_sqlite_file_is_not_created(shop: CommandLine) -> None:
     message = shop.fails(3, "jobs", "list", "--database", "sqlite:///other.db")
 
     assert re.search(r"There is no SQLite file \S+/other\.db\. Name the database to use", message)
@@ -195,7 +195,7 @@ def test_long_work_shows_a_bar_on_a_terminal_with_and_without_rich(
     assert "Draining" in result.stderr
 
 
-def test_text_from_the_database_cannot_command_the_terminal(shop: CommandLine) -> None:
+def test_text_from_the_database_cannot_control_the_terminal(shop: CommandLine) -> None:
     shop.enqueue("mail", '"\\u001b[2Jada"')
 
     [row] = shop.says("jobs", "list").splitlines()[1:]

@@ -34,7 +34,7 @@ def test_one_dead_letter_is_shown(shop: CommandLine) -> None:
     assert "order 0 has no address" in shop.says("dead", "show", job_id)
 
 
-def test_a_job_that_is_no_dead_letter_is_not_shown_as_one(shop: CommandLine) -> None:
+def test_a_job_that_is_not_a_dead_letter_is_not_shown_as_one(shop: CommandLine) -> None:
     job_id = shop.enqueue("mail", '"ada"')
 
     assert f"Job {job_id} is queued, not a dead letter." in shop.fails(1, "dead", "show", job_id)
@@ -50,7 +50,7 @@ def test_the_jobs_of_a_group_are_listed_page_by_page(shop: CommandLine) -> None:
     assert sorted(job["id"] for job in first["jobs"] + second["jobs"]) == sorted(ids)
 
 
-def test_single_ones_are_retried_without_a_question(shop: CommandLine) -> None:
+def test_single_dead_letters_are_retried_without_confirmation(shop: CommandLine) -> None:
     [job_id] = bury(shop, refused=1, failed=0)
 
     assert shop.says("dead", "retry", job_id) == "One dead letter is queued again.\n"
@@ -69,7 +69,7 @@ def test_a_job_that_ended_well_is_neither_retried_nor_discarded_as_a_dead_letter
     assert shop.json("jobs", "show", job_id)["state"] == "completed"
 
 
-def test_all_are_discarded_only_when_someone_is_sure(shop: CommandLine) -> None:
+def test_all_are_discarded_only_after_confirmation(shop: CommandLine) -> None:
     bury(shop, refused=2, failed=1)
 
     message = shop.fails(2, "dead", "discard", "--all")
@@ -78,7 +78,7 @@ def test_all_are_discarded_only_when_someone_is_sure(shop: CommandLine) -> None:
     assert shop.json("dead", "list")["groups"] == []
 
 
-def test_one_whose_unique_key_is_taken_does_not_keep_the_others_dead(shop: CommandLine) -> None:
+def test_one_with_a_taken_unique_key_does_not_keep_the_others_from_being_retried(shop: CommandLine) -> None:
     first = shop.enqueue("refuse", "1", "--unique-key", "k")
     second = shop.enqueue("refuse", "2")
     shop.work()
@@ -92,7 +92,7 @@ def test_one_whose_unique_key_is_taken_does_not_keep_the_others_dead(shop: Comma
     assert (states[first], states[second]) == ("failed", "queued")
 
 
-def test_it_must_be_said_which_ones(shop: CommandLine) -> None:
+def test_dead_letters_must_be_selected_explicitly(shop: CommandLine) -> None:
     assert "Select dead letters" in shop.fails(2, "dead", "retry")
     assert "Select dead letters" in shop.fails(2, "dead", "discard", "--all", "--group", "x")
     assert "There is no group 'x'" in shop.fails(1, "dead", "retry", "--group", "x")

@@ -57,7 +57,7 @@ def _long_way_lasts_until_the_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("_long_way_lasts_until_the_kill")
-def test_the_demo_explains_itself_and_passes_on_a_file_of_its_own(shop: CommandLine, demo_folder: Path) -> None:
+def test_the_demo_explains_itself_and_passes_on_a_temporary_file(shop: CommandLine, demo_folder: Path) -> None:
     result = shop.run("demo", "--items", "300", "--lease", LEASE)
 
     assert result.exit_code == 0, result.output
@@ -121,7 +121,7 @@ def assert_found(shop: CommandLine, url: str, run: str, planted: Planted) -> Non
     assert planted.wrong is None or sums[planted.wrong] > 0
 
 
-def test_an_audit_of_a_run_that_was_not_is_explained(shop: CommandLine) -> None:
+def test_an_audit_of_an_unknown_run_is_explained(shop: CommandLine) -> None:
     shop.fails(4, "demo", "--audit", "demo-x")
 
 

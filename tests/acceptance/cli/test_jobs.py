@@ -55,13 +55,13 @@ def test_a_second_job_with_a_unique_key_is_not_added(shop: CommandLine) -> None:
         (("mail", '"ada"', "--delay", "soon"), 2, "is not a duration"),
     ],
 )
-def test_what_cannot_be_enqueued_is_explained(
+def test_an_enqueue_that_fails_is_explained(
     shop: CommandLine, arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
     assert expected in shop.fails(code, "enqueue", *arguments)
 
 
-def test_lists_are_filtered_and_go_on_where_the_page_before_ended(shop: CommandLine) -> None:
+def test_lists_are_filtered_and_continue_where_the_previous_page_ended(shop: CommandLine) -> None:
     mails = [shop.enqueue("mail", f'"{number}"') for number in range(5)]
     shop.enqueue("wait", '"file"')
 
@@ -132,5 +132,5 @@ def test_an_ended_job_cannot_be_cancelled(shop: CommandLine) -> None:
     assert f"job {job_id} is completed" in shop.fails(1, "jobs", "cancel", job_id)
 
 
-def test_an_id_that_is_none_is_explained(shop: CommandLine) -> None:
+def test_an_invalid_id_is_explained(shop: CommandLine) -> None:
     assert "'abc' is not a job id" in shop.fails(2, "jobs", "show", "abc")

@@ -32,7 +32,7 @@ def test_a_queue_is_paused_and_resumed(shop: CommandLine) -> None:
     assert shop.json("jobs", "show", job_id)["state"] == "completed"
 
 
-def test_limits_that_are_not_named_stay_as_they_are(shop: CommandLine) -> None:
+def test_limits_that_are_not_named_keep_their_values(shop: CommandLine) -> None:
     shop.says("queues", "limit", "default", "--max-running", "2", "--rate", "5")
 
     shop.says("queues", "limit", "default", "--max-running", "off")
@@ -66,7 +66,7 @@ def test_a_recount_finds_what_somebody_changed_by_hand_and_corrects_it(shop: Com
     assert shop.json("queues", "recount")["corrected"] == []
 
 
-def test_how_a_queue_stands_is_listed(shop: CommandLine) -> None:
+def test_queues_are_listed_with_counts_and_settings(shop: CommandLine) -> None:
     shop.enqueue("mail", '"ada"')
     shop.enqueue("mail", '"bob"', "--delay", "1h")
 
@@ -153,7 +153,7 @@ def test_health_is_bad_when_no_worker_knows_a_task_that_waits(shop: CommandLine)
     assert "1 jobs of task 'shop.mail' wait in queue 'default'" in result.stdout
 
 
-def test_migrate_applies_once_and_tells_the_status(shop: CommandLine) -> None:
+def test_migrate_applies_once_and_shows_the_status(shop: CommandLine) -> None:
     new = ("--database", "sqlite:///new.db")
     (shop.folder / "new.db").touch()
 
@@ -207,7 +207,7 @@ def test_bench_measures_and_leaves_nothing_behind(shop_anywhere: CommandLine) ->
     assert [job["id"] for job in shop.json("jobs", "list")["jobs"]] == [kept]
 
 
-def test_bench_leaves_nothing_behind_when_it_breaks_off(shop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_leaves_nothing_behind_when_it_fails(shop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_: object) -> None:
         [queue] = shop.json("queues", "list")["queues"]
         names = ["stagepost.bench.nothing"]

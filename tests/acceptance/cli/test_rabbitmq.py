@@ -106,7 +106,7 @@ def test_the_plan_and_the_asyncapi_document_show_priorities(shop: CommandLine) -
     assert "x-priorities" not in channels["task.results"]
 
 
-def test_what_is_missing_is_made_and_then_found(carried: CommandLine, prefix: str) -> None:
+def test_missing_queues_are_created_and_then_found(carried: CommandLine, prefix: str) -> None:
     before = carried.run("rabbitmq", "check", "--json")
     carried.says("rabbitmq", "apply")
     carried.says("rabbitmq", "apply")
@@ -124,7 +124,7 @@ def test_what_is_missing_is_made_and_then_found(carried: CommandLine, prefix: st
     ]
 
 
-def test_a_queue_that_was_made_otherwise_is_explained(carried: CommandLine, prefix: str) -> None:
+def test_a_queue_with_other_settings_is_explained(carried: CommandLine, prefix: str) -> None:
     carried.says("rabbitmq", "apply")
     carried.environment["STAGEPOST_RABBITMQ_MAX_LENGTH"] = "5"
 
@@ -157,7 +157,7 @@ def test_a_user_who_may_not_declare_is_told_what_to_do(
     assert "secret-of-a-test" not in refused + may_not.output + need_not.output
 
 
-def test_a_wrong_password_is_said_and_never_shown(carried: CommandLine, vhost: str) -> None:
+def test_a_wrong_password_is_reported_but_never_shown(carried: CommandLine, vhost: str) -> None:
     parts = urlsplit(vhost)
     url = urlunsplit(parts._replace(netloc=f"guest:secret-of-a-test@{parts.hostname}:{parts.port or 5672}"))
 
@@ -168,7 +168,7 @@ def test_a_wrong_password_is_said_and_never_shown(carried: CommandLine, vhost: s
         assert "secret-of-a-test" not in message
 
 
-def test_without_a_broker_it_is_said_how_to_name_one(shop: CommandLine) -> None:
+def test_without_a_broker_the_error_says_how_to_configure_one(shop: CommandLine) -> None:
     assert "STAGEPOST_TRANSPORT" in shop.fails(2, "rabbitmq", "apply")
     assert "STAGEPOST_TRANSPORT" in shop.fails(2, "reconcile")
     assert "Name your app with --app" in shop.fails(2, "rabbitmq", "plan", STAGEPOST_APP=None)
@@ -182,7 +182,7 @@ def test_jobs_go_through_the_broker_from_the_command_line(carried: CommandLine) 
     assert carried.json("jobs", "show", job_id)["result"] == "1 to ada"
 
 
-def test_reconciling_says_why_and_sends_again_only_what_is_lost(carried: CommandLine) -> None:
+def test_reconciling_explains_itself_and_resends_only_lost_messages(carried: CommandLine) -> None:
     carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER_SECONDS"] = "60"
     carried.says("rabbitmq", "apply")
     job_id = carried.enqueue("mail", '"ada"')
@@ -204,7 +204,7 @@ def test_reconciling_says_why_and_sends_again_only_what_is_lost(carried: Command
     assert "no job has waited that long for its message" in text
 
 
-def test_reconciling_tells_of_requests_that_are_never_answered(carried: CommandLine) -> None:
+def test_reconciling_reports_requests_that_are_never_answered(carried: CommandLine) -> None:
     """The queue has a program that is silent, as others have written down."""
     carried.environment |= {"STAGEPOST_RABBITMQ_LOST_AFTER_SECONDS": "60", "STAGEPOST_RABBITMQ_MAX_SENDS": "1"}
     carried.says("rabbitmq", "apply")
@@ -244,7 +244,7 @@ def test_a_queue_with_messages_has_lost_none(carried: CommandLine, vhost: str, p
     assert sent(carried) == [job_id]
 
 
-def test_health_and_top_tell_that_the_broker_is_away_and_what_waits(shop: CommandLine, deaf_port: int) -> None:
+def test_health_and_top_show_that_the_broker_is_down_and_how_many_jobs_wait(shop: CommandLine, deaf_port: int) -> None:
     shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(deaf_port)}
     shop.enqueue("mail", '"ada"')
 
@@ -264,7 +264,7 @@ def test_health_and_top_tell_that_the_broker_is_away_and_what_waits(shop: Comman
 
 
 @pytest.mark.usefixtures("_patient_driver")
-def test_top_does_not_wait_for_a_broker_from_which_nothing_comes(
+def test_top_does_not_wait_for_a_broker_that_does_not_answer(
     shop: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stagepost.cli.top.PATIENCE_SECONDS", 1.0)
@@ -276,7 +276,7 @@ def test_top_does_not_wait_for_a_broker_from_which_nothing_comes(
 
 
 @pytest.mark.usefixtures("_patient_driver")
-def test_an_answer_that_was_late_is_taken_at_the_next_look() -> None:
+def test_a_late_answer_is_used_at_the_next_refresh() -> None:
     plans = list(topology_of(RabbitmqSettings(), ["mail"]).queues)
     with socket.create_server(("127.0.0.1", 0)) as black_hole:
         url = NOBODY_LISTENS.format(black_hole.getsockname()[1])
@@ -292,7 +292,7 @@ def test_an_answer_that_was_late_is_taken_at_the_next_look() -> None:
     assert raised.value is late
 
 
-def test_health_and_top_tell_what_the_broker_holds(carried: CommandLine, vhost: str, prefix: str) -> None:
+def test_health_and_top_show_what_the_broker_holds(carried: CommandLine, vhost: str, prefix: str) -> None:
     carried.says("rabbitmq", "apply")
     connection = pika.BlockingConnection(parameters_of(vhost))
     channel = connection.channel()
@@ -311,7 +311,7 @@ def test_health_and_top_tell_what_the_broker_holds(carried: CommandLine, vhost: 
     assert [queue["ready"] for queue in broker["queues"]] == [0, 0]
 
 
-def test_without_a_broker_health_and_top_say_nothing_of_one(shop: CommandLine) -> None:
+def test_without_a_broker_health_and_top_do_not_mention_one(shop: CommandLine) -> None:
     checks = json.loads(shop.run("health", "--json").stdout)["checks"]
 
     assert "broker" not in {check["name"] for check in checks}
@@ -374,7 +374,7 @@ def test_a_dead_message_that_belongs_nowhere_is_refused(shop: CommandLine) -> No
     assert len(shop.store.run(next_messages(most=9))) == 1
 
 
-def test_a_dead_message_is_discarded_only_when_someone_is_sure(shop: CommandLine) -> None:
+def test_a_dead_message_is_discarded_only_after_confirmation(shop: CommandLine) -> None:
     message = keep_dead_message(shop, 1)
     group = shop.json("dead", "list")["groups"][0]["group"]
 

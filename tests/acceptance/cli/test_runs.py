@@ -107,7 +107,7 @@ def test_a_run_that_cannot_be_retried_says_why(shop_anywhere: CommandLine, films
     assert "it has not ended" in shop.fails(1, "runs", "retry", run.id)
 
 
-def test_a_run_that_is_not_there_is_explained(shop: CommandLine) -> None:
+def test_an_unknown_run_is_explained(shop: CommandLine) -> None:
     for command in ("show", "watch", "retry", "cancel"):
         assert "there is no such run" in shop.fails(1, "runs", command, new_id())
     assert "is not a run id" in shop.fails(2, "runs", "show", "film:7")

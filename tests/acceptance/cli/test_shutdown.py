@@ -144,7 +144,7 @@ def test_a_signal_to_every_process_lets_jobs_finish(
 
 
 @pytest.mark.parametrize("processes", [(), TWO], ids=["one worker", "supervised"])
-def test_after_a_signal_to_every_process_jobs_that_outlast_the_timeout_are_given_back(
+def test_after_a_signal_to_every_process_jobs_that_outlast_the_timeout_are_released(
     shop: CommandLine, grow: Callable[..., Tree], processes: tuple[str, ...]
 ) -> None:
     tree = grow(*processes, "--shutdown-timeout", "0.5")
@@ -156,7 +156,7 @@ def test_after_a_signal_to_every_process_jobs_that_outlast_the_timeout_are_given
     assert ends_of(shop, jobs) == {("queued", 1, 0, 0)}, said
 
 
-def test_a_second_signal_to_every_process_gives_jobs_back(shop: CommandLine, grow: Callable[..., Tree]) -> None:
+def test_a_second_signal_to_every_process_releases_jobs(shop: CommandLine, grow: Callable[..., Tree]) -> None:
     tree = grow(*TWO, *PATIENT)
     jobs = tree.start_jobs(2)
 

@@ -49,7 +49,7 @@ def wait_for_workers(shop: CommandLine, number: int, *, besides: int = 0) -> lis
     return [pid for pid in workers_of(shop) if pid != besides]
 
 
-def test_a_worker_told_to_stop_finishes_its_job_and_exits_with_0(
+def test_a_worker_asked_to_stop_finishes_its_job_and_exits_with_0(
     shop: CommandLine, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     job_id = shop.enqueue("wait", '"file"')
@@ -65,7 +65,7 @@ def test_a_worker_told_to_stop_finishes_its_job_and_exits_with_0(
     assert shop.json("jobs", "show", job_id)["state"] == "completed"
 
 
-def test_a_second_signal_gives_the_job_back_at_once(
+def test_a_second_signal_releases_the_job_at_once(
     shop: CommandLine, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     job_id = shop.enqueue("wait", '"a file that never comes"')
@@ -101,7 +101,7 @@ def test_a_killed_process_is_replaced_and_all_stop_on_request(
     assert not [pid for pid in replaced if psutil.pid_exists(pid)]
 
 
-def test_ctrl_c_in_a_terminal_hurries_nobody(shop: CommandLine, start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_ctrl_c_in_a_terminal_lets_jobs_finish(shop: CommandLine, start: Callable[..., subprocess.Popen[str]]) -> None:
     job_id = shop.enqueue("wait", '"file"')
     supervisor = start("worker", "--processes", "1", *PATIENT, start_new_session=True)
     wait_until(lambda: shop.json("jobs", "show", job_id)["state"] == "running", "the job runs", seconds=LIMIT)
@@ -154,7 +154,7 @@ def test_several_processes_stop_by_themselves_when_idle(
     assert shop.json("jobs", "show", job_id)["state"] == "completed"
 
 
-def test_dev_starts_anew_when_code_changes_and_survives_a_mistake(
+def test_dev_restarts_when_code_changes_and_survives_a_mistake(
     shop: CommandLine, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     source = shop.folder / "shop.py"

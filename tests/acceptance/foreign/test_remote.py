@@ -100,7 +100,7 @@ def test_batches_pipelines_and_parents_count_what_a_foreign_program_does(
     assert run.result("count") == len("flaky/ada")
 
 
-def test_an_answer_counts_once_and_strangers_nothing(app: App, recognise: Recognise, stranger: Stranger) -> None:
+def test_an_answer_counts_once_and_unknown_ones_are_ignored(app: App, recognise: Recognise, stranger: Stranger) -> None:
     garbage: list[Any] = [b"\xff\xfe", b"", b"[]", b"{}", {"task_id": "me", "attempt": 1, "status": "completed"}]
     beyond = {"task_id": new_id(), "attempt": 2**40, "status": "completed"}
     with working(app) as worker:
@@ -167,7 +167,7 @@ def test_failures_use_up_the_attempts_of_a_job_which_can_be_retried(
     assert app.client.job(job.id).attempt == 4
 
 
-def test_a_cancelled_job_ends_at_once_and_its_answer_is_passed_over(
+def test_a_cancelled_job_ends_at_once_and_its_answer_is_ignored(
     app: App, recognise: Recognise, stranger: Stranger
 ) -> None:
     with working(app) as worker:

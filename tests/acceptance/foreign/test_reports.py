@@ -28,7 +28,7 @@ class Heard(msgspec.Struct):
     of: int
 
 
-def test_what_a_program_reports_is_the_progress_of_its_job(
+def test_a_programs_report_is_the_progress_of_its_job(
     app: App, stranger: Stranger, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task(name="recognise", queue="recogniser", remote=True, retry=AT_ONCE, progress=Heard)

@@ -217,7 +217,7 @@ def until_active(app: App, give_sign: Callable[[], None]) -> None:
     until(is_active, "a sign of life to be noted")
 
 
-def test_answers_that_wait_for_us_are_no_reason_to_send_again(app: App, stranger: Stranger) -> None:
+def test_a_request_is_not_sent_again_while_answers_wait_in_the_queue(app: App, stranger: Stranger) -> None:
     """Our workers were away for longer than the timeout while the program answered."""
     recognise = add_recognise(app, timeout=PATIENCE)
     with working(app) as worker:
@@ -237,7 +237,7 @@ def test_answers_that_wait_for_us_are_no_reason_to_send_again(app: App, stranger
     assert (resent(worker), counted(worker).settled) == (0, 8)
 
 
-def test_answers_in_our_hands_are_no_reason_to_send_again(
+def test_a_request_is_not_sent_again_while_an_answer_is_being_processed(
     app: App, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database is slow to take them in, for longer than the timeout."""
@@ -275,7 +275,7 @@ def test_answers_that_only_another_app_understands_hold_up_its_requests_and_no_o
     assert broker.answers.has_some("another-app")
 
 
-def test_a_new_leader_does_not_judge_by_what_it_has_not_seen(app: App, stranger: Stranger) -> None:
+def test_a_new_leader_does_not_rely_on_time_it_has_not_observed(app: App, stranger: Stranger) -> None:
     """What an earlier one saw as empty may have had answers since, which some worker has in its hands by now."""
     recognise = add_recognise(app, timeout=PATIENCE)
     with working(app) as worker:
@@ -297,7 +297,7 @@ def test_a_new_leader_does_not_judge_by_what_it_has_not_seen(app: App, stranger:
     assert seen.empty_for_us == seen.looked_for_us, "it is empty since before this look"
 
 
-def test_answers_that_the_broker_gives_to_nobody_arrive(
+def test_answers_that_the_broker_withholds_arrive(
     app: App, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it mostly does where a queue is made anew at once; sometimes it tells the consumer in time."""

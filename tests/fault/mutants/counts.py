@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.fault.mutants.planting import SQL, Mutant
 
 COUNTS = "test_counts.py::test_counts_are_exact_at_every_moment_while_workers_are_killed"
-FOLDS = "test_counts.py::test_a_folder_passes_over_what_another_is_folding"
+FOLDS = "test_counts.py::test_folding_skips_moves_that_another_process_is_folding"
 WAITING = "tests/conformance/test_waiting.py::test_queued_and_running_jobs_take_room"
 RESTARTED = (
     "tests/conformance/test_batch_races.py::test_a_batch_cannot_become_done_while_an_item_of_it_is_being_restarted"

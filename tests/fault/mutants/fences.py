@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.fault.mutants.planting import SQL, Mutant
 
-FENCES = "test_fences.py::test_an_attempt_that_was_overtaken_can_write_nothing"
+FENCES = "test_fences.py::test_a_superseded_attempt_can_write_nothing"
 OWNERS = "test_fences.py::test_another_owner_can_write_nothing_of_an_attempt"
-RACES = "test_fences.py::test_a_claim_passes_over_what_another_has_claimed_and_not_committed"
+RACES = "test_fences.py::test_a_claim_skips_jobs_that_another_has_claimed_but_not_committed"
 
 
 def _without_attempt(dialect: str, pytest_name: str, guards: dict[str, tuple[str, str, int]]) -> list[Mutant]:

@@ -23,7 +23,7 @@ MUTANTS = [
         f"{SQL}/mysql/renew_leases.sql",
         "\n  and job.attempts = lease.attempt]]",
         "]]",
-        f"{PROGRESS}::test_nothing_is_written_of_an_attempt_that_the_same_worker_overtook[mariadb-sync]",
+        f"{PROGRESS}::test_no_progress_is_written_for_an_attempt_that_the_same_worker_superseded[mariadb-sync]",
     ),
     Mutant(
         "progress on PostgreSQL of a request that was answered meanwhile",

@@ -63,7 +63,7 @@ MUTANTS = [
         "    if doubled:\n",
         "    if not doubled and doubled:\n",
         "tests/conformance/test_enqueue.py::"
-        "test_a_job_that_is_asked_for_again_while_it_ends_is_not_made_anew[postgres-True-1]",
+        "test_a_repeated_request_does_not_recreate_a_job_that_ends_concurrently[postgres-True-1]",
     ),
     Mutant(
         "a completion whose reply was lost counts as a lost lease",

@@ -19,21 +19,21 @@ MUTANTS = [
         "store/leases.py",
         "        crashes=1,\n",
         "",
-        "test_fences.py::test_a_job_is_parked_at_the_last_crash_it_may_have_and_not_before[sqlite]",
+        "test_fences.py::test_a_job_becomes_a_dead_letter_at_its_last_allowed_crash_and_not_before[sqlite]",
     ),
     Mutant(
         "a rescue that charges those that had not begun",
         f"{SQL}/common/lock_expired_leases.sql",
         "started_at is not null",
         "1 = 1",
-        "tests/acceptance/test_crash_isolation.py::test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker",
+        "tests/acceptance/test_crash_isolation.py::test_a_suspect_in_line_is_not_charged_with_the_death_of_its_worker",
     ),
     Mutant(
         "a claim that begins suspects",
         f"{SQL}/sqlite/claim_jobs.sql",
         "crashes < :suspect_crashes",
         ":suspect_crashes is not null",
-        "tests/acceptance/test_crash_isolation.py::test_who_waits_in_line_is_not_charged_with_the_end_of_the_worker",
+        "tests/acceptance/test_crash_isolation.py::test_a_suspect_in_line_is_not_charged_with_the_death_of_its_worker",
     ),
     Mutant(
         "claims whose reply was lost are forgotten",
@@ -47,7 +47,7 @@ MUTANTS = [
         "client/running.py",
         "        if not all(held.values()):\n",
         "        if not held:\n",
-        "test_zombies.py::test_nothing_of_a_worker_that_overslept_its_lease_is_accepted[sqlite]",
+        "test_zombies.py::test_nothing_is_accepted_from_a_worker_that_overslept_its_lease[sqlite]",
     ),
     Mutant(
         "leases renewed on the event loop",
@@ -95,7 +95,7 @@ MUTANTS = [
         "                await asyncio.wait({work})\n",
         "                await work\n",
         "tests/acceptance/test_cancelled_worker.py::"
-        "test_a_cancelled_worker_finishes_what_it_runs_and_starts_nothing_more[sqlite]",
+        "test_a_cancelled_worker_finishes_its_jobs_and_starts_no_more[sqlite]",
     ),
     Mutant(
         "a closing loop that fails the jobs it cancels",

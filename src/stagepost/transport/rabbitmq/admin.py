@@ -18,7 +18,7 @@ __all__ = ["Comparison", "Depth", "apply", "compare", "depths", "lacks_prioritie
 
 NOT_FOUND = 404
 QUORUM_PRIORITIES_SINCE = 4
-"""The release of RabbitMQ from which messages of a quorum queue can overtake others."""
+"""The first RabbitMQ release whose quorum queues support message priorities."""
 UNLIKE = re.compile(r"inequivalent arg '([^']+)' for (\w+) '([^']+)'.*: received (.+?) but current is (.+)", re.DOTALL)
 VALUE = re.compile(r"(?:the value )?('[^']*').*", re.DOTALL)
 SETTINGS = {
@@ -28,7 +28,7 @@ SETTINGS = {
     "x-message-ttl": "message_ttl_seconds",
     "x-max-length": "max_length",
 }
-"""What decides about an argument."""
+"""The setting that determines each argument."""
 
 
 class Depth(msgspec.Struct, frozen=True):
@@ -73,9 +73,9 @@ def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
 
 
 def lacks_priorities(plan: QueuePlan, version: str) -> str | None:
-    """Say why a broker of this version cannot sort a queue's messages as planned; None if it can.
+    """Return why a broker of this version cannot sort a queue's messages as planned; None if it can.
 
-    An older one takes the priorities of messages in a quorum queue and ignores them.
+    Older releases accept the priorities of messages in a quorum queue and ignore them.
     """
     release = version.partition(".")[0]
     if not plan.needs_quorum_priorities or not release.isdigit() or int(release) >= QUORUM_PRIORITIES_SINCE:
@@ -83,7 +83,7 @@ def lacks_priorities(plan: QueuePlan, version: str) -> str | None:
     return (
         f"queue {plan.name} is a quorum queue with `priorities`, which needs RabbitMQ {QUORUM_PRIORITIES_SINCE}.0; "
         f'this is {version}. Set `queue_type = "classic"` in [rabbitmq.queue.{plan.carries}], whose messages are then '
-        f"on one node only, or take `priorities` out."
+        f"on one node only, or remove `priorities`."
     )
 
 
@@ -129,7 +129,7 @@ def _refused(error: Any, url: str) -> TransportError:
             return TopologyConflict(
                 f"RabbitMQ at {masked(url)}: {_difference(text)} RabbitMQ cannot change that. Change the settings "
                 f"back, use another name or prefix, or drain and delete it and then run `stagepost rabbitmq "
-                f"apply`. The broker's words: {text}"
+                f"apply`. The broker's message: {text}"
             )
         case 403:
             return TransportError(
@@ -141,7 +141,7 @@ def _refused(error: Any, url: str) -> TransportError:
 
 
 def _difference(text: str) -> str:
-    """Put into a sentence how something differs from the plan, with both values where the broker gives them."""
+    """Describe how something differs from the plan, with both values if the broker reports them."""
     if (found := UNLIKE.search(text)) is None:
         return "It was declared differently before."
     argument, what, name, wanted, there = found.groups()
@@ -157,7 +157,7 @@ def _first(found: re.Match[str]) -> str:
 
 
 def _version(channel: Any) -> str:
-    """The broker's version; the driver has no public way to it from a blocking connection."""
+    """Return the broker's version; the driver has no public way to read it from a blocking connection."""
     properties = getattr(getattr(channel.connection, "_impl", None), "server_properties", None) or {}
     return str(properties.get("version", ""))
 

@@ -55,25 +55,25 @@ class BrokerThread(ABC):
 
     @abstractmethod
     def _opened(self, connection: Any) -> None:
-        """Start to use a new connection, in the link's thread."""
+        """Start to use a new connection; called in this thread."""
 
     @abstractmethod
     def _lost(self) -> None:
-        """Abandon unfinished work, in the link's thread, because the connection is lost."""
+        """Abandon unfinished work because the connection is lost; called in this thread."""
 
     def _later(self, function: Callable[[], None]) -> bool:
-        """Schedule a call in the link's thread, from any thread; returns whether the thread can run it."""
+        """Schedule a call in this thread, from any thread; returns whether the call can run."""
         connection = self._connection
         if connection is None:
             return False
         try:
             connection.ioloop.add_callback_threadsafe(function)
-        except Exception:  # noqa: BLE001 - its loop has ended in between
+        except Exception:  # noqa: BLE001 - its loop has ended meanwhile
             return False
         return True
 
     def _works(self) -> None:
-        """Record that the link works."""
+        """Record that the connection works."""
         if self._told is not None:
             log.info("%s: RabbitMQ at %s is back", self._thread.name, masked(self._url))
         self.trouble, self._failures, self._told = None, 0, None
@@ -98,7 +98,7 @@ class BrokerThread(ABC):
         """Log a problem once, until it changes or is resolved."""
         if reason != self._told and not self._stopping.is_set():
             self._told = reason
-            log.warning("%s: %s. Connecting again; jobs wait in the database meanwhile.", self._thread.name, reason)
+            log.warning("%s: %s. Reconnecting; jobs wait in the database meanwhile.", self._thread.name, reason)
 
     def _live(self) -> None:
         """Run one connection until it ends."""

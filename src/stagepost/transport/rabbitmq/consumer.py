@@ -83,7 +83,7 @@ class Line:
     """Whether a check is still unanswered."""
     idle_checks: int = 0
     """Number of checks in a row that found nothing wrong."""
-    is_given_up: bool = False
+    is_replaced: bool = False
     """Whether another line has replaced this one."""
 
     def acknowledge(self, tags: set[int]) -> tuple[int | None, list[int]]:
@@ -115,10 +115,12 @@ class Line:
         return self.last_tag == self.checked_tag and self.has_room
 
     def is_dropped(self, *, ready: int, consumers: int) -> bool:
-        """Decide whether the broker has forgotten this consumer; needs the same sign in two checks in a row.
+        """Decide whether the broker has forgotten this consumer; needs the same evidence in two checks in a row.
 
-        The broker does not always notify consumers of a queue that is deleted and immediately recreated. Such a queue
-        has no consumers, or it has others and messages wait there although we have room for more.
+        The broker does not always notify consumers when a queue is deleted and immediately recreated. The new queue
+        has no consumers, or messages wait there although this consumer has room. If the broker assigns messages to
+        this consumer and does not deliver them, it reports neither. `StalledConsumerCheck` detects that from the
+        database. Dead letters are not in the database, so only the fresh channel after `IDLE_CHECKS` helps them.
         """
         was_passed_over, self.is_passed_over = self.is_passed_over, self.is_quiet and (ready > 0 or consumers == 0)
         return was_passed_over and self.is_passed_over
@@ -136,7 +138,7 @@ class Consumer(BrokerThread):
         on_deliveries: Callable[[], None],
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """`queues` maps names at the broker to their prefetch; `on_deliveries` is called in the link's thread."""
+        """`queues` maps names at the broker to their prefetch; `on_deliveries` is called in this object's thread."""
         super().__init__(url, name=name, prepare=prepare)
         self._queues = dict(queues)
         self._on_deliveries = on_deliveries
@@ -185,8 +187,8 @@ class Consumer(BrokerThread):
         lines = [line for line in tuple(self._lines.values()) if line.queue == queue and line.has_room]
         return (lines[-1].number, lines[-1].last_tag) if lines else None
 
-    def connect_again(self, reason: str) -> None:
-        """Replace the connection by a new one, from any thread."""
+    def reconnect(self, reason: str) -> None:
+        """Replace the connection, from any thread."""
         self._later(lambda: self._break_off(reason))
 
     def pause(self) -> None:
@@ -240,13 +242,13 @@ class Consumer(BrokerThread):
             return
         line.idle_checks += 1
         if line.idle_checks >= IDLE_CHECKS and not line.held:
-            self._consume_anew(line)
+            self._replace_channel(line)
         else:
             self._check_later(line)
 
-    def _consume_anew(self, line: Line) -> None:
+    def _replace_channel(self, line: Line) -> None:
         """Consume through a new channel; the messages of the old channel return to the queue."""
-        line.is_given_up = True
+        line.is_replaced = True
         self._lines.pop(line.number, None)
         line.channel.close()
         line.channel.connection.channel(on_open_callback=self._opener(line.queue, line.prefetch))
@@ -278,7 +280,7 @@ class Consumer(BrokerThread):
         is_refused = isinstance(reason, driver().exceptions.ChannelClosedByBroker) and reason.reply_code != NOT_FOUND
         if line.is_asked and is_refused:
             self._unchecked.add(line.queue)
-        if not (line.is_given_up or self._stopping.is_set() or channel.connection.is_closing):
+        if not (line.is_replaced or self._stopping.is_set() or channel.connection.is_closing):
             self._break_off(f"a channel was closed: {reason}")
 
     def _cancel(self) -> None:

@@ -1,4 +1,4 @@
-"""Publishes messages and says of each whether the broker has it."""
+"""Publishes messages and reports for each whether the broker has stored it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ PERSISTENT = 2
 
 
 class Verdict(StrEnum):
-    """What became of a message."""
+    """The result of publishing one message."""
 
     CONFIRMED = "confirmed"
-    """The broker has it, on disk."""
+    """The broker has stored it on disk."""
     RETURNED = "returned"
-    """No queue is bound for it, or it cannot be written as a message at all."""
+    """No queue is bound to its routing key, or it cannot be encoded as a message at all."""
     REFUSED = "refused"
-    """The broker would not take it: its queue is full."""
+    """The broker rejected it because its queue is full."""
     UNKNOWN = "unknown"
-    """No answer came in time: it may be there or not."""
+    """No answer came in time, so the broker may or may not have it."""
 
 
 class PublishGroup:
-    """Messages on their way, and what is known of them so far."""
+    """Messages that are published together, and their verdicts so far."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = messages
@@ -46,25 +46,25 @@ class PublishGroup:
         self.deadline: Any = None
 
     def decide(self, place: int, verdict: Verdict) -> None:
-        """Note a verdict; a message that was returned is confirmed afterwards, which changes nothing."""
+        """Record a verdict unless there is one: the broker returns a message first and then confirms it as well."""
         if self.verdicts[place] is None:
             self.verdicts[place] = verdict
 
     def settle(self, place: int, verdict: Verdict) -> None:
-        """Note the last word on a message."""
+        """Record the broker's last answer about a message."""
         self.decide(place, verdict)
         self.left -= 1
         if not self.left:
             self.finish()
 
     def finish(self) -> None:
-        """Give what is known to whoever waits."""
-        with contextlib.suppress(InvalidStateError):  # it has been told, or does not wait any more
+        """Complete the future with the verdicts so far."""
+        with contextlib.suppress(InvalidStateError):  # it is complete, or its caller has cancelled it
             self.future.set_result([verdict or Verdict.UNKNOWN for verdict in self.verdicts])
 
 
 class Publisher(BrokerThread):
-    """Publishes persistent messages with `mandatory` and confirms, many in flight."""
+    """Publishes persistent messages with `mandatory` and publisher confirms, a group at a time."""
 
     def __init__(self, url: str, *, exchange: str, timeout: float, prepare: Callable[[], None] = lambda: None) -> None:
         super().__init__(url, name="stagepost-publish", prepare=prepare)
@@ -73,23 +73,23 @@ class Publisher(BrokerThread):
         self._channel: Any = None
         self._tag = 0
         self._pending: dict[int, tuple[PublishGroup, int]] = {}
-        self._batch: PublishGroup | None = None
+        self._group: PublishGroup | None = None
         self._asked: set[PublishGroup] = set()
-        """All that somebody waits for, sent or not: each gets its answer when the connection is lost."""
+        """All groups that a caller waits for, sent or not; they are finished when the connection is lost."""
         self.is_blocked = False
-        """The broker takes no messages at the moment: it is short of memory or disk."""
+        """Whether the broker accepts no messages at the moment, because it is short of memory or disk space."""
 
     def publish(self, messages: Sequence[Message]) -> Future[list[Verdict]]:
-        """Publish messages in their order; the future has a verdict for each, no later than the deadline.
+        """Publish messages in order; the future gets a verdict for each, at the latest after the timeout.
 
-        One batch at a time. What was not confirmed may have arrived all the same.
+        Publish one group at a time. A message that was not confirmed may have arrived nevertheless.
         """
-        batch = PublishGroup(messages)
-        self._asked.add(batch)  # before the loop is asked, which may be ending
-        batch.future.add_done_callback(lambda _: self._asked.discard(batch))
-        if not messages or not self._later(lambda: self._send(batch)):
-            batch.finish()
-        return batch.future
+        group = PublishGroup(messages)
+        self._asked.add(group)  # before the call below, because the loop may be ending
+        group.future.add_done_callback(lambda _: self._asked.discard(group))
+        if not messages or not self._later(lambda: self._send(group)):
+            group.finish()
+        return group.future
 
     def _opened(self, connection: Any) -> None:
         connection.add_on_connection_blocked_callback(self._blocked)
@@ -111,28 +111,28 @@ class Publisher(BrokerThread):
             self._break_off(f"the channel was closed: {reason}")
 
     def _lost(self) -> None:
-        self._channel, self.is_blocked, self._batch = None, False, None
+        self._channel, self.is_blocked, self._group = None, False, None
         self._pending.clear()
-        for batch in list(self._asked):
-            batch.finish()
+        for group in list(self._asked):
+            group.finish()
 
-    def _send(self, batch: PublishGroup) -> None:
+    def _send(self, group: PublishGroup) -> None:
         if self._channel is None or self.is_blocked or self._why is not None:
-            batch.finish()
+            group.finish()
             return
-        self._batch = batch
+        self._group = group
         impossible = _impossible()
         with self._connection.joined():
-            for place, message in enumerate(batch.messages):
+            for place, message in enumerate(group.messages):
                 self._tag += 1
-                self._pending[self._tag] = batch, place
+                self._pending[self._tag] = group, place
                 try:
                     self._put(message)
                 except impossible:
                     del self._pending[self._tag]
                     self._tag -= 1
-                    batch.settle(place, Verdict.RETURNED)
-        batch.deadline = self._connection.ioloop.call_later(self._timeout, lambda: self._give_up(batch))
+                    group.settle(place, Verdict.RETURNED)
+        group.deadline = self._connection.ioloop.call_later(self._timeout, lambda: self._give_up(group))
 
     def _put(self, message: Message) -> None:
         self._channel.basic_publish(
@@ -157,24 +157,26 @@ class Publisher(BrokerThread):
         tags = list(takewhile(lambda known: known <= tag, self._pending)) if method.multiple else [tag]
         for known in tags:
             if (found := self._pending.pop(known, None)) is not None:
-                batch, place = found
-                batch.settle(place, verdict)
-                if not batch.left and batch.deadline is not None:
-                    self._connection.ioloop.remove_timeout(batch.deadline)  # it would keep the messages until then
-                    batch.deadline = None
+                group, place = found
+                group.settle(place, verdict)
+                if not group.left and group.deadline is not None:
+                    self._connection.ioloop.remove_timeout(
+                        group.deadline
+                    )  # otherwise it would keep the messages in memory
+                    group.deadline = None
 
     def _returned(self, _channel: Any, _method: Any, properties: Any, _body: bytes) -> None:
-        batch = self._batch
-        if batch is not None and (place := batch.places.get(properties.message_id)) is not None:
-            batch.decide(place, Verdict.RETURNED)  # its confirm follows
+        group = self._group
+        if group is not None and (place := group.places.get(properties.message_id)) is not None:
+            group.decide(place, Verdict.RETURNED)  # its confirm follows
 
-    def _give_up(self, batch: PublishGroup) -> None:
-        batch.deadline = None
-        if batch.future.done():
+    def _give_up(self, group: PublishGroup) -> None:
+        group.deadline = None
+        if group.future.done():
             return
-        batch.finish()
-        if not self.is_blocked:  # a broker that takes nothing at the moment will go on with this connection
-            self._break_off(f"{batch.left} of {len(batch.messages)} messages were not confirmed in {self._timeout:g} s")
+        group.finish()
+        if not self.is_blocked:  # a blocked broker uses this connection again later
+            self._break_off(f"{group.left} of {len(group.messages)} messages were not confirmed in {self._timeout:g} s")
 
     def _blocked(self, _connection: Any, frame: Any) -> None:
         self.is_blocked = True
@@ -187,6 +189,6 @@ class Publisher(BrokerThread):
 
 
 def _impossible() -> tuple[type[Exception], ...]:
-    """What the driver raises for a message that it cannot write, such as one whose routing key is too long."""
+    """Return the driver's errors for a message that it cannot encode, for example if the routing key is too long."""
     errors = driver().exceptions
     return errors.ShortStringTooLong, errors.UnsupportedAMQPFieldException, UnicodeError

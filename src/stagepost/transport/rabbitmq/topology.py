@@ -1,4 +1,4 @@
-"""What a broker needs to have: one exchange, a queue per queue, one for answers and one for dead letters."""
+"""Plans what a broker must have: an exchange, one queue per carried queue, one for answers, one for dead letters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class QueuePlan(msgspec.Struct, frozen=True):
     name: str
     arguments: Mapping[str, str | int]
     carries: str | None = None
-    """Stagepost's queue whose jobs come through it; None for answers and dead letters."""
+    """Stagepost's queue whose jobs it carries; None for answers and dead letters."""
     priorities: tuple[int, ...] = ()
-    """Job priorities at which a higher level begins; none if it is first come, first served."""
+    """Job priorities at which a higher level begins; empty for first come, first served."""
 
     @property
     def needs_quorum_priorities(self) -> bool:
-        """Whether messages are to overtake others in a quorum queue."""
+        """Whether it is a quorum queue that must sort messages by priority."""
         return bool(self.priorities) and self.arguments["x-queue-type"] == "quorum"
 
 
@@ -38,10 +38,10 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 def topology_of(settings: RabbitmqSettings, queues: Iterable[str]) -> Topology:
-    """Plan what these queues need; nothing that leaves a queue without being taken is lost on the way.
+    """Plan what these queues need, so that no message is lost that leaves a queue without being consumed.
 
-    Messages that are rejected or grow too old go to the queue of dead letters, and do so at least once. A full queue
-    refuses new messages instead of dropping old ones: those wait in the database.
+    Rejected and expired messages go to the dead-letter queue, at least once. A full queue refuses new messages, which
+    then wait in the database, instead of dropping old ones.
     """
     plans = []
     for queue in sorted(queues):
@@ -55,15 +55,15 @@ def topology_of(settings: RabbitmqSettings, queues: Iterable[str]) -> Topology:
         priorities = tuple(own.priorities or ())
         if priorities and queue_type == "classic":
             limits["x-max-priority"] = len(priorities)
-        arguments = {**_parking(settings, queue_type), **limits}
+        arguments = {**_dead_lettering(settings, queue_type), **limits}
         plans.append(QueuePlan(settings.routing_key(queue), arguments, queue, priorities))
-    plans.append(QueuePlan(settings.answers, _parking(settings, settings.queue_type)))
+    plans.append(QueuePlan(settings.answers, _dead_lettering(settings, settings.queue_type)))
     plans.append(QueuePlan(settings.dead_letters, {"x-queue-type": settings.queue_type}))
     _check_names(plans)
     return Topology(settings.exchange_name, tuple(plans))
 
 
-def _parking(settings: RabbitmqSettings, queue_type: QueueType) -> dict[str, str | int]:
+def _dead_lettering(settings: RabbitmqSettings, queue_type: QueueType) -> dict[str, str | int]:
     arguments: dict[str, str | int] = {
         "x-queue-type": queue_type,
         "x-dead-letter-exchange": settings.exchange_name,

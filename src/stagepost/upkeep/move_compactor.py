@@ -1,4 +1,4 @@
-"""Folds moves into counts."""
+"""Adds moves, the recorded changes of counts, to the counts and deletes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stagepost.loops.service import Service
 from stagepost.store.counting import fold
 from stagepost.upkeep.leader import Leader
 
-__all__ = ["Counter"]
+__all__ = ["MoveCompactor"]
 
 SHORTEST_SECONDS = 1.0
 LONGEST_SECONDS = 10.0
@@ -16,11 +16,11 @@ COST_SHARE = 20
 MOST_AT_ONCE = 1000
 
 
-class Counter(Service):
-    """Keeps the moves few, so that whoever counts reads little.
+class MoveCompactor(Service):
+    """Keeps the moves few, so that reading a count stays cheap.
 
-    It looks less and less often while there are none. While another transaction is held open PostgreSQL must keep
-    what was deleted, and each pass walks over it: then it takes a twentieth of the time at most.
+    It runs less and less often while there are none. While another transaction is held open, PostgreSQL must keep
+    deleted rows and each pass reads them again; the pauses then grow so that passes take a twentieth of the time.
     """
 
     def __init__(self, store: AsyncStore, leader: Leader, *, clock: Clock) -> None:
@@ -30,7 +30,7 @@ class Counter(Service):
         self._clock = clock
 
     async def run_once(self) -> int:
-        """Fold what there is; returns how many moves that were."""
+        """Fold all moves into counts; returns how many there were."""
         if not self._leader.is_leading:
             self.interval = LONGEST_SECONDS
             return 0

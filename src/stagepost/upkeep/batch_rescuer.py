@@ -1,4 +1,4 @@
-"""Looks after batches whose workers, producers or cancellers are gone."""
+"""Finishes what a dead worker, producer or canceller left undone in a batch."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from stagepost.store.cancelling import cancel_items
 from stagepost.store.concluding import follow_up, try_conclude
 from stagepost.upkeep.leader import Leader
 
-__all__ = ["BatchKeeper"]
+__all__ = ["BatchRescuer"]
 
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 100
 MOST_LEVELS = 50
-"""How far down a tree of cancelled families one pass goes; the next pass goes on."""
+"""How many levels of a tree of cancelled children one pass cancels; the next pass continues."""
 
 
-class BatchKeeper(Service):
-    """Concludes batches of which no item lives, and goes on cancelling those that are cancelled."""
+class BatchRescuer(Service):
+    """Concludes batches that have no live items, and continues cancellations."""
 
     def __init__(
         self, store: AsyncStore, leader: Leader, *, interval: float = 2.0, on_done: Callable[[], None] = lambda: None
@@ -35,7 +35,7 @@ class BatchKeeper(Service):
         self._on_done = on_done
 
     async def run_once(self) -> int:
-        """Do what others left undone; returns how many batches were concluded."""
+        """Finish what was left undone; returns how many batches were concluded."""
         if not self._leader.is_leading or not await self._store.run(unfinished_ids(most=1)):
             return 0
         await self._cancel()
@@ -56,7 +56,7 @@ class BatchKeeper(Service):
         return done
 
     async def _conclude_up(self, batch_id: str | None) -> int:
-        """Conclude a batch and, if that ended the job whose children it held, the batch above."""
+        """Conclude a batch and, if that ended the job whose children it held, the batch of that job."""
         done = 0
         while batch_id is not None:
             batch = await self._store.run(try_conclude(batch_id))
@@ -65,15 +65,15 @@ class BatchKeeper(Service):
         return done
 
     async def _cancel(self) -> None:
-        """Go on with all cancelled batches, and at once with those of the next level, whose parents end with them."""
-        begun: set[str] = set()
+        """Continue cancelled batches, then in the same pass the batches of the next level down."""
+        started: set[str] = set()
         for _ in range(MOST_LEVELS):
-            new = [batch_id for batch_id in await self._cancelled() if batch_id not in begun]
+            new = [batch_id for batch_id in await self._cancelled() if batch_id not in started]
             if not new:
                 break
             for batch_id in new:
                 await self._cancel_items(batch_id)
-            begun.update(new)
+            started.update(new)
 
     async def _cancelled(self) -> list[str]:
         found: list[str] = []
