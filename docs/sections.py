@@ -9,7 +9,7 @@ import click
 
 from docs.source import fields_of, methods_of, notes_of, table
 from docs.tables import TABLES, check_against_migrations
-from stagepost import PayloadLimits, errors
+from stagepost import Batch, FailedGroup, FailureRecord, Job, PayloadLimits, RunView, StepView, errors
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.main import cli
 from stagepost.cli.options import common_options
@@ -32,6 +32,7 @@ from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.store.health import WEAKNESSES
 from stagepost.task import JobOptions, TaskOptions
+from stagepost.testing import AttemptRecord, Drained, Manual
 from stagepost.worker import Worker
 from stagepost.worker.loop_table import LOOPS, RunsOn
 
@@ -257,14 +258,23 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "limits": _options(PayloadLimits),
     "alert": _fields(Alert),
     "alert-kinds": _members(AlertKind),
-    "app": _methods(App, leave_out="store open_store async_store async_transactions users_store hints alert_job"),
+    "app": _methods(App, leave_out="users_store async_transactions"),
     "task-methods": _methods(AppTask),
     "request-methods": _methods(Request),
     "job-handle": _methods(JobHandle),
-    "job-context": _methods(JobContext, leave_out="request_stop completed failed"),
+    "job-context": _methods(JobContext),
     "submission": _methods(Submission),
     "child": _options(Child),
-    "client": _methods(Client, leave_out="submit"),
+    "client": _methods(Client, leave_out="submit submit_async"),
+    "job-record": _methods(Job),
+    "failure-record": _fields(FailureRecord),
+    "batch-record": _fields(Batch),
+    "failed-group": _fields(FailedGroup),
+    "run-view": _fields(RunView),
+    "step-view": _fields(StepView),
+    "manual": _methods(Manual),
+    "drained": _methods(Drained),
+    "attempt-record": _fields(AttemptRecord),
     "rate-limiter": _methods(RateLimiter),
     "batch-handle": _methods(BatchHandle),
     "gate": _methods(Gate),

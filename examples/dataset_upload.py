@@ -74,7 +74,7 @@ for group in batch.failed():
     print(f"{group.items} files: {group.reason}")
 
 Path("pig.png").write_bytes(b"picture")
-batch.retry_failed()
+batch.retry()
 work()
 say("after another try")
 
@@ -83,4 +83,4 @@ say("after the waiver")
 
 job_id = start_labelling()
 work()
-print(app.result(job_id, timeout=5))
+print(app.job(job_id).result(timeout=5))

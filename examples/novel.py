@@ -26,7 +26,7 @@ They asked the mayor. They asked the priest. Nobody asked the lamp, Mara said, a
 ***
 Mara slept. The ship came in by the lamp, and the lighthouse burned till morning.
 """
-PROVIDER = RateLimit("model", rate=50, burst=2)
+PROVIDER = RateLimit("model", per_second=50, burst=2)
 
 app = App("sqlite:///novel.db")
 common = Counter(re.findall(r"\w+", NOVEL.lower()))

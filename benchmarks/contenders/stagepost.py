@@ -98,7 +98,7 @@ async def keyed(number: int, padding: str, key: int) -> None:
     note(number)
 
 
-@app.task(rate_limit=RateLimit("bench", rate=RATE))
+@app.task(rate_limit=RateLimit("bench", per_second=RATE))
 async def rated(number: int, padding: str) -> None:
     """Do nothing, a few times a second."""
     note(number)

@@ -6,17 +6,17 @@ from stagepost.client.children import Child
 from stagepost.client.gates import Gate
 from stagepost.client.limiter import RateLimiter
 from stagepost.client.pipelines import Pipeline
+from stagepost.client.records import Batch, Job
 from stagepost.client.runs import RunHandle
 from stagepost.client.steps import PipelineInput, Step, StepOutput
-from stagepost.clock import ManualClock
 from stagepost.config import Settings
 from stagepost.config.logging import JobContextFilter, configure_logging
 from stagepost.errors import Cancelled, Permanent, Retryable, Snooze, StagepostError
 from stagepost.model.alert import Alert, AlertKind
-from stagepost.model.batch import Batch, BatchState, Counts, Cursor, Item, OnFailed, Progress, StoredItem
+from stagepost.model.batch import BatchState, Counts, Cursor, Item, OnFailed, Progress, StoredItem
 from stagepost.model.children import OnChildFailed
 from stagepost.model.context import TraceContext, traced
-from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob, OnConflict
+from stagepost.model.job import Enqueued, FailureRecord, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.model.payload import PayloadLimits
 from stagepost.model.pipeline import OnStepFailed, RunState, StepState
@@ -54,7 +54,6 @@ __all__ = [
     "JobHandle",
     "JobOptions",
     "JobState",
-    "ManualClock",
     "NewJob",
     "OnChildFailed",
     "OnConflict",

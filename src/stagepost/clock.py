@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock", "monotonic", "sleep"]
+__all__ = ["Clock", "SystemClock", "monotonic", "sleep"]
 
 monotonic = time.monotonic
 """Real seconds that only grow, for deadlines that a test's clock must not touch."""
@@ -31,23 +30,3 @@ class SystemClock:
 
     def instant(self) -> int | None:
         return None
-
-
-class ManualClock:
-    """Time that stands still until a test moves it."""
-
-    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-        self._now = int(start.timestamp()) * 1_000_000
-
-    def monotonic(self) -> float:
-        """Seconds, as far as time was moved."""
-        return self._now / 1_000_000
-
-    def instant(self) -> int | None:
-        """What time it is until it is moved."""
-        return self._now
-
-    def advance(self, duration: timedelta | float) -> None:
-        """Move time on by `duration` (a timedelta, or seconds)."""
-        seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-        self._now += round(seconds * 1_000_000)

@@ -178,7 +178,7 @@ class LeaseLost(JobError):
     def __init__(self, job_id: str, attempt: int) -> None:
         super().__init__(
             f"job {job_id}: attempt {attempt} lost its lease; its result was not saved. "
-            f"If its handler blocks the event loop or the process for long, raise `lease`."
+            f"If its handler blocks the event loop or the process for long, raise `lease_seconds`."
         )
         self.job_id, self.attempt = job_id, attempt
 

@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 120.0
 
 def carried(database_url: str, broker_url: str, **options: Any) -> App:
     """Create an app with its own names at the broker; even on a slow machine, no message counts as lost."""
-    patient = {"lost_after": 120.0, "confirm_timeout": 120.0}
+    patient = {"lost_after_seconds": 120.0, "confirm_timeout_seconds": 120.0}
     rabbitmq = RabbitmqSettings(**{"prefix": f"t{new_id()[-12:]}", "prefetch": 10, **patient, **options})
     settings = msgspec.structs.replace(quick_settings(database_url), transport=broker_url, rabbitmq=rabbitmq)
     return App(settings=settings)

@@ -46,7 +46,7 @@ def bought(app: App, buy: Callable[[], object]) -> None:
     buy()
 
     assert rows(app, "select id from orders") == [(42,)]
-    assert [job.payload for job in app.client.jobs()] == ['{"order_id":42}']
+    assert [job.arguments for job in app.client.jobs()] == [{"order_id": 42}]
 
 
 def within(opened: Awaitable[Any], act: Callable[[Any], Awaitable[object]]) -> None:

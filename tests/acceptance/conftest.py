@@ -18,7 +18,9 @@ from tests.services.rabbitmq import RabbitmqServer
 
 def quick_settings(url: str, *, lease: float = 120.0) -> Settings:
     """Settings of a worker that looks for work all the time, and loses none to a machine that stalls."""
-    return Settings(database_url=url, poll_shortest=0.01, poll_longest=0.05, concurrency=4, lease=lease)
+    return Settings(
+        database_url=url, poll_shortest_seconds=0.01, poll_longest_seconds=0.05, concurrency=4, lease_seconds=lease
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ def told_by(app: App) -> list[Alert]:
 async def test_a_message_that_can_never_be_routed_raises_an_alert(
     on_postgres: DatabaseOnBench, broker_url: str
 ) -> None:
-    app = carried(on_postgres.url, broker_url, declare=False, unroutable_timeout=0.1)
+    app = carried(on_postgres.url, broker_url, declare=False, unroutable_timeout_seconds=0.1)
     alerts = told_by(app)
 
     @app.task(queue="gone")
@@ -51,7 +51,7 @@ async def test_a_message_that_can_never_be_routed_raises_an_alert(
 
 
 async def test_dead_letters_raise_alerts_of_their_kinds(on_postgres: DatabaseOnBench, broker_url: str) -> None:
-    app = carried(on_postgres.url, broker_url, queue={"slow": BrokerQueueSettings(message_ttl=0.1)})
+    app = carried(on_postgres.url, broker_url, queue={"slow": BrokerQueueSettings(message_ttl_seconds=0.1)})
     alerts = told_by(app)
 
     @app.task(queue="bad")
@@ -82,7 +82,7 @@ async def test_dead_letters_raise_alerts_of_their_kinds(on_postgres: DatabaseOnB
 
 
 async def test_a_program_that_never_answers_raises_an_alert(on_postgres: DatabaseOnBench, broker_url: str) -> None:
-    app = carried(on_postgres.url, broker_url, lost_after=0.1, most_sends=1)
+    app = carried(on_postgres.url, broker_url, lost_after_seconds=0.1, max_sends=1)
     alerts = told_by(app)
 
     @app.task(queue="recogniser", remote=True, timeout=timedelta(seconds=0.1))
@@ -95,7 +95,7 @@ async def test_a_program_that_never_answers_raises_an_alert(on_postgres: Databas
             await until(lambda: any(alert.kind is AlertKind.UNANSWERED for alert in alerts))
     [alert] = [alert for alert in alerts if alert.kind is AlertKind.UNANSWERED]
     assert (alert.queue, alert.job_ids) == ("recogniser", [job.id])
-    assert alert.reason == "sent and never answered; most_sends is 1"
+    assert alert.reason == "sent and never answered; max_sends is 1"
     app.close()
 
 
@@ -112,7 +112,7 @@ async def test_alerts_need_no_broker(app: App) -> None:
 
     @app.on_alert(max_running=1)
     async def page(ctx: JobContext, alert: Alert) -> None:
-        seen.append((ctx.job.queue_name, alert))
+        seen.append((ctx.queue, alert))
 
     job = killer.enqueue()
     with app.transaction() as tx:

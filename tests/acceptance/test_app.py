@@ -154,7 +154,7 @@ def test_many_jobs_are_stored_all_or_none(app: App) -> None:
     work(app)
 
     assert [handle.result(timeout=0) for handle in handles] == [number**2 for number in range(50)]
-    assert len(app.client.jobs(most=100)) == 50
+    assert len(app.client.jobs(limit=100)) == 50
     assert app.enqueue_many([]) == []
 
 
@@ -168,7 +168,7 @@ async def test_everything_works_from_async_code(app: App) -> None:
         raise Permanent("never")
 
     greeting, refusal = await greet.enqueue_async("Ada"), await refuse.using(priority=1).enqueue_async()
-    [page] = await app.client.jobs_async(task_name=greet.name)
+    [page] = await app.client.jobs_async(task=greet.name)
     await Worker(app).run(until_idle=True)
 
     assert page.id == greeting.id
@@ -313,8 +313,10 @@ def test_a_worker_leaves_other_queues_and_unknown_tasks_alone(app: App, monkeypa
 
     work(app, queues=["mail"])
 
-    states = [app.client.job(job.id).state for job in (sent, uncut, unknown)]
-    assert states == [JobState.COMPLETED, JobState.QUEUED, JobState.QUEUED]
+    assert (sent.state(), uncut.state()) == (JobState.COMPLETED, JobState.QUEUED)
+    left = app.client.job(unknown.id)
+    # Blocked after a claim that was slow, as on a busy machine: see worker/front.py.
+    assert (left.attempt, left.state in {JobState.QUEUED, JobState.BLOCKED}) == (0, True)
 
 
 def test_a_cancelled_job_never_runs(app: App) -> None:
@@ -359,9 +361,9 @@ def test_jobs_are_listed_in_pages_newest_first(app: App) -> None:
     ids = [handle.id for handle in app.enqueue_many([note.job(number) for number in range(5)])]
     app.client.cancel(ids[1])
 
-    newest = app.client.jobs(most=2)
-    older = app.client.jobs(most=10, before=newest[-1].id)
+    newest = app.client.jobs(limit=2)
+    older = app.client.jobs(limit=10, before=newest[-1].id)
 
     assert [job.id for job in [*newest, *older]] == ids[::-1]
     assert [job.id for job in app.client.jobs(states=[JobState.CANCELLED])] == [ids[1]]
-    assert app.client.jobs(queue_name="elsewhere") == []
+    assert app.client.jobs(queue="elsewhere") == []

@@ -131,7 +131,7 @@ def test_manual_an_async_transaction_works_in_a_job_that_is_drained(app: App, ur
         charge.enqueue()
         drained = jobs.drain()
 
-    assert [(run.task_name.rpartition(".")[2], run.state) for run in drained.runs] == [
+    assert [(run.task.rpartition(".")[2], run.state) for run in drained.runs] == [
         ("charge", JobState.COMPLETED),
         ("follow_up", JobState.COMPLETED),
     ]

@@ -28,7 +28,7 @@ async def working(app: App, *, shutdown_timeout: float) -> AsyncIterator[tuple[a
 
 async def state_of(app: App, job_id: str) -> tuple[JobState, int, int, str | None]:
     job = await app.client.job_async(job_id)
-    return job.state, job.failures, job.crashes, job.locked_by
+    return job.state, job.failures, job.crashes, job.worker
 
 
 MANY_TURNS = 50
@@ -213,7 +213,7 @@ def test_a_loop_that_closes_cancels_every_task_and_no_job_is_charged(app: App, k
 
     for job in jobs:
         found = app.client.job(job.id)
-        assert (found.state, found.failures, found.crashes, found.locked_by) == GIVEN_BACK
+        assert (found.state, found.failures, found.crashes, found.worker) == GIVEN_BACK
     if kind == "thread":
         assert stopped.wait(LIMIT)
         assert reasons[0] == "the worker is shutting down"

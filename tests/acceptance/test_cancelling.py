@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stagepost import App, JobContext, JobState, Worker
+from stagepost.client.running import RunningAttempt
 from stagepost.database import Store
 from stagepost.database.deadline import Deadlines
 from stagepost.database.statement import Operation
@@ -115,7 +116,7 @@ async def test_one_look_finds_a_cancelled_job_and_looks_cost_nothing_while_no_ha
     leased = app.store.run(claim("default", owner="worker-a", task_names=[endless.name], slots=3, lease=lease))
     attempts = LeasedAttempts()
     attempts.add(
-        [LeasedAttempt(job, lease_ends=float("inf"), context=JobContext(job, endless, app.clock)) for job in leased]
+        [LeasedAttempt(job, lease_ends=float("inf"), running=RunningAttempt(job, endless, app.clock)) for job in leased]
     )
     app.client.cancel(jobs[0].id)
     with contextlib.closing(CountingStore(app.store.database, pool_size=1)) as store:
@@ -132,7 +133,7 @@ async def test_one_look_finds_a_cancelled_job_and_looks_cost_nothing_while_no_ha
 
         await asyncio.sleep(0)
         [asked] = [
-            attempt for attempt in attempts.all() if attempt.context is not None and attempt.context.is_cancelled
+            attempt for attempt in attempts.all() if attempt.running is not None and attempt.running.is_cancelled
         ]
         assert asked.job.id == jobs[0].id
         assert keeper.ask_once() == set()

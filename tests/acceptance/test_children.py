@@ -9,6 +9,7 @@ import pytest
 
 from stagepost import App, JobContext, JobState, Permanent, Worker, traced
 from stagepost.client.context import JobContext as Context
+from stagepost.client.running import RunningAttempt
 from stagepost.errors import ConfigurationError, JobFailed, TaskError
 from stagepost.model.context import TraceContext
 from stagepost.store.leases import claim
@@ -63,7 +64,7 @@ def test_a_continuation_reads_the_childrens_results(app: App) -> None:
 
     assert job.result(timeout=1) == 42
     ended = app.client.job(job.id)
-    assert (ended.state, ended.task_name, ended.attempt) == (JobState.COMPLETED, add_up.name, 2)
+    assert (ended.state, ended.task, ended.attempt) == (JobState.COMPLETED, add_up.name, 2)
 
 
 def test_children_are_read_without_blocking_the_loop(app: App) -> None:
@@ -178,7 +179,7 @@ def test_children_are_submitted_and_the_job_completed_in_one_transaction(app: Ap
 
     assert notes(app) == ["effect"]
     ended = app.client.job(job.id)
-    assert (ended.state, ended.result) == (JobState.COMPLETED, '"in the transaction"')
+    assert (ended.state, ended.result) == (JobState.COMPLETED, "in the transaction")
     assert (job.children().completed, job.children().total) == (2, 2)
 
 
@@ -217,7 +218,7 @@ def test_ids_travel_from_parent_to_child(app: App) -> None:
     work(app)
 
     [child] = app.client.jobs(parent_id=job.id)
-    assert TraceContext.decode(child.context) == TraceContext(correlation_id="order-7", parent_id=job.id)
+    assert child.trace == TraceContext(correlation_id="order-7", parent_id=job.id)
 
 
 @pytest.mark.usefixtures("quick_renewals")
@@ -298,4 +299,4 @@ def test_a_context_without_an_app_has_no_children(app: App) -> None:
     alone: Task[..., Any] = Task(leaf.function, name="alone", options=TaskOptions(), wants_context=False)
 
     with pytest.raises(TaskError, match="belongs to no app"):
-        Context(leased, alone, app.clock).submit(leaf)
+        Context(RunningAttempt(leased, alone, app.clock)).submit(leaf)

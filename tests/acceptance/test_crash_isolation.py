@@ -12,11 +12,11 @@ import pytest
 
 from stagepost import App, JobState, Worker
 from stagepost.client.handle import JobHandle
+from stagepost.client.records import Job
 from stagepost.database import sqlite
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StoreUnavailable
 from stagepost.model.identity import new_id
-from stagepost.model.job import Job
 from stagepost.model.outcome import Completed
 from stagepost.store.leases import claim, rescue_expired
 from stagepost.worker import crash_isolation

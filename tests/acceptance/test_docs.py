@@ -310,4 +310,4 @@ def test_a_service_gives_its_worker_time_to_stop(block: Block) -> None:
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(block.text)
 
-    assert unit.getint("Service", "TimeoutStopSec") > Settings().shutdown_timeout + 15
+    assert unit.getint("Service", "TimeoutStopSec") > Settings().shutdown_timeout_seconds + 15

@@ -36,7 +36,9 @@ class Roles:
 
     def app(self, role: str) -> App:
         """Make an app whose every connection acts as a role."""
-        return App(settings=Settings(database_url=f"{self.url}?options={quote(f'-c role={role}')}", poll_longest=0.05))
+        return App(
+            settings=Settings(database_url=f"{self.url}?options={quote(f'-c role={role}')}", poll_longest_seconds=0.05)
+        )
 
 
 @pytest.fixture

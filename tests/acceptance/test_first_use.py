@@ -25,7 +25,7 @@ def test_the_first_enqueue_of_a_process_may_be_in_a_transaction_that_has_written
         connection.execute("insert into customer values ('Ada')")  # from here on nobody else can write
         job = greet.using(connection).enqueue("Ada")
 
-    assert app.client.job(job.id).payload == '{"name":"Ada"}'
+    assert app.client.job(job.id).arguments == {"name": "Ada"}
     app.close()
 
 

@@ -95,7 +95,7 @@ def test_an_error_says_when_to_try_again(app: App) -> None:
 
     waiting = app.client.job(job.id)
     assert (waiting.state, waiting.failures) == (JobState.RETRYING, 1)
-    assert waiting.available_at - waiting.updated_at == 7 * 60 * 1_000_000
+    assert waiting.available_at - waiting.updated_at == timedelta(minutes=7)
 
 
 def test_a_snoozed_job_runs_later_and_has_not_failed(app: App) -> None:
@@ -290,7 +290,7 @@ def test_a_handler_fails_or_snoozes_its_job_in_its_own_transaction(app: App) -> 
 
     retrying, scheduled = app.client.job(failed.id), app.client.job(snoozed.id)
     assert (retrying.state, retrying.failures) == (JobState.RETRYING, 1)
-    assert retrying.available_at - retrying.updated_at == 3600 * 1_000_000
+    assert retrying.available_at - retrying.updated_at == timedelta(hours=1)
     assert scheduled.state is JobState.SCHEDULED
     assert notes(app) == ["put off", "tried 1"]
 

@@ -161,7 +161,7 @@ def test_jobs_start_even_if_the_event_that_a_slot_is_free_was_lost(app: App, mon
 def test_jobs_that_wait_for_their_rate_take_no_slots_and_no_further_attempts(app: App) -> None:
     ran: list[str] = []
 
-    @app.task(rate_limit=RateLimit("provider", rate=1 / 3600, burst=2))
+    @app.task(rate_limit=RateLimit("provider", per_second=1 / 3600, burst=2))
     async def send(number: int) -> None:
         ran.append("send")
 
@@ -175,15 +175,15 @@ def test_jobs_that_wait_for_their_rate_take_no_slots_and_no_further_attempts(app
     work(app)
 
     assert Counter(ran) == {"send": 2, "plain": 1}
-    assert Counter(job.state for job in app.client.jobs(most=500)) == {"completed": 3, "blocked": 288}
-    assert {job.attempt for job in app.client.jobs(most=500, states=[JobState.BLOCKED])} == {0}
-    assert len(app.client.jobs(most=500, states=[JobState.QUEUED])) == 0
+    assert Counter(job.state for job in app.client.jobs(limit=500)) == {"completed": 3, "blocked": 288}
+    assert {job.attempt for job in app.client.jobs(limit=500, states=[JobState.BLOCKED])} == {0}
+    assert len(app.client.jobs(limit=500, states=[JobState.QUEUED])) == 0
 
 
 def test_jobs_start_at_their_rate_and_a_worker_stays_until_the_next_token(app: App) -> None:
     ran: list[int] = []
 
-    @app.task(rate_limit=RateLimit("provider", rate=20))
+    @app.task(rate_limit=RateLimit("provider", per_second=20))
     async def send(number: int) -> None:
         ran.append(number)
 
@@ -198,7 +198,7 @@ def test_jobs_start_at_their_rate_and_a_worker_stays_until_the_next_token(app: A
 async def test_a_job_that_is_claimed_before_its_token_is_valid_starts_then_or_is_given_back(app: App) -> None:
     ran: list[int] = []
 
-    @app.task(rate_limit=RateLimit("provider", rate=10.5))  # so that the second token is valid within 100 ms
+    @app.task(rate_limit=RateLimit("provider", per_second=10.5))  # so that the second token is valid within 100 ms
     async def send(number: int) -> None:
         ran.append(number)
 
@@ -220,7 +220,7 @@ async def test_a_job_that_is_claimed_before_its_token_is_valid_starts_then_or_is
 async def test_the_claimer_reports_jobs_that_it_scheduled_for_their_tokens(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @app.task(rate_limit=RateLimit("provider", rate=2))
+    @app.task(rate_limit=RateLimit("provider", per_second=2))
     async def send(number: int) -> None: ...
 
     app.enqueue_many([send.job(number) for number in range(9)])

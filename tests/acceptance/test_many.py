@@ -47,7 +47,7 @@ async def test_many_jobs_are_enqueued_from_async_code(app: App, square: AppTask[
 
     assert [await handle.result_async(timeout=0) for handle in handles] == [n**2 for n in range(MANY)]
     assert [app.client.job(handle.id).priority for handle in urgent] == [9, 9, 9]
-    assert len(app.client.jobs(most=1000)) == MANY + 3
+    assert len(app.client.jobs(limit=1000)) == MANY + 3
 
 
 @pytest.mark.parametrize("number", [3, MANY])
@@ -60,8 +60,8 @@ def test_many_jobs_exist_if_and_only_if_the_callers_transaction_commits(
         square.using(tx).enqueue_many([(n,) for n in range(number)])
         raise LookupError("no stock")
 
-    assert [job.id for job in app.client.jobs(most=1000)] == [handle.id for handle in kept][::-1]
-    assert {job.state for job in app.client.jobs(most=1000)} == {JobState.SCHEDULED}
+    assert [job.id for job in app.client.jobs(limit=1000)] == [handle.id for handle in kept][::-1]
+    assert {job.state for job in app.client.jobs(limit=1000)} == {JobState.SCHEDULED}
 
 
 @pytest.mark.parametrize("number", [3, MANY])

@@ -82,7 +82,7 @@ def test_a_video_is_dubbed(app: App) -> None:
     assert (run.is_new, again.is_new, again.id) == (True, False, run.id)
     found = dub.pipeline.find("video:7")
     assert found is not None
-    assert (found.id, found.state) == (run.id, RunState.COMPLETED)
+    assert (found.id, found.state()) == (run.id, RunState.COMPLETED)
     assert dub.pipeline.find("video:8") is None
     assert [one.id for one in dub.pipeline.runs()] == [run.id]
 
@@ -277,5 +277,5 @@ def test_a_test_drains_a_run_without_a_worker() -> None:
         run = dub.pipeline.start(video="v")
         jobs.drain()
 
-        assert run.state is RunState.COMPLETED
+        assert run.state() is RunState.COMPLETED
         assert run.result("mux_video") == "v+0.0.mp3+0.5.mp3+1.0.mp3"

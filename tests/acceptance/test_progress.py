@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from stagepost import App, JobContext, JobState, Permanent
+from stagepost.client.running import RunningAttempt
 from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, PayloadError
 from stagepost.model.identity import new_id
 from stagepost.store.leases import claim
@@ -118,14 +119,14 @@ def test_progress_is_written_once_and_later_if_its_row_is_locked(app: App) -> No
 
     job, lease = load.enqueue(), timedelta(minutes=1)
     [leased] = app.store.run(claim("default", owner="worker-a", task_names=[load.name], slots=1, lease=lease))
-    context, attempts = JobContext(leased, load, app.clock), LeasedAttempts()
-    attempts.add([LeasedAttempt(leased, lease_ends=float("inf"), context=context)])
+    running, attempts = RunningAttempt(leased, load, app.clock), LeasedAttempts()
+    attempts.add([LeasedAttempt(leased, lease_ends=float("inf"), running=running)])
     loop = asyncio.new_event_loop()
     keeper = LeaseKeeper(app.store, attempts, owner="worker-a", lease=lease, clock=app.clock, loop=loop)
     loop.close()
     assert keeper.report_once() is None
 
-    context.report(1)
+    JobContext(running).report(1)
     if app.store.dialect.has_row_locks:  # where there are none, nobody could even ask
         with app.transaction() as tx, contextlib.closing(tx.cursor()) as cursor:
             cursor.execute(f"update stagepost_job set priority = 8 where id = '{job.id}'")
@@ -210,7 +211,7 @@ def test_a_progress_type_without_a_json_form_is_refused_when_the_task_is_declare
 
 def test_progress_of_a_job_that_does_not_exist_is_an_error(app: App) -> None:
     with pytest.raises(JobNotFound):
-        app.progress_of(new_id())
+        app.job(new_id()).progress()
 
 
 def test_progress_is_asked_for_without_knowing_the_task(app: App, database: DatabaseOnBench) -> None:
@@ -224,7 +225,7 @@ def test_progress_is_asked_for_without_knowing_the_task(app: App, database: Data
     job = load.enqueue()
     stranger = App(settings=quick_settings(database.url))
     with working(app):
-        until(lambda: stranger.progress_of(job.id) == {"done": 2, "of": 3}, "the report")
+        until(lambda: stranger.job(job.id).progress() == {"done": 2, "of": 3}, "the report")
         end.set()
         job.result(timeout=LIMIT)
     stranger.close()

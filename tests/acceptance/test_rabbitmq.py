@@ -207,7 +207,7 @@ async def test_jobs_start_though_the_broker_gives_their_messages_to_nobody(
     """A quorum queue that is deleted and recreated at once usually counts its old consumers, which get nothing."""
     monkeypatch.setattr(stalled_consumers, "LOOK_SECONDS", 0.5)
     database.empty()
-    app = carried(database.url, broker_url, lost_after=2.0)
+    app = carried(database.url, broker_url, lost_after_seconds=2.0)
 
     @app.task
     def greet(name: str) -> str:

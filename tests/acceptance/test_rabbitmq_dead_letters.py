@@ -33,7 +33,7 @@ def app(on_postgres: DatabaseOnBench, broker_url: str) -> Iterator[App]:
 async def test_a_request_that_expires_ends_its_job_as_a_dead_letter_and_its_batch_goes_on(
     on_postgres: DatabaseOnBench, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = carried(on_postgres.url, broker_url, message_ttl=1.0)
+    app = carried(on_postgres.url, broker_url, message_ttl_seconds=1.0)
     noted: list[str | None] = []
     # Upkeep concludes the batch instead.
     monkeypatch.setattr(Concluder, "note", lambda _self, batch_ids: noted.extend(batch_ids))

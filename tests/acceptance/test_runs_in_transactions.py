@@ -30,7 +30,7 @@ class Mended:
     def failed_run(self, app: App) -> RunHandle:
         run = self.pipeline.start("key")
         work(app)
-        assert run.state is RunState.FAILED
+        assert run.state() is RunState.FAILED
         self.is_broken = False
         return run
 
@@ -46,13 +46,13 @@ def test_a_retry_is_part_of_the_callers_transaction(app: App) -> None:
 
     with pytest.raises(ZeroDivisionError):
         retry_and_fail()
-    assert (run.state, notes(app)) == (RunState.FAILED, [])
+    assert (run.state(), notes(app)) == (RunState.FAILED, [])
 
     with app.transaction() as tx:
         write(tx, "retried")
         run.retry(tx=tx)
     work(app)
-    assert (run.state, run.result("step"), notes(app)) == (RunState.COMPLETED, "done", ["retried"])
+    assert (run.state(), run.result("step"), notes(app)) == (RunState.COMPLETED, "done", ["retried"])
 
 
 def test_a_retry_is_part_of_the_callers_async_transaction(app: App) -> None:
@@ -70,7 +70,7 @@ def test_a_retry_is_part_of_the_callers_async_transaction(app: App) -> None:
         return retried, seen.state
 
     assert asyncio.run(retry()) == (RunState.RUNNING, RunState.RUNNING)
-    assert run.state is RunState.FAILED
+    assert run.state() is RunState.FAILED
 
 
 async def closed(connection: Any) -> None:

@@ -63,7 +63,7 @@ async def test_a_job_that_takes_longer_than_the_shutdown_is_released(app: App) -
 
     given_back = await app.client.job_async(job.id)
     assert (given_back.state, given_back.attempt) == (JobState.QUEUED, 1)
-    assert (given_back.failures, given_back.crashes, given_back.locked_by) == (0, 0, None)
+    assert (given_back.failures, given_back.crashes, given_back.worker) == (0, 0, None)
     assert reasons == ["the worker is shutting down"]
 
 

@@ -55,7 +55,7 @@ def declare_others(app: App) -> None:
             job.complete(tx, "done")
         return "done"
 
-    @app.task(name="put_off", rate_limit=RateLimit("slow", rate=1))
+    @app.task(name="put_off", rate_limit=RateLimit("slow", per_second=1))
     def put_off(job: JobContext) -> None:
         if job.attempt == 1:
             raise Snooze(HOUR)
@@ -80,10 +80,10 @@ def test_drain_runs_children_and_continuations(app: App) -> None:
 
         assert job.result() == "done"
         assert drained.left == {}
-        assert sorted(run.task_name for run in drained.runs) == [
+        assert sorted(run.task for run in drained.runs) == [
             *("add_up", "add_up", "leaf", "leaf", "leaf", "top", "top", "topmost")
         ]
-        assert sorted(child.result or "" for child in app.client.jobs(parent_id=job.id)) == ["3", "3"]
+        assert sorted(child.result for child in app.client.jobs(parent_id=job.id)) == [3, 3]
 
 
 def test_drain_moves_the_clock_to_a_child_that_is_tried_again(app: App) -> None:
@@ -123,7 +123,7 @@ def test_inline_children_run_where_they_are_submitted(app: App) -> None:
         job = task(app, "topmost").enqueue()
 
         assert job.result() == "done"
-        assert sorted(child.result or "" for child in app.client.jobs(parent_id=job.id)) == ["3", "3"]
+        assert sorted(child.result for child in app.client.jobs(parent_id=job.id)) == [3, 3]
 
 
 def test_inline_children_run_in_a_coroutine(app: App) -> None:

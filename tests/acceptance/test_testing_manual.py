@@ -14,7 +14,6 @@ from stagepost import (
     App,
     JobContext,
     JobState,
-    ManualClock,
     RateLimit,
     RetryPolicy,
     Snooze,
@@ -23,7 +22,7 @@ from stagepost import (
     current_job,
 )
 from stagepost.errors import ConfigurationError, WaitTimeout
-from stagepost.testing import Manual, manual
+from stagepost.testing import Manual, ManualClock, manual
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -54,7 +53,7 @@ def test_a_job_runs_when_it_is_drained_and_not_before(app: App, jobs: Manual) ->
     drained = jobs.drain()
 
     assert ran == ["Ann"]
-    assert [(run.task_name, run.attempt, run.state) for run in drained.runs] == [("greet", 1, JobState.COMPLETED)]
+    assert [(run.task, run.attempt, run.state) for run in drained.runs] == [("greet", 1, JobState.COMPLETED)]
     assert (drained.completed, drained.failed, drained.left) == (1, (), {})
     assert handle.result() == 3
 
@@ -192,7 +191,7 @@ def test_snoozed_delayed_and_limited_jobs_run_when_they_are_due(app: App, jobs: 
 
 
 def test_a_rate_limit_waits_for_the_tests_clock_and_not_for_real_time(app: App, jobs: Manual) -> None:
-    @app.task(rate_limit=RateLimit("provider", rate=2, burst=1))
+    @app.task(rate_limit=RateLimit("provider", per_second=2, burst=1))
     def call() -> None: ...
 
     app.enqueue_many([call.job() for _ in range(3)])

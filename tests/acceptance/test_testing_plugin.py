@@ -16,10 +16,9 @@ import pytest
 
 from stagepost import (
     App,
-    ManualClock,
 )
 from stagepost.database.migrate import migrate
-from stagepost.testing import Manual, manual
+from stagepost.testing import Manual, ManualClock, manual
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

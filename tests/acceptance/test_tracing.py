@@ -35,7 +35,7 @@ def records() -> Iterator[dict[str, logging.LogRecord]]:
 
 def trace_of(app: App, job_id: str) -> TraceContext:
     """The ids that are stored with a job."""
-    return TraceContext.decode(app.client.job(job_id).context)
+    return app.client.job(job_id).trace
 
 
 def test_a_job_carries_the_ids_of_the_request_that_enqueued_it(app: App) -> None:
@@ -54,7 +54,7 @@ def test_a_job_carries_the_ids_of_the_request_that_enqueued_it(app: App) -> None
     assert job.result(timeout=0) == another.result(timeout=0) == ["t-1", "c-1", "ada"]
     assert untraced.result(timeout=0) == [None, None, None]
     assert chosen.result(timeout=0) == ["t-2", None, None]
-    assert app.client.job(untraced.id).context is None
+    assert app.client.job(untraced.id).trace == TraceContext()
 
 
 def test_children_carry_the_ids_on_and_name_their_parent(app: App) -> None:
@@ -104,7 +104,7 @@ def test_log_records_of_a_handler_carry_its_ids(app: App, records: dict[str, log
 
     assert {message: vars(records[message])["job_id"] for message in jobs} == jobs
     facts = vars(records["plain"])
-    assert (facts["task_name"], facts["attempt"], facts["task_id"]) == (plain.name, 1, jobs["plain"])
+    assert (facts["task"], facts["attempt"], facts["task_id"]) == (plain.name, 1, jobs["plain"])
     assert (facts["trace_id"], facts["correlation_id"], facts["user_id"]) == ("t-1", "c-1", "ada")
     assert f"job={jobs['plain']} attempt=1 trace=t-1 correlation=c-1 user=ada" in facts["job_suffix"]
     assert vars(records["from a task of an async handler"])["trace_id"] == "t-2"

@@ -45,7 +45,7 @@ def test_a_handler_that_reads_an_existing_result_causes_no_warning(app: App, cap
 
     @app.task
     def read(job_id: str) -> str:
-        result: str = app.result(job_id)
+        result: str = app.job(job_id).result()
         return result
 
     first = quick.enqueue()
@@ -106,5 +106,5 @@ async def test_slots_that_all_wait_are_reported_from_the_second_check_on(
 
 def waiting(worker: Worker) -> list[str]:
     """What the handlers of a worker wait for."""
-    contexts = [attempt.context for attempt in worker.parts.attempts.all()]
-    return [subject for context in contexts if context is not None for subject in context.identity.waits_for or []]
+    running = [attempt.running for attempt in worker.parts.attempts.all()]
+    return [subject for one in running if one is not None for subject in one.identity.waits_for or []]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.model.batch import Batch, Item, NewBatch, item_id
+from stagepost.model.batch import BatchRow, Item, NewBatch, item_id
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed, Outcome
 from stagepost.store import batches, listing, settling
@@ -24,7 +24,7 @@ def new_batch(key: str = "upload:42", **changes: Any) -> NewBatch:
     return NewBatch(**({"id": new_id(), "key": key} | changes))
 
 
-def opened(store: Bench, key: str = "upload:42", **changes: Any) -> Batch:
+def opened(store: Bench, key: str = "upload:42", **changes: Any) -> BatchRow:
     """Store an empty batch."""
     return store.run(batches.open_batch(new_batch(key, **changes)))
 
@@ -34,7 +34,7 @@ def items(number: int, *, first: int = 0, **changes: Any) -> list[Item]:
     return [Item(f"f{at}", new_job(**changes)) for at in range(first, first + number)]
 
 
-def filled(store: Bench, number: int, key: str = "upload:42", **changes: Any) -> Batch:
+def filled(store: Bench, number: int, key: str = "upload:42", **changes: Any) -> BatchRow:
     """Store a batch with items."""
     batch = opened(store, key, **changes)
     store.run(batches.add_items(batch.id, items(number)))
@@ -50,7 +50,7 @@ def end(store: Bench, number: int, outcome: Outcome | None = None) -> list[str]:
     return [job.batch_id or "" for job in jobs]
 
 
-def item_ids(batch: Batch, *keys: str) -> list[str]:
+def item_ids(batch: BatchRow, *keys: str) -> list[str]:
     """The ids of the items' jobs, sorted as operations return them."""
     return sorted(item_id(batch.id, key) for key in keys)
 

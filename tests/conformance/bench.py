@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from stagepost.clock import ManualClock
 from stagepost.database import Store
 from stagepost.database.connection import Connection
 from stagepost.database.dialect import Dialect, call_of
@@ -22,6 +21,7 @@ from stagepost.database.statement import Operation, Rows
 from stagepost.database.transaction import run_in_async
 from stagepost.errors import StagepostError
 from stagepost.store.counting import PARTS, repair
+from stagepost.testing.clock import ManualClock
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 from stagepost.database.statement import Operation
-from stagepost.model.batch import Batch, Counts
+from stagepost.model.batch import BatchRow, Counts
 from stagepost.model.children import DeferredOutcome, NewChild
-from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
+from stagepost.model.job import Enqueued, JobRow, LeasedJob, NewJob
 from stagepost.model.outcome import Completed, Failed, Outcome
 from stagepost.store import concluding, counting, jobs, leases, settling
 from stagepost.store.children import submit_children
@@ -43,16 +43,16 @@ def claim_children(store: Bench, *, slots: int = 100, owner: str = "worker-b") -
     return store.run(leases.claim(CHILD_QUEUE, owner=owner, task_names=[CHILD_TASK], slots=slots, lease=LEASE))
 
 
-def end(store: Bench, job: LeasedJob, outcome: Outcome | None = None) -> Batch | None:
+def end(store: Bench, job: LeasedJob, outcome: Outcome | None = None) -> BatchRow | None:
     """Settle an attempt as a worker does, and conclude the batches that this may have finished."""
     [held] = store.run(settling.settle([Settlement.of(job, outcome or Completed())])).values()
     assert held
     return conclude(store, job.batch_id)
 
 
-def conclude(store: Bench, batch_id: str | None) -> Batch | None:
+def conclude(store: Bench, batch_id: str | None) -> BatchRow | None:
     """Conclude a batch and then those above it."""
-    batch: Batch | None = None
+    batch: BatchRow | None = None
     while batch_id is not None:
         batch = store.run(concluding.conclude(batch_id))
         batch_id = concluding.follow_up(batch)
@@ -64,7 +64,7 @@ def only(leased: list[LeasedJob]) -> LeasedJob:
     return job
 
 
-def look(store: Bench, job: LeasedJob | str) -> Job:
+def look(store: Bench, job: LeasedJob | str) -> JobRow:
     return store.run(jobs.get(job if isinstance(job, str) else job.id))
 
 

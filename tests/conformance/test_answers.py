@@ -132,7 +132,7 @@ def test_a_failed_request_is_sent_again_as_the_next_attempt_and_its_old_answers_
     for late, attempt in ((while_waiting, 1), (ahead_of_time, 2), (once_queued, 1)):
         assert (settled(late), late.stale, late.strange) == ([], [(job_id, attempt)], [])
     [failure] = store.run(jobs.failures_of(job_id))
-    assert (failure.attempt, failure.kind, failure.error, failure.owner) == (1, "failed", "busy", "remote")
+    assert (failure.attempt, failure.kind, failure.error, failure.worker) == (1, "failed", "busy", "remote")
     assert settled(store.run(accepting([(job_id, 2)]))) == [job_id]
     assert store.run(jobs.get(job_id)).state is JobState.COMPLETED
 

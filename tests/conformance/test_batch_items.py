@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from stagepost.model.batch import BatchState, Counts, OnFailed
+from stagepost.model.job import to_datetime
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Failed, Refused
 from stagepost.store import batch_items, batches, cancelling, concluding, counting, jobs, listing
@@ -139,7 +140,7 @@ def test_failed_items_are_grouped_by_reason(store: Bench) -> None:
         ("file # is too long", 1, JobState.FAILED),
     ]
     assert groups[0].example_key.startswith("f")
-    assert groups[0].last_at == store.now
+    assert groups[0].last_at == to_datetime(store.now)
 
 
 def test_items_of_a_batch_are_jobs_of_their_queue_like_any_other(store: Bench) -> None:

@@ -13,8 +13,8 @@ import pytest
 from stagepost.database import Store
 from stagepost.database.statement import Operation, Statements, operation
 from stagepost.errors import StagepostError
-from stagepost.model.batch import Batch, BatchState, Counts, Cursor, OnFailed
-from stagepost.model.job import Job, LeasedJob
+from stagepost.model.batch import BatchRow, BatchState, Counts, Cursor, OnFailed
+from stagepost.model.job import JobRow, LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Refused
 from stagepost.store import batch_items, batches, cancelling, concluding, counting, gates, jobs, listing, settling
@@ -32,7 +32,7 @@ def store(blocking_store: Bench) -> Bench:
     return blocking_store
 
 
-def rows_of(store: Bench, batch: Batch) -> int:
+def rows_of(store: Bench, batch: BatchRow) -> int:
     """How many rows a batch's items have, live and ended."""
     counts = [
         store.rows(f"select count(*) from {table} where batch_id = :id", id=batch.id)[0][0]
@@ -78,8 +78,8 @@ def test_a_seal_and_the_last_end_never_miss_each_other(store: Bench) -> None:
     """F64."""
     worker, producer = store.database.racers(2)
 
-    def finish(batch: Batch, job: LeasedJob) -> Callable[[], Batch]:
-        def run() -> Batch:
+    def finish(batch: BatchRow, job: LeasedJob) -> Callable[[], BatchRow]:
+        def run() -> BatchRow:
             worker.run(settling.settle([Settlement.of(job, Completed())]))
             return worker.run(concluding.conclude(batch.id))
 
@@ -89,7 +89,7 @@ def test_a_seal_and_the_last_end_never_miss_each_other(store: Bench) -> None:
         batch = filled(store, 1, f"upload:{number}", on_complete=TOLD)
         [job] = claim(store)
 
-        calls: list[Callable[[], Batch]] = [finish(batch, job), partial(producer.run, concluding.seal(batch.id))]
+        calls: list[Callable[[], BatchRow]] = [finish(batch, job), partial(producer.run, concluding.seal(batch.id))]
         at_once(calls)
 
         assert store.run(batches.get(batch.id)).state is BatchState.DONE
@@ -111,7 +111,7 @@ def test_try_conclude_does_not_wait_for_a_locked_batch(store: Bench) -> None:
     assert concluded.state is BatchState.OPEN
 
 
-def ready_to_conclude(store: Bench) -> tuple[Batch, str]:
+def ready_to_conclude(store: Bench) -> tuple[BatchRow, str]:
     """A sealed batch whose items have ended, the first of them badly; nobody has concluded it."""
     batch = filled(store, 2, on_complete=TOLD)
     store.run(concluding.seal(batch.id))
@@ -121,7 +121,7 @@ def ready_to_conclude(store: Bench) -> tuple[Batch, str]:
     return batch, failed.id
 
 
-def finish_again(store: Bench, batch: Batch) -> None:
+def finish_again(store: Bench, batch: BatchRow) -> None:
     """The restarted item ends, and only now the batch is done."""
     assert store.run(concluding.conclude(batch.id)).state is BatchState.SEALED
     assert told(store) == 0
@@ -183,7 +183,7 @@ def test_restarts_retries_and_completion_at_the_same_instant(store: Bench) -> No
         assert told(store) == number + 1
 
 
-def failed_items(batch: Batch) -> Operation[list[Job]]:
+def failed_items(batch: BatchRow) -> Operation[list[JobRow]]:
     return listing.list_items(batch.id, states=[JobState.FAILED])
 
 

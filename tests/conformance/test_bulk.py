@@ -8,7 +8,7 @@ import pytest
 from stagepost.database.statement import query
 from stagepost.errors import ConfigurationError
 from stagepost.model.identity import new_id
-from stagepost.model.job import Enqueued, Job, NewJob
+from stagepost.model.job import Enqueued, JobRow, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs
@@ -49,7 +49,7 @@ def of_all_kinds() -> list[NewJob]:
     return found
 
 
-def stored(store: Bench, asked: list[NewJob]) -> list[Job]:
+def stored(store: Bench, asked: list[NewJob]) -> list[JobRow]:
     return [store.run(jobs.get(job.id)) for job in asked]
 
 

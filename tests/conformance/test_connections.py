@@ -18,7 +18,6 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from stagepost.clock import ManualClock
 from stagepost.database import Store, connection, session
 from stagepost.database.migrate import migrate
 from stagepost.database.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS, is_async, run_in, run_in_async
@@ -28,6 +27,7 @@ from stagepost.model.outcome import Refused
 from stagepost.store import jobs, leases, settling
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
+from stagepost.testing.clock import ManualClock
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.caller_kinds import KINDS, sqlite_path
 from tests.conformance.callers import calling

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from stagepost.database.statement import Operation
-from stagepost.model.job import Enqueued, Job, NewJob, OnConflict, microseconds
+from stagepost.model.job import Enqueued, JobRow, NewJob, OnConflict, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import jobs, leases, settling
@@ -35,7 +35,7 @@ def test_every_column_of_a_new_job_is_as_requested(store: Bench) -> None:
     enqueued = enqueue(store, job)
 
     assert enqueued == Enqueued(job.id, is_new=True)
-    assert store.run(jobs.get(job.id)) == Job(
+    assert store.run(jobs.get(job.id)) == JobRow(
         id=job.id,
         task_name="send_letter",
         queue_name="mail",

@@ -23,7 +23,7 @@ from tests.conformance.samples import QUEUE, enqueue, held_by_another, new_job, 
 from tests.depth import sized
 from tests.limits import claiming, rules_of, unblock
 
-RATE = RateLimit("speech", rate=2)
+RATE = RateLimit("speech", per_second=2)
 RULES = rules_of(rate=RATE)
 NAME = "rate:speech"
 
@@ -93,7 +93,7 @@ def test_those_in_line_start_at_their_rate_and_are_claimed_twice_at_most(store: 
     assert [step for step, _ in starts] == list(range(0, 2 * number, 2))
 
 
-@pytest.mark.parametrize("rate", [RateLimit("speech", rate=2), RateLimit("speech", rate=50)])
+@pytest.mark.parametrize("rate", [RateLimit("speech", per_second=2), RateLimit("speech", per_second=50)])
 def test_late_claims_neither_slow_a_rate_down_nor_exceed_it(store: Bench, rate: RateLimit) -> None:
     rules, number, lateness = rules_of(rate=rate), sized(test=60, proof=600), Random(7)  # noqa: S311
     store.run(jobs.enqueue_many([new_job() for _ in range(number)]))
@@ -112,12 +112,12 @@ def test_late_claims_neither_slow_a_rate_down_nor_exceed_it(store: Bench, rate: 
 
     assert len(starts) == number
     assert min(later - earlier for earlier, later in pairwise(starts)) >= rate.interval_us
-    assert starts[-1] - began <= number / rate.rate * 1.05 * 1_000_000
+    assert starts[-1] - began <= number / rate.per_second * 1.05 * 1_000_000
     assert promoted < number  # so a job is claimed twice at most: once when it joins the line, once when it starts
 
 
 def test_one_claim_that_is_very_late_costs_the_others_at_most_one_more_claim(store: Bench) -> None:
-    rules, number = rules_of(rate=RateLimit("speech", rate=50)), 60
+    rules, number = rules_of(rate=RateLimit("speech", per_second=50)), 60
     store.run(jobs.enqueue_many([new_job() for _ in range(number)]))
     starts = [store.now + job.starts_in_us for job in claim(store, rules, slots=number)]
     store.run(let_through([NAME], rules))
@@ -201,7 +201,7 @@ def test_a_rate_of_tasks_that_are_unknown_here_is_left_to_others(store: Bench) -
 
 
 def test_a_job_may_have_a_limit_and_a_rate(store: Bench) -> None:
-    rules = rules_of(max_running=2, rate=RateLimit("speech", rate=2, burst=3))
+    rules = rules_of(max_running=2, rate=RateLimit("speech", per_second=2, burst=3))
     for _ in range(5):
         enqueue(store, limit_key="printer")
 
@@ -209,7 +209,9 @@ def test_a_job_may_have_a_limit_and_a_rate(store: Bench) -> None:
 
     assert len(claimed.jobs) == 2
     assert claimed.held == {"limit:printer"}
-    assert store.run(take_tokens(RateLimit("speech", rate=2, burst=3), 9)).granted == 1  # none taken for those held
+    assert (
+        store.run(take_tokens(RateLimit("speech", per_second=2, burst=3), 9)).granted == 1
+    )  # none taken for those held
 
 
 def test_a_plain_job_behind_many_without_a_token_is_reached_in_a_few_steps(store: Bench) -> None:
@@ -309,7 +311,7 @@ def test_only_limits_with_blocked_jobs_are_listed(store: Bench) -> None:
 
 def test_racing_claims_never_exceed_a_rate(blocking_store: Bench) -> None:
     store = blocking_store
-    rules = rules_of(rate=RateLimit("speech", rate=10, burst=3))
+    rules = rules_of(rate=RateLimit("speech", per_second=10, burst=3))
     store.run(jobs.enqueue_many([new_job() for _ in range(200)]))
     started, rounds = 0, sized(test=5, proof=40)
     for _ in range(rounds):

@@ -9,6 +9,7 @@ import pytest
 
 from stagepost.errors import RunError, RunNotFound
 from stagepost.model.identity import new_id
+from stagepost.model.job import to_datetime
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Refused
 from stagepost.model.pipeline import Output, RunState
@@ -213,7 +214,7 @@ def test_a_view_shows_each_step_with_its_counts(store: Bench) -> None:
     assert (a.name, a.parents, a.state, a.items, a.is_list) == ("a", (), "running", 3, True)
     assert (a.counts.completed, a.counts.queued, a.counts.total) == (1, 2, 3)
     assert (b.name, b.parents, b.state, b.items, b.counts.total) == ("b", ("a",), "pending", None, 0)
-    assert (a.started_at, a.ended_at, b.started_at) == (store.now, None, None)
+    assert (a.started_at, a.ended_at, b.started_at) == (to_datetime(store.now), None, None)
 
 
 def test_a_job_of_a_step_that_is_cancelled_by_hand_fails_its_step(store: Bench) -> None:

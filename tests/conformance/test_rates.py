@@ -8,7 +8,7 @@ from stagepost.model.rate import RateLimit
 from stagepost.store.rates import prune_rates, take_tokens
 from tests.conformance.bench import Bench
 
-PROVIDER = RateLimit("speech", rate=10, burst=5)
+PROVIDER = RateLimit("speech", per_second=10, burst=5)
 
 
 def test_a_bucket_is_full_at_first_and_empty_after_its_burst(store: Bench) -> None:
@@ -31,7 +31,7 @@ def test_tokens_grow_back_with_time_and_never_above_the_burst(store: Bench) -> N
 def test_buckets_of_other_names_are_apart(store: Bench) -> None:
     store.run(take_tokens(PROVIDER, 5))
 
-    assert store.run(take_tokens(RateLimit("mail", rate=1, burst=2), 9)).granted == 2
+    assert store.run(take_tokens(RateLimit("mail", per_second=1, burst=2), 9)).granted == 2
 
 
 def test_concurrent_requests_share_the_tokens(blocking_store: Bench) -> None:
@@ -46,8 +46,8 @@ def test_concurrent_requests_share_the_tokens(blocking_store: Bench) -> None:
 
 
 def test_buckets_that_have_long_been_full_are_pruned_in_parts(store: Bench) -> None:
-    slow = RateLimit("b", rate=1 / 86_400)
-    for limit in (RateLimit("a", rate=1), slow, RateLimit("c", rate=1)):
+    slow = RateLimit("b", per_second=1 / 86_400)
+    for limit in (RateLimit("a", per_second=1), slow, RateLimit("c", per_second=1)):
         store.run(take_tokens(limit, 1))
     store.clock.advance(timedelta(hours=2))
 

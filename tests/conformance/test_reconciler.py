@@ -29,7 +29,7 @@ class Scene:
 
     def __init__(self, bench: Bench, store: AsyncStore, leader: Leader, told: list[Depth]) -> None:
         self._bench, self._leader, self._told = bench, leader, told
-        settings = RabbitmqSettings(lost_after=LOST_AFTER, quiet_time=QUIET_TIME)
+        settings = RabbitmqSettings(lost_after_seconds=LOST_AFTER, quiet_time_seconds=QUIET_TIME)
         self._reconciler = reconciler.Reconciler(
             store, leader, url="amqp://nobody", settings=settings, queues=[QUEUE], patience={QUEUE: None}
         )

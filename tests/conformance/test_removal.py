@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from stagepost.model.batch import Batch, BatchState, Counts
+from stagepost.model.batch import BatchRow, BatchState, Counts
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Refused
 from stagepost.model.pipeline import Output, RunState
@@ -25,7 +25,7 @@ NOW = timedelta(0)
 FIRST_ID, LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
-def held(store: Bench) -> Batch:
+def held(store: Bench) -> BatchRow:
     """A sealed batch under a gate that one of its two items holds: it failed."""
     batch = filled(store, 2, gate=GATE, on_failed="hold", on_complete=TOLD)
     store.run(concluding.seal(batch.id))
@@ -34,7 +34,7 @@ def held(store: Bench) -> Batch:
     return store.run(concluding.conclude(batch.id))
 
 
-def failed_in(store: Bench, batch: Batch) -> str:
+def failed_in(store: Bench, batch: BatchRow) -> str:
     [job] = store.run(listing.list_items(batch.id, states=[JobState.FAILED]))
     return job.id
 
@@ -51,7 +51,7 @@ def remove_everything(store: Bench) -> None:
     store.run(counting.drop_empty())
 
 
-def recount(store: Bench, batch: Batch) -> None:
+def recount(store: Bench, batch: BatchRow) -> None:
     """As upkeep and `stagepost batches recount` do; nothing is found wrong."""
     assert store.run(counting.repair_batch(batch.id)) == []
     for part in counting.PARTS:

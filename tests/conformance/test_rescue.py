@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from stagepost.model.job import LeasedJob
+from stagepost.model.job import LeasedJob, to_datetime
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store import cancelling, jobs, leases
@@ -37,7 +37,12 @@ def test_a_job_whose_lease_ended_is_queued_again_and_its_crash_counted(store: Be
     assert (rescued.attempt, rescued.failures, rescued.crashes) == (1, 0, 1)
     assert (rescued.lease_until, rescued.locked_by) == (None, None)
     [failure] = store.run(jobs.failures_of(job.id))
-    assert (failure.attempt, failure.kind, failure.owner, failure.failed_at) == (1, "crashed", "worker-a", store.now)
+    assert (failure.attempt, failure.kind, failure.worker, failure.failed_at) == (
+        1,
+        "crashed",
+        "worker-a",
+        to_datetime(store.now),
+    )
     assert failure.error == "worker worker-a died or lost its lease during attempt 1"
 
 

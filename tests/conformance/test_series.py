@@ -10,7 +10,7 @@ import pytest
 
 from stagepost.errors import ConfigurationError, PayloadError, PayloadTooLarge
 from stagepost.model.context import traced
-from stagepost.model.job import Enqueued, Job
+from stagepost.model.job import Enqueued, JobRow
 from stagepost.model.payload import PayloadLimits
 from stagepost.model.series import Arguments
 from stagepost.store import jobs
@@ -40,7 +40,7 @@ def calls(number: int) -> list[Arguments]:
     return found
 
 
-def stored(store: Bench, enqueued: list[Enqueued]) -> list[Job]:
+def stored(store: Bench, enqueued: list[Enqueued]) -> list[JobRow]:
     """What is kept of jobs, but for their ids."""
     return [msgspec.structs.replace(store.run(jobs.get(one.id)), id="") for one in enqueued]
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from stagepost.model.job import FailureRecord, Job, LeasedJob
+from stagepost.model.job import FailureRecord, JobRow, LeasedJob, to_datetime
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import (
     Abandoned,
@@ -48,7 +48,7 @@ def test_every_column_of_an_ended_job_is_kept(store: Bench) -> None:
 
     assert settle(store, job, Completed('{"pages":3}'))
 
-    assert store.run(jobs.get(job.id)) == Job(
+    assert store.run(jobs.get(job.id)) == JobRow(
         id=job.id,
         task_name="send_letter",
         queue_name="mail",
@@ -109,7 +109,12 @@ def test_a_failure_is_tried_again_after_its_delay(store: Bench) -> None:
     assert (stored.lease_until, stored.locked_by) == (None, None)
     assert store.run(jobs.failures_of(job.id)) == [
         FailureRecord(
-            attempt=1, kind="failed", error="no paper", traceback="line 1", owner="worker-a", failed_at=store.now
+            attempt=1,
+            kind="failed",
+            error="no paper",
+            traceback="line 1",
+            worker="worker-a",
+            failed_at=to_datetime(store.now),
         )
     ]
 
@@ -127,7 +132,7 @@ def test_the_last_failure_makes_the_job_a_dead_letter(store: Bench) -> None:
     assert (buried.state, buried.failures, buried.attempt) == (JobState.DEAD_LETTER, 2, 2)
     assert (buried.error, buried.finished_at, buried.locked_by) == ("second", store.now, "worker-b")
     failures = store.run(jobs.failures_of(job.id))
-    assert [(failure.attempt, failure.error, failure.owner) for failure in failures] == [
+    assert [(failure.attempt, failure.error, failure.worker) for failure in failures] == [
         (1, "first", "worker-a"),
         (2, "second", "worker-b"),
     ]

@@ -26,7 +26,7 @@ def fill(store: Bench) -> list[str]:
     for number in range(3):
         enqueue(store)
         finish(store, Completed("1"))
-        store.run(take_tokens(RateLimit(f"provider-{number}", rate=1), 1))
+        store.run(take_tokens(RateLimit(f"provider-{number}", per_second=1), 1))
     store.clock.advance(2 * DAY)
     enqueue(store)
     return [finish(store, Completed("2")).id]

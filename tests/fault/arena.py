@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stagepost.config import Settings
+from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database import Store
 from stagepost.database.statement import Operation
 from stagepost.errors import StoreUnavailable
@@ -42,12 +44,12 @@ STEADY_LEASE = 21.0
 WAIT_SECONDS = 120.0
 """A deadline, not an expectation."""
 SETTINGS = {
-    "lease": LEASE,
+    "lease_seconds": LEASE,
     "concurrency": 8,
     "prefetch": 4,
-    "poll_shortest": 0.02,
-    "poll_longest": 0.1,
-    "shutdown_timeout": 5.0,
+    "poll_shortest_seconds": 0.02,
+    "poll_longest_seconds": 0.1,
+    "shutdown_timeout_seconds": 5.0,
 }
 SEED = "FAULT_SEED"
 PRODUCER = "tests.fault.uploads"
@@ -119,6 +121,8 @@ class Arena:
     def environment(self, **settings: Any) -> dict[str, str]:
         """The variables that tell a worker where and how to work."""
         values = {**SETTINGS, "database_url": self.url, **self.settings, **settings}
+        known = {*Settings.__struct_fields__, *(f"rabbitmq_{name}" for name in RabbitmqSettings.__struct_fields__)}
+        assert values.keys() <= known, f"a worker would ignore {values.keys() - known}"
         variables = {f"STAGEPOST_{name.upper()}": str(value) for name, value in values.items()}
         return variables | {SINK: str(self.sink.path)}
 

@@ -48,7 +48,7 @@ def strict_member(ctx: JobContext, seed: int, name: str) -> int:
 
 def live(ctx: JobContext, seed: int, name: str) -> int:
     note(ctx, "start")
-    if chance(seed, name, "late?") < 20 and ctx.job.failures == 0:
+    if chance(seed, name, "late?") < 20 and ctx.failures == 0:
         raise Retryable("the first time", after=0.02)
     if len(name) > DEPTH:
         time.sleep(0.02)

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any
 
 from stagepost.client import JobContext
-from stagepost.clock import ManualClock
 from stagepost.config import Settings
 from stagepost.database import Store
 from stagepost.database.connection import database_at
@@ -19,6 +18,7 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.retry import RetryPolicy
 from stagepost.store.jobs import enqueue
+from stagepost.testing.clock import ManualClock
 from stagepost.upkeep.rescuer import Rescuer
 from stagepost.worker import Worker
 from stagepost.worker.lease_keeper import LeaseKeeper
@@ -68,8 +68,11 @@ class Life:
         self._stop()
 
     def _start(self, injector: Injector) -> None:
-        settings = Settings(database_url=self.backend.url, concurrency=1, prefetch=0, lease=LEASE.total_seconds())
-        self.app = InjectedApp(settings=settings, clock=self.clock, auto_migrate=False)
+        settings = Settings(
+            database_url=self.backend.url, concurrency=1, prefetch=0, lease_seconds=LEASE.total_seconds()
+        )
+        self.app = InjectedApp(settings=settings, auto_migrate=False)
+        self.app.clock = self.clock
         self.app.trap = injector
         add_task(self.app, self._renewed)
         self.worker = Worker(self.app)
@@ -152,7 +155,7 @@ async def _try(step: Callable[[], Awaitable[object]]) -> None:
 def add_task(app: TrappedApp, renewed: threading.Event) -> None:
     def transfer(ctx: JobContext) -> None:
         renewed.wait(LONGEST_SECONDS)
-        if ctx.job.failures == 0:
+        if ctx.failures == 0:
             raise Retryable("the first time", after=0)
         with app.transaction() as tx:
             execute(tx, INSERT_EFFECT, {"id": ctx.id, "attempt": ctx.attempt})

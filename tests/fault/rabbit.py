@@ -25,12 +25,12 @@ URL_VARIABLE = "STAGEPOST_FAULT_RABBITMQ_URL"
 RESENT = re.compile(r"(\d+) jobs are sent again")
 QUICK = {
     "rabbitmq_prefetch": 4,
-    "rabbitmq_lost_after": 10,
-    "rabbitmq_unroutable_timeout": 120,
-    "rabbitmq_confirm_timeout": 20,
+    "rabbitmq_lost_after_seconds": 10,
+    "rabbitmq_unroutable_timeout_seconds": 120,
+    "rabbitmq_confirm_timeout_seconds": 20,
 }
 """So long may a message be missing that those with a worker on a busy machine are not taken for lost."""
-RESENDING: dict[str, Any] = {"rabbitmq_lost_after": 2.5}
+RESENDING: dict[str, Any] = {"rabbitmq_lost_after_seconds": 2.5}
 """Where messages do get lost."""
 
 

@@ -15,7 +15,7 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from tests.fault.worker_main import QuickWorker
 
 PREFIX = "FAULT_PREFIX"
-RABBITMQ = RabbitmqSettings(lost_after=2.0)
+RABBITMQ = RabbitmqSettings(lost_after_seconds=2.0)
 
 
 def app_of(settings: Settings, *, prefix: str) -> App:

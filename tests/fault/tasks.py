@@ -44,7 +44,7 @@ soon = RetryPolicy(first_delay=timedelta(milliseconds=20), minimum_delay=timedel
 
 
 def note(ctx: JobContext, what: str) -> None:
-    sink.write(ctx.id, ctx.attempt, what, ctx.job.owner)
+    sink.write(ctx.id, ctx.attempt, what, ctx.worker)
 
 
 def commit_effect(ctx: JobContext) -> None:
@@ -79,7 +79,7 @@ def transfer_three_at_once(ctx: JobContext, seconds: float = 0.0) -> None:
 def transfer_flaky(ctx: JobContext) -> None:
     """Fails once, in its own transaction, then does its work."""
     note(ctx, "start")
-    if ctx.job.failures == 0:
+    if ctx.failures == 0:
         with app.transaction() as tx:
             ctx.fail(tx, Retryable("the first time", after=0.02))
         return
@@ -178,7 +178,7 @@ async def plain_async(ctx: JobContext, seconds: float = 0.0) -> str:
 @app.task(name="note_flaky", retry=soon)
 def flaky(ctx: JobContext) -> str:
     note(ctx, "start")
-    if ctx.job.failures == 0:
+    if ctx.failures == 0:
         raise Retryable("the first time", after=0.02)
     note(ctx, "effect")
     return ctx.id
@@ -203,9 +203,9 @@ async def note_at_gate_async(ctx: JobContext, gate: str) -> None:
 @app.task(name="note_late", retry=soon)
 def note_late(ctx: JobContext, due: float) -> None:
     """Fails once, to be retried at a given time, and then reports how late the retry is."""
-    if ctx.job.failures == 0:
+    if ctx.failures == 0:
         raise Retryable("the first time", after=max(0.0, due - time.time()))
-    note(ctx, f"late {time.time() - ctx.job.available_at / 1e6:.4f}")
+    note(ctx, f"late {time.time() - ctx.available_at.timestamp():.4f}")
     note(ctx, "effect")
 
 

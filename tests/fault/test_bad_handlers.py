@@ -23,11 +23,11 @@ def test_a_blocked_event_loop_keeps_its_lease_and_a_held_interpreter_loses_it_sa
     os.mkfifo(pipe)
     [blocking] = arena.enqueue("transfer_blocking_loop", queue="loop", gate=str(gate))
     [holding] = arena.enqueue("transfer_holding_gil", queue="gil", pipe=str(pipe))
-    arena.start_worker(queues=["loop"], lease=STEADY_LEASE)
-    arena.start_worker(queues=["gil"], lease=STEADY_LEASE)
+    arena.start_worker(queues=["loop"], lease_seconds=STEADY_LEASE)
+    arena.start_worker(queues=["gil"], lease_seconds=STEADY_LEASE)
     arena.wait(lambda: len(arena.notes("start")) == 2, "both to start")
 
-    arena.start_worker(queues=["loop", "gil"], lease=LASTING_LEASE)
+    arena.start_worker(queues=["loop", "gil"], lease_seconds=LASTING_LEASE)
     arena.wait_for_renewal([blocking])
     arena.wait_for_end([holding])  # the one's lease is over by now, the other's would be, too
     arena.wait_for_renewal([blocking])
@@ -47,7 +47,7 @@ def test_leases_and_results_do_not_wait_for_the_loops_default_executor(arena: Ar
     """F9."""
     gate = arena.folder / "gate"
     [hog] = arena.enqueue("note_beside_full_executor", threads=200, gate=str(gate))
-    arena.start_worker(lease=STEADY_LEASE)
+    arena.start_worker(lease_seconds=STEADY_LEASE)
     arena.wait(lambda: len(arena.notes("start")) == 1, "the executor to be full")
     others = arena.enqueue("note", 20)
 
@@ -67,7 +67,7 @@ def test_leases_and_results_do_not_wait_for_the_loops_default_executor(arena: Ar
 def test_whatever_a_handler_raises_is_a_failure_of_its_job_alone(arena: Arena, task: str) -> None:
     """F14."""
     jobs = {kind: arena.enqueue(task, tries=2, kind=kind)[0] for kind in RAISED}
-    worker = arena.start_worker(concurrency=3, lease=LASTING_LEASE)
+    worker = arena.start_worker(concurrency=3, lease_seconds=LASTING_LEASE)
     arena.wait_for_end(jobs.values())
 
     afterwards = arena.enqueue("note", 3)
@@ -88,7 +88,7 @@ def test_a_handler_that_will_not_stop_holds_its_own_slot_only(arena: Arena) -> N
     stubborn = arena.enqueue("ignore_timeout", tries=1, gate=str(gate))
     stubborn += arena.enqueue("ignore_timeout_async", tries=1)
     stubborn += arena.enqueue("ignore_timeout_in_process", tries=1)
-    worker = arena.start_worker(concurrency=4, prefetch=4, lease=LASTING_LEASE)
+    worker = arena.start_worker(concurrency=4, prefetch=4, lease_seconds=LASTING_LEASE)
     arena.wait_for_end(stubborn)
 
     others = arena.enqueue("note", 20)
@@ -108,7 +108,7 @@ def test_a_commit_after_the_attempts_timeout_is_refused(arena: Arena) -> None:
     """F15: the timeout is on record and another attempt has its turn, or had it."""
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_too_late", LATE, tries=LATE_TRIES, gate=str(gate))
-    arena.start_worker(concurrency=4 * LATE, lease=LASTING_LEASE)
+    arena.start_worker(concurrency=4 * LATE, lease_seconds=LASTING_LEASE)
     arena.wait(lambda: {job.failures > 0 for job in arena.jobs(jobs).values()} == {True}, "all timeouts on record")
 
     gate.touch()
@@ -123,7 +123,7 @@ def test_a_commit_after_the_attempts_timeout_is_refused(arena: Arena) -> None:
 def test_a_commit_at_the_moment_of_the_attempts_timeout_counts_in_full_or_not_at_all(arena: Arena) -> None:
     """F15: the handler's transaction races with the record of its timeout; either may win."""
     jobs = arena.enqueue("transfer_too_late", LATE, tries=LATE_TRIES, gate="")
-    arena.start_worker(concurrency=4 * LATE, lease=LASTING_LEASE)
+    arena.start_worker(concurrency=4 * LATE, lease_seconds=LASTING_LEASE)
     arena.wait_for_end(jobs)
     arena.wait(lambda: late_ones(arena) | timely_ones(arena) == set(jobs), "all first attempts to commit or be refused")
 
@@ -148,7 +148,7 @@ def test_a_slot_that_was_stuck_is_used_again(arena: Arena) -> None:
     gate, other_gate = arena.folder / "gate", arena.folder / "other"
     stubborn = arena.enqueue("ignore_timeout", tries=1, gate=str(gate))
     arena.enqueue("note_at_gate", gate=str(other_gate))
-    arena.start_worker(concurrency=2, prefetch=2, lease=LASTING_LEASE)
+    arena.start_worker(concurrency=2, prefetch=2, lease_seconds=LASTING_LEASE)
     arena.wait(lambda: len(arena.notes("start")) == 2, "both to start")
     arena.wait_for_end(stubborn)
     others = arena.enqueue("note", 6)

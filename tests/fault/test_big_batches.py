@@ -223,7 +223,7 @@ class Watch:
         self.samples += 1
         where = f"sample {self.samples}, seed {self._arena.seed}, {batch}"
         assert counts == Counts(**{str(state): number for state, number in rows.items()}), where
-        assert batch.position == counts.total, where
+        assert batch.cursor.position == counts.total, where
         is_done = batch.state is BatchState.DONE
         assert not is_done or (counts.total, counts.live) == (self._files, 0), where
         assert followers == ({"transfer_completed": 1, "transfer_opened": 1} if is_done else {}), where

@@ -203,11 +203,11 @@ def test_a_worker_cut_off_from_its_database_stops_its_handlers_before_another_ca
     """Its socket is half-open: no call fails, and none comes back."""
     with FaultProxy.to(arena.backend.url) as proxy:
         arena.url = proxy.url_for(arena.backend.url)
-        worker = arena.start_worker(lease=LEASE_OF_CUT_OFF)
+        worker = arena.start_worker(lease_seconds=LEASE_OF_CUT_OFF)
         jobs = arena.enqueue("transfer_until_stopped", 3, seconds=600)
         arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
         arena.url = arena.backend.url
-        arena.start_worker(lease=LASTING_LEASE)
+        arena.start_worker(lease_seconds=LASTING_LEASE)
 
         proxy.swallow()
         arena.wait(lambda: len(arena.notes("start")) == 2 * len(jobs), "the other worker to start them")

@@ -16,7 +16,7 @@ def test_jobs_that_kill_their_worker_become_dead_letters_and_their_neighbours_co
     neighbours = arena.enqueue("note", 20) + arena.enqueue("transfer", 5, seconds=0.1)
 
     deaths = arena.supervise(
-        lambda: arena.have_ended([*poison, *neighbours]), concurrency=20, prefetch=20, lease=LASTING_LEASE
+        lambda: arena.have_ended([*poison, *neighbours]), concurrency=20, prefetch=20, lease_seconds=LASTING_LEASE
     )
 
     arena.verify()
@@ -32,7 +32,9 @@ def test_a_new_crashing_job_does_not_take_down_jobs_that_crashed_twice(arena: Ar
     for job_id in suspects:
         arena.backend.rows("update stagepost_job set crashes = :crashes where id = :id", id=job_id, crashes=2)
 
-    arena.supervise(lambda: arena.have_ended([*poison, *suspects]), concurrency=30, prefetch=20, lease=LASTING_LEASE)
+    arena.supervise(
+        lambda: arena.have_ended([*poison, *suspects]), concurrency=30, prefetch=20, lease_seconds=LASTING_LEASE
+    )
 
     assert [(job.state, job.crashes) for job in arena.jobs(poison).values()] == [("dead_letter", CRASHES_ALLOWED)]
     assert [job.state for job in arena.jobs(suspects).values()].count("completed") >= len(suspects) - 2
@@ -43,7 +45,7 @@ def test_a_crash_in_a_process_of_its_own_costs_only_that_job_an_attempt(arena: A
     poison = [arena.enqueue("die_in_process", how=how)[0] for how in ("segfault", "exit", "kill")]
     [hungry] = arena.enqueue("die_in_process", how="memory", tries=1)
     neighbours = arena.enqueue("note", 30) + arena.enqueue("note_in_process", 3)
-    worker = arena.start_worker(lease=LASTING_LEASE)
+    worker = arena.start_worker(lease_seconds=LASTING_LEASE)
     arena.wait_for_end([*poison, hungry, *neighbours])
 
     assert worker.status is None

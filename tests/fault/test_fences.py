@@ -11,7 +11,6 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from stagepost.clock import ManualClock
 from stagepost.database import Store
 from stagepost.errors import StoreUnavailable
 from stagepost.model.identity import new_id
@@ -23,6 +22,7 @@ from stagepost.store.jobs import enqueue_many, find
 from stagepost.store.leases import begin, claim, renew, rescue_expired
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
+from stagepost.testing.clock import ManualClock
 from tests.depth import sized
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.proxy import FaultProxy

@@ -30,7 +30,7 @@ def test_handlers_may_fork_and_both_processes_may_use_the_database(arena: Arena)
     """F18. Not with SQLite, whose own locks do not survive a fork while other threads hold them."""
     forking = arena.enqueue("transfer_forking", FORKS)
     others = arena.enqueue("transfer", 200) + arena.enqueue("note", 200)
-    worker = arena.start_worker(concurrency=4, lease=LASTING_LEASE)
+    worker = arena.start_worker(concurrency=4, lease_seconds=LASTING_LEASE)
 
     arena.wait_for_end(forking + others, seconds=120)
 
@@ -107,7 +107,7 @@ async def test_calls_that_are_cancelled_leave_no_connection_on_loan_and_no_lock(
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
 def test_a_listener_that_is_cut_off_delays_nothing_and_listens_again(arena: Arena) -> None:
     """F39: with polls seconds apart, what is picked up at once was heard."""
-    worker = arena.start_worker(poll_shortest=1.0, poll_longest=2.0)
+    worker = arena.start_worker(poll_shortest_seconds=1.0, poll_longest_seconds=2.0)
     arena.wait(lambda: bool(listeners(arena.backend)), "the worker to listen")
 
     ended = listeners(arena.backend)

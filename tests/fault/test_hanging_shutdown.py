@@ -44,7 +44,7 @@ class CommandLineWorker:
 
     def __init__(self, arena: Arena, *options: str) -> None:
         self.log = arena.folder / f"command-{len(list(arena.folder.glob('command-*')))}.log"
-        environment = os.environ | arena.environment(lease=LASTING_LEASE, concurrency=8)
+        environment = os.environ | arena.environment(lease_seconds=LASTING_LEASE, concurrency=8)
         command = [sys.executable, "-m", "stagepost", "worker", "--app", "tests.fault.tasks:app", *options]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
@@ -163,7 +163,7 @@ def test_a_worker_whose_database_hangs_ends_in_time_and_leaves_nothing_behind(
 def test_jobs_of_a_worker_that_ended_while_its_database_hung_are_rescued(arena: Arena, hang: Hang) -> None:
     """In a program of one's own, which nothing ends but the end of its `asyncio.run`."""
     jobs = arena.enqueue("transfer_until_stopped", 3, seconds=HANDLER_SECONDS, seconds_again=0)
-    worker = arena.start_worker(shutdown_timeout=0, lease=LASTING_LEASE, environment={IMPATIENT: "1"})
+    worker = arena.start_worker(shutdown_timeout_seconds=0, lease_seconds=LASTING_LEASE, environment={IMPATIENT: "1"})
     arena.wait(lambda: len(arena.notes("start", jobs)) == len(jobs), "all to start")
     hang.begin()
     began = time.monotonic()
@@ -175,7 +175,7 @@ def test_jobs_of_a_worker_that_ended_while_its_database_hung_are_rescued(arena: 
 
     hang.end()
     arena.end_leases(jobs)
-    arena.start_worker(lease=LASTING_LEASE)
+    arena.start_worker(lease_seconds=LASTING_LEASE)
     arena.wait_for_end(jobs)
 
     evidence = arena.verify()

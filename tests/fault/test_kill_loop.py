@@ -34,8 +34,8 @@ def test_endless_kills_lose_nothing_and_duplicate_nothing(arena: Arena) -> None:
     with arena.sampling():
         kill_workers(arena, KILLS, keep_busy, hits=KILLS)
         stormed_us = round((time.monotonic() - began) * 1_000_000)
-        arena.start_worker(lease=LASTING_LEASE)
-        arena.start_worker(lease=LASTING_LEASE)
+        arena.start_worker(lease_seconds=LASTING_LEASE)
+        arena.start_worker(lease_seconds=LASTING_LEASE)
         arena.wait_for_end(seconds=120)
 
     limits = {"idle_us": stormed_us + IDLE_US, "grace_us": stormed_us + GRACE_US}
@@ -53,8 +53,8 @@ def test_no_limit_is_exceeded_while_workers_are_killed(arena: Arena) -> None:
     with arena.sampling(seconds=0.02):
         kill_workers(arena, KILLS_UNDER_LIMITS, keep_limits_busy, hits=KILLS_UNDER_LIMITS // 4, queues=queues)
         stormed_us = round((time.monotonic() - began) * 1_000_000)
-        arena.start_worker(queues=queues, lease=LASTING_LEASE)
-        arena.start_worker(queues=queues, lease=LASTING_LEASE)
+        arena.start_worker(queues=queues, lease_seconds=LASTING_LEASE)
+        arena.start_worker(queues=queues, lease_seconds=LASTING_LEASE)
         arena.wait_for_end(seconds=120)
 
     evidence = arena.verify(idle_us=stormed_us + IDLE_US, grace_us=stormed_us + GRACE_US)

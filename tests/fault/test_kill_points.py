@@ -42,12 +42,12 @@ def test_a_worker_that_dies_around_a_commit_costs_an_attempt_and_nothing_else(ar
             jobs += arena.enqueue("transfer_at_gate", queue=queue, gate=str(gate))  # so long that it is renewed
 
     doomed = {
-        queue: arena.start_worker(kill_point=point, queues=[queue], lease=lease_at(point))
+        queue: arena.start_worker(kill_point=point, queues=[queue], lease_seconds=lease_at(point))
         for point, queue in zip(POINTS, queues, strict=True)
     }
     jobs += feed_until_dead(arena, doomed)
     arena.end_leases()
-    arena.start_worker(queues=queues, lease=LASTING_LEASE)
+    arena.start_worker(queues=queues, lease_seconds=LASTING_LEASE)
     arena.wait_for_end(jobs)
 
     assert [worker.wait() for worker in doomed.values()] == [-signal.SIGKILL] * len(POINTS)
@@ -87,11 +87,11 @@ def test_a_worker_that_dies_after_an_effect_outside_repeats_it_under_the_same_ke
     """F2."""
     jobs = arena.enqueue("note_then_die", 2, queue="fatal")
     for _ in jobs:
-        doomed = arena.start_worker(queues=["fatal"], concurrency=1, prefetch=0, lease=LASTING_LEASE)
+        doomed = arena.start_worker(queues=["fatal"], concurrency=1, prefetch=0, lease_seconds=LASTING_LEASE)
         assert doomed.wait() == -signal.SIGKILL
         arena.end_leases(jobs)
 
-    arena.start_worker(queues=["fatal"], lease=LASTING_LEASE)
+    arena.start_worker(queues=["fatal"], lease_seconds=LASTING_LEASE)
     arena.wait_for_end(jobs)
 
     arena.verify()

@@ -65,7 +65,7 @@ def arena(small_packets: Backend, nursery: Nursery, tmp_path: Path) -> Iterator[
 def test_results_and_errors_that_are_too_large_together_are_all_written(arena: Arena) -> None:
     jobs = arena.enqueue("give_large", JOBS, size=RESULT) + arena.enqueue("fail_large", JOBS, tries=1)
 
-    worker = arena.start_worker(concurrency=50, prefetch=200, lease=LASTING_LEASE)
+    worker = arena.start_worker(concurrency=50, prefetch=200, lease_seconds=LASTING_LEASE)
     arena.wait_for_end(jobs)
 
     evidence = arena.verify()
@@ -79,7 +79,7 @@ def test_results_and_errors_that_are_too_large_together_are_all_written(arena: A
 
 def test_a_worker_with_large_results_stops_when_asked_and_keeps_no_job(arena: Arena) -> None:
     arena.enqueue("give_large", JOBS, size=RESULT)
-    worker = arena.start_worker(concurrency=20, prefetch=200, lease=LASTING_LEASE, shutdown_timeout=60)
+    worker = arena.start_worker(concurrency=20, prefetch=200, lease_seconds=LASTING_LEASE, shutdown_timeout_seconds=60)
     arena.wait(lambda: bool(arena.notes("start")), "the first to start")
 
     worker.terminate()
@@ -94,7 +94,7 @@ def test_a_result_too_large_for_any_statement_fails_its_own_job_and_says_what_to
     [alone] = arena.enqueue("give_large", 1, size=TOO_LARGE)
     others = arena.enqueue("give_large", 20, size=1000)
 
-    arena.start_worker(concurrency=30, lease=LASTING_LEASE)
+    arena.start_worker(concurrency=30, lease_seconds=LASTING_LEASE)
     arena.wait_for_end([alone, *others])
 
     assert arena.job(alone).state == "failed"

@@ -14,7 +14,7 @@ STOPPABLE = ("transfer_until_stopped", "transfer_until_stopped_async", "transfer
 @quickly_on("postgres")
 def test_a_running_job_that_is_cancelled_stops_and_leaves_nothing(arena: Arena) -> None:
     jobs = [arena.enqueue(task, seconds=600)[0] for task in STOPPABLE]
-    worker = arena.start_worker(lease=STEADY_LEASE)  # with every third of it cancels are noticed
+    worker = arena.start_worker(lease_seconds=STEADY_LEASE)  # with every third of it cancels are noticed
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
 
     for job_id in jobs:
@@ -30,7 +30,7 @@ def test_a_running_job_that_is_cancelled_stops_and_leaves_nothing(arena: Arena) 
 @quickly_on("postgres")
 def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way: str) -> None:
     jobs = [arena.enqueue(task, seconds=600)[0] for task in STOPPABLE[:2]]
-    worker = arena.start_worker(lease=LASTING_LEASE, shutdown_timeout=0.0)
+    worker = arena.start_worker(lease_seconds=LASTING_LEASE, shutdown_timeout_seconds=0.0)
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
 
     arena.pause(worker)
@@ -60,7 +60,7 @@ def test_a_cancel_request_outlives_the_worker_it_was_meant_for(arena: Arena, way
 def test_an_attempt_whose_row_was_edited_is_refused_and_rolled_back(arena: Arena, edit: str) -> None:
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_at_gate", 3, queue="edited", gate=str(gate))
-    worker = arena.start_worker(queues=["edited"], concurrency=3, prefetch=0, lease=LASTING_LEASE)
+    worker = arena.start_worker(queues=["edited"], concurrency=3, prefetch=0, lease_seconds=LASTING_LEASE)
     arena.wait(lambda: len(arena.notes("at gate")) == len(jobs), "all at the gate")
 
     arena.backend.rows(edit)

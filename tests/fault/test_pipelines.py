@@ -35,8 +35,8 @@ def test_pipelines_continue_while_workers_are_killed(arena: Arena) -> None:
             nodes[run.id] = made
 
     kill_workers(arena, KILLS, keep_busy)
-    arena.start_worker(lease=LASTING_LEASE)
-    arena.start_worker(lease=LASTING_LEASE)
+    arena.start_worker(lease_seconds=LASTING_LEASE)
+    arena.start_worker(lease_seconds=LASTING_LEASE)
     complete(arena, list(nodes))
 
     for run_id, made in nodes.items():

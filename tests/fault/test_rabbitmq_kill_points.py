@@ -29,7 +29,7 @@ def test_a_worker_that_dies_around_a_commit_loses_and_duplicates_no_job(carried:
         doomed = carried.start_worker(kill_point=point)
         ids += carried.enqueue("transfer", 5) + carried.enqueue("note", 5)  # the one ends itself, the worker the other
         assert doomed.wait() == -signal.SIGKILL, point
-    carried.start_worker(lease=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait_for_end(ids)
 
     found = carried.verify().jobs.values()

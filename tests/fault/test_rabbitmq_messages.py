@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagepost.model.batch import Batch, BatchState, Counts, Item, NewBatch
+from stagepost.model.batch import BatchRow, BatchState, Counts, Item, NewBatch
 from stagepost.model.envelope import Message
 from stagepost.model.identity import new_id
 from stagepost.store import batches, concluding, counting, listing
@@ -44,7 +44,7 @@ GARBAGE = {
 )
 def test_lost_confirms_duplicate_nothing(carried: Arena, names: Names, way: str) -> None:
     with names.proxy() as proxy:
-        names.carry(carried, url=proxy.url_for(names.url) + "?heartbeat=10", rabbitmq_confirm_timeout=0.5)
+        names.carry(carried, url=proxy.url_for(names.url) + "?heartbeat=10", rabbitmq_confirm_timeout_seconds=0.5)
         carried.start_worker()
         carried.wait_for_end(carried.enqueue("transfer"))
         if way == "reset":
@@ -83,7 +83,7 @@ def test_jobs_whose_messages_are_unroutable_fail_and_say_why(carried: Arena, nam
     with names.channel() as channel:
         channel.exchange_declare(names.settings.exchange_name, exchange_type="topic", durable=True)
     batch = uploaded(carried, 3)
-    names.carry(carried, rabbitmq_declare=False, rabbitmq_unroutable_timeout=1)
+    names.carry(carried, rabbitmq_declare=False, rabbitmq_unroutable_timeout_seconds=1)
     carried.start_worker()
     carried.wait_for_end()
 
@@ -95,7 +95,7 @@ def test_jobs_whose_messages_are_unroutable_fail_and_say_why(carried: Arena, nam
     assert carried.operate(counting.count_items(batch.id)).failed == 3
 
 
-def uploaded(arena: Arena, number: int) -> Batch:
+def uploaded(arena: Arena, number: int) -> BatchRow:
     """Store a sealed batch."""
     batch = arena.operate(batches.open_batch(NewBatch(id=new_id(), key="upload")))
     items = [Item(str(at), job).in_batch(batch.id) for at, job in enumerate(jobs_of("transfer", number))]
@@ -139,8 +139,8 @@ def test_redeliveries_and_ids_of_ended_jobs_run_nothing(carried: Arena, names: N
         again = [names.request(job_id, attempt=attempt) for job_id in [*ended, *waiting, new_id()] * 5]
         carried.random.shuffle(again)
         names.publish(*again)
-    carried.start_worker(lease=LASTING_LEASE)
-    carried.start_worker(lease=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait_for_end()
     carried.wait(lambda: names.depth() == 0, "all messages to be taken")
 
@@ -165,9 +165,11 @@ def test_unreadable_messages_are_set_aside_and_stop_nothing(carried: Arena, name
 @quickly_on("postgres")
 def test_messages_that_are_purged_are_sent_again(carried: Arena, names: Names) -> None:
     """The worker's hands are full until all are purged."""
-    names.carry(carried, rabbitmq_lost_after=12)  # longer than a worker on a busy machine has a message unclaimed
+    names.carry(
+        carried, rabbitmq_lost_after_seconds=12
+    )  # longer than a worker on a busy machine has a message unclaimed
     gate = carried.folder / "gate"
-    carried.start_worker(concurrency=4, lease=LASTING_LEASE)
+    carried.start_worker(concurrency=4, lease_seconds=LASTING_LEASE)
     carried.wait_for_end(carried.enqueue("transfer"))
     carried.enqueue("note_at_gate", 4, gate=str(gate))
     carried.wait(lambda: len(carried.notes("start")) == 5, "all slots to be taken")
@@ -189,9 +191,9 @@ def test_messages_that_are_purged_are_sent_again(carried: Arena, names: Names) -
 def test_work_that_waits_for_a_slow_worker_is_not_sent_again(carried: Arena, names: Names) -> None:
     """For more than three times as long as a message may be missing, by the one who looks."""
     gate = carried.folder / "gate"
-    other = carried.start_worker(queues=["other"], rabbitmq_lost_after=2.0)
+    other = carried.start_worker(queues=["other"], rabbitmq_lost_after_seconds=2.0)
     carried.wait(lambda: "leads broker" in other.logged(), "the other worker to lead")
-    carried.start_worker(concurrency=1, rabbitmq_prefetch=1, lease=LASTING_LEASE)
+    carried.start_worker(concurrency=1, rabbitmq_prefetch=1, lease_seconds=LASTING_LEASE)
     carried.enqueue("note_at_gate", gate=str(gate))
     carried.wait(lambda: len(carried.notes("start")) == 1, "the worker to be busy")
     carried.enqueue("transfer", 8)
@@ -215,7 +217,7 @@ def test_messages_held_by_a_frozen_worker_are_not_sent_again(carried: Arena, nam
     names.carry(carried, rabbitmq_prefetch=20)  # more than will come, whether or not the first is acknowledged by then
     still = carried.start_worker()
     carried.wait_for_end(carried.enqueue("transfer"))
-    other = carried.start_worker(queues=["other"], rabbitmq_lost_after=0.6)
+    other = carried.start_worker(queues=["other"], rabbitmq_lost_after_seconds=0.6)
     carried.pause(still)
     carried.enqueue("transfer", 10)
     carried.wait(lambda: "leads broker" in other.logged(), "the other worker to lead")
@@ -238,8 +240,8 @@ def test_few_more_messages_than_may_run_are_sent_of_a_queue_with_a_limit(carried
     gate = carried.folder / "gate"
     carried.enqueue("note_at_gate", 2, gate=str(gate))
     carried.enqueue("transfer", 300)
-    carried.start_worker(lease=LASTING_LEASE)
-    carried.start_worker(lease=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait(lambda: names.depth() > 0, "messages to wait")
     most = names.depth()
     gate.touch()
@@ -278,7 +280,7 @@ def has_looked_since(arena: Arena, since: list[tuple[int, ...]], *, microseconds
 @quickly_on("postgres")
 def test_a_worker_killed_while_it_holds_messages_loses_none(carried: Arena, names: Names, tmp_path: Path) -> None:
     carried.settings["rabbitmq_prefetch"] = 20
-    victim = carried.start_worker(lease=LASTING_LEASE)
+    victim = carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait_for_end(carried.enqueue("transfer"))
     ids = carried.enqueue("transfer_at_gate", 30, gate=str(tmp_path / "gate"))
     carried.wait(lambda: running(carried) == 20, "a worker to have its hands full")
@@ -287,7 +289,7 @@ def test_a_worker_killed_while_it_holds_messages_loses_none(carried: Arena, name
     carried.wait(lambda: names.depth() == 30, "the broker to have back what was not acknowledged")
     (tmp_path / "gate").touch()
     carried.end_leases(ids)
-    carried.start_worker(lease=LASTING_LEASE)
+    carried.start_worker(lease_seconds=LASTING_LEASE)
     carried.wait_for_end(ids)
 
     carried.verify()
@@ -299,7 +301,7 @@ def test_a_full_queue_makes_the_rest_wait_in_the_database(carried: Arena, names:
     """A classic queue: a quorum queue refuses only what comes after it has noticed that it is full."""
     names.carry(carried, rabbitmq_max_length=5, rabbitmq_prefetch=1, rabbitmq_queue_type="classic")
     gate = carried.folder / "gate"
-    carried.start_worker(concurrency=1, lease=LASTING_LEASE)
+    carried.start_worker(concurrency=1, lease_seconds=LASTING_LEASE)
     carried.wait_for_end(carried.enqueue("transfer"))
     carried.enqueue("note_at_gate", gate=str(gate))
     carried.enqueue("transfer", 60)

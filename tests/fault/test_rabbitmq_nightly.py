@@ -22,7 +22,7 @@ LATE = "late "
 
 
 def test_a_broker_short_of_memory_only_delays_work(carried: Arena, rabbitmq_node: PrivateRabbitmq) -> None:
-    worker = carried.start_worker(rabbitmq_confirm_timeout=2)
+    worker = carried.start_worker(rabbitmq_confirm_timeout_seconds=2)
     carried.wait_for_end(carried.enqueue("transfer"))
     rabbitmq_node.control("set_vm_memory_high_watermark", "0")
     try:
@@ -41,7 +41,7 @@ def test_a_broker_short_of_memory_only_delays_work(carried: Arena, rabbitmq_node
     ("backend", "jobs"), [("postgres", 50_000), ("mariadb", 10_000), ("sqlite", 10_000)], indirect=["backend"]
 )
 def test_purges_every_few_seconds_of_a_long_run_lose_nothing(carried: Arena, names: Names, jobs: int) -> None:
-    names.carry(carried, rabbitmq_prefetch=100, rabbitmq_lost_after=5)
+    names.carry(carried, rabbitmq_prefetch=100, rabbitmq_lost_after_seconds=5)
     for _ in range(jobs // 1000):
         carried.enqueue("transfer", 1000)
     for _ in range(2):
@@ -96,7 +96,7 @@ def test_ten_thousand_retries_with_mixed_delays_are_on_time(carried: Arena, name
     """Delays of 0.1 to 60 s from one moment on, by which all have failed for the first time: none holds up another."""
     names.carry(carried, rabbitmq_prefetch=100)
     for _ in range(2):
-        carried.start_worker(lease=5)
+        carried.start_worker(lease_seconds=5)
     carried.wait_for_end(carried.enqueue("transfer"))
     moment = time.time() + FAIL_SECONDS
     jobs = [

@@ -101,7 +101,7 @@ def test_a_worker_stops_in_time_though_its_broker_does_not_answer(arena: Arena, 
 @quickly_on("mariadb")
 def test_queues_move_to_the_broker_and_back_while_jobs_wait(arena: Arena, names: Names) -> None:
     """A deployment, twice: the next worker starts, then the one before is told to stop, in the middle of a job."""
-    before = arena.start_worker(concurrency=1, lease=LASTING_LEASE)
+    before = arena.start_worker(concurrency=1, lease_seconds=LASTING_LEASE)
     gates = [arena.folder / f"gate {number}" for number in range(2)]
     held = []
     for gate in gates:
@@ -110,11 +110,11 @@ def test_queues_move_to_the_broker_and_back_while_jobs_wait(arena: Arena, names:
     arena.enqueue("transfer", 200)
     arena.wait(lambda: bool(arena.notes("start", held[:1])), "jobs to run from the database")
     names.carry(arena)
-    carrying = arena.start_worker(concurrency=1, lease=LASTING_LEASE)
+    carrying = arena.start_worker(concurrency=1, lease_seconds=LASTING_LEASE)
     stop(before, gates[0])
     arena.wait(lambda: bool(arena.notes("start", held[1:])) and has_sent(arena), "jobs to wait at the broker")
     arena.settings = {}
-    after = arena.start_worker(lease=LASTING_LEASE)
+    after = arena.start_worker(lease_seconds=LASTING_LEASE)
     stop(carrying, gates[1])
     arena.wait_for_end()
     stop(after)
@@ -135,7 +135,7 @@ def stop(worker: WorkerProcess, gate: Path | None = None) -> None:
 def start(arenas: list[Arena], **settings: Any) -> None:
     for arena in arenas:
         for _ in range(WORKERS):
-            arena.start_worker(lease=LASTING_LEASE, **settings)
+            arena.start_worker(lease_seconds=LASTING_LEASE, **settings)
     for arena in arenas:
         arena.wait_for_end(arena.enqueue("transfer", 5))
 

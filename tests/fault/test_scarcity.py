@@ -50,9 +50,9 @@ LONG = '{"trace_id": "' + "x" * 20_000 + '"}'
 def test_a_worker_without_a_processor_to_itself_keeps_its_leases(arena: Arena, lease: int, niceness: int) -> None:
     """F10: other processes use every core, and the worker's own handlers the interpreter, for two leases."""
     jobs = arena.enqueue("transfer_spinning", SPINNERS, seconds=2 * lease)
-    arena.start_worker(lease=lease, prefetch=0)
+    arena.start_worker(lease_seconds=lease, prefetch=0)
     arena.wait(lambda: len(arena.notes("start")) == len(jobs), "all to start")
-    arena.start_worker(lease=lease, tasks=["note"])  # it would rescue them
+    arena.start_worker(lease_seconds=lease, tasks=["note"])  # it would rescue them
 
     with arena.sampling(), busy_machine(niceness):
         arena.wait_for_end(jobs, seconds=4 * lease + 60)
@@ -81,7 +81,7 @@ def test_a_worker_can_work_with_a_pool_of_one_or_two(arena: Arena, size: int) ->
     """F30."""
     jobs = arena.enqueue("transfer", 60, seconds=0.01) + arena.enqueue("transfer_flaky", 20) + arena.enqueue("note", 60)
 
-    worker = arena.start_worker(pool_size=size, concurrency=10, lease=LASTING_LEASE)
+    worker = arena.start_worker(pool_size=size, concurrency=10, lease_seconds=LASTING_LEASE)
     arena.wait_for_end(jobs)
 
     evidence = arena.verify()

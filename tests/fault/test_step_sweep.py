@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from stagepost.clock import ManualClock
 from stagepost.database import Store
 from stagepost.database.connection import database_at
 from stagepost.errors import StoreUnavailable
@@ -20,6 +19,7 @@ from stagepost.model.outcome import Completed
 from stagepost.model.pipeline import Output, RunState
 from stagepost.store import batches, concluding, leases, runs, settling
 from stagepost.store.settlement import Settlement
+from stagepost.testing.clock import ManualClock
 from tests.conformance.pipelines import QUEUE, new_run, step
 from tests.conformance.samples import LEASE
 from tests.depth import sized

@@ -17,12 +17,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from stagepost.clock import ManualClock
 from stagepost.database import Store
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.schedule import CatchUp
 from stagepost.store.schedules import fire_due, put_schedule
+from stagepost.testing.clock import ManualClock
 from tests.fault.arena import STEADY_LEASE, Arena, jobs_of
 from tests.fault.backends import SERVERS, Backend
 from tests.fault.nursery import ROOT, WorkerProcess
@@ -57,7 +57,7 @@ class SkewedWorker:
         """It serves a queue with its own name, and the queue for all workers."""
         self._file = arena.folder / f"clock-{name}"
         self.set_clock(seconds)
-        variables = arena.environment(lease=STEADY_LEASE) | {
+        variables = arena.environment(lease_seconds=STEADY_LEASE) | {
             QUEUES: f"default,{name}",
             "LD_PRELOAD": library,
             "FAKETIME_TIMESTAMP_FILE": str(self._file),

@@ -251,7 +251,7 @@ async def test_behind_a_pooler_a_worker_warns_and_finds_jobs_by_polling(
     postgres_database: str, bouncer: PgBouncer, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran = Signal()
-    app = app_at(bouncer.url, ran.set, poll_shortest=0.05, poll_longest=0.1)
+    app = app_at(bouncer.url, ran.set, poll_shortest_seconds=0.05, poll_longest_seconds=0.1)
     with opened(app):
         worker = Worker(app)
         running = asyncio.create_task(worker.run())

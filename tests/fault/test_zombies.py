@@ -17,13 +17,15 @@ LEASE_OF_SLEEPER = 9.0
 def test_nothing_is_accepted_from_a_worker_that_overslept_its_lease(arena: Arena) -> None:
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_at_gate", ZOMBIES * WORKERS, gate=str(gate))
-    sleepers = [arena.start_worker(concurrency=ZOMBIES, prefetch=0, lease=LASTING_LEASE) for _ in range(WORKERS)]
+    sleepers = [
+        arena.start_worker(concurrency=ZOMBIES, prefetch=0, lease_seconds=LASTING_LEASE) for _ in range(WORKERS)
+    ]
     arena.wait(lambda: len(arena.notes("at gate")) == len(jobs), "all attempts at the gate")
 
     for worker in sleepers:
         arena.pause(worker)
     arena.end_leases(jobs)
-    arena.start_worker(concurrency=ZOMBIES, lease=LASTING_LEASE)
+    arena.start_worker(concurrency=ZOMBIES, lease_seconds=LASTING_LEASE)
     arena.wait_for_end(jobs)
     gate.touch()
     for worker in sleepers:
@@ -46,12 +48,12 @@ def test_a_zombies_renewal_does_not_take_the_lease_from_the_attempt_that_is_runn
     """F7: the first wakes up while the second is at work; both report progress all the time."""
     gate, second_gate = arena.folder / "gate", arena.folder / "second"
     jobs = arena.enqueue("transfer_at_two_gates", 10, first=str(gate), second=str(second_gate))
-    sleeper = arena.start_worker(concurrency=10, prefetch=0, lease=LASTING_LEASE)
+    sleeper = arena.start_worker(concurrency=10, prefetch=0, lease_seconds=LASTING_LEASE)
     arena.wait(lambda: len(arena.notes("at gate")) == len(jobs), "all first attempts at the gate")
 
     arena.pause(sleeper)
     arena.end_leases(jobs)
-    arena.start_worker(concurrency=10, prefetch=0, lease=LASTING_LEASE)
+    arena.start_worker(concurrency=10, prefetch=0, lease_seconds=LASTING_LEASE)
     arena.wait(lambda: len(arena.notes("at gate")) == 2 * len(jobs), "all second attempts at the gate")
     owners = {job.id: job.owner for job in arena.jobs().values()}
     arena.wait(lambda: reporting(arena, jobs) == {2}, "progress of all second attempts")
@@ -73,7 +75,7 @@ def test_a_worker_frozen_inside_its_transaction_commits_all_of_it_or_nothing(are
     """The job's row is locked by that transaction: others cannot take it, or wait; either way it counts once."""
     gate = arena.folder / "gate"
     jobs = arena.enqueue("transfer_at_gate", 1, gate=str(gate), inside=True)
-    sleeper = arena.start_worker(concurrency=1, prefetch=0, lease=LEASE_OF_SLEEPER)
+    sleeper = arena.start_worker(concurrency=1, prefetch=0, lease_seconds=LEASE_OF_SLEEPER)
     arena.wait(lambda: len(arena.notes("at gate")) == 1, "the attempt before its commit")
 
     sleeper.pause()

@@ -60,11 +60,11 @@ def key_of(number: int) -> str:
 @app.task(name="transfer_file", retry=soon)
 def transfer_file(ctx: JobContext, number: int, files: int) -> None:
     """Read a file; an effect is in the transaction that completes the item."""
-    if is_deadly(number) and ctx.job.crashes == 0:
+    if is_deadly(number) and ctx.crashes == 0:
         threading.Event().wait()
     if is_broken(number, files):
         raise Permanent("cannot be read")
-    if is_late(number) and ctx.job.failures == 0:
+    if is_late(number) and ctx.failures == 0:
         raise Retryable("the first time", after=0.02)
     if has_effect(number):
         commit_effect(ctx)

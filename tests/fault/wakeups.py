@@ -65,7 +65,7 @@ def listening(wakeups: PostgresWakeups) -> Iterator[Ear]:
 
 
 def app_at(url: str, ran: Callable[[], None] = lambda: None, **settings: Any) -> App:
-    given = {"poll_shortest": HOUR, "poll_longest": HOUR, **settings}
+    given = {"poll_shortest_seconds": HOUR, "poll_longest_seconds": HOUR, **settings}
     app = App(settings=Settings(database_url=url, **given))
 
     @app.task(name="greet", queue="mail")

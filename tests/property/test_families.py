@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from stagepost.clock import ManualClock
 from stagepost.database import Store
 from stagepost.database.migrate import migrate
 from stagepost.errors import Cancelled, ChildDiffers, IllegalTransition, LeaseLost
@@ -24,6 +23,7 @@ from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refus
 from stagepost.store import batches, cancelling, concluding, counting, jobs, leases, settling
 from stagepost.store.children import submit_children
 from stagepost.store.settlement import Settlement
+from stagepost.testing.clock import ManualClock
 from tests.conformance.bench import patient_store, tables_of
 from tests.depth import sized
 from tests.property.family_model import Verdict, verdict_on

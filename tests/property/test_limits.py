@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stagepost.clock import ManualClock
 from stagepost.database import Store
 from stagepost.database.migrate import migrate
 from stagepost.model.identity import new_id
@@ -25,11 +24,12 @@ from stagepost.store.counting import PARTS, find_drift
 from stagepost.store.letting_through import let_through, own_waits, sweep
 from stagepost.store.limits import hold_front
 from stagepost.store.settlement import Settlement
+from stagepost.testing.clock import ManualClock
 from tests.conformance.bench import patient_store, tables_of
 from tests.depth import sized
 from tests.limits import QUEUE, TASK, claiming
 
-RATE = RateLimit("speech", rate=4, burst=2)
+RATE = RateLimit("speech", per_second=4, burst=2)
 METERED, BOTH, PLAIN = "metered", "both", "plain"
 KEYS = ("a", "b", "c")
 
@@ -178,4 +178,4 @@ def _check_rate(starts: list[int]) -> None:
     starts = sorted(starts)
     for first, since in enumerate(starts):
         for number, until in enumerate(starts[first:], start=1):
-            assert number <= Fraction(RATE.rate) * (until - since) / 1_000_000 + RATE.burst
+            assert number <= Fraction(RATE.per_second) * (until - since) / 1_000_000 + RATE.burst

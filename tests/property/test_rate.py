@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stagepost.model.rate import MOST_EARLY_US, RateLimit, take, token_times
 
 LIMITS = st.builds(
-    RateLimit, st.just("any"), rate=st.floats(1e-4, 100_000), burst=st.integers(1, 50) | st.integers(1, 100_000)
+    RateLimit, st.just("any"), per_second=st.floats(1e-4, 100_000), burst=st.integers(1, 50) | st.integers(1, 100_000)
 )
 PAUSES = st.integers(0, 10) | st.integers(0, 2_000_000) | st.integers(0, 10**11)
 ASKS = st.lists(st.tuples(PAUSES, st.integers(0, 100) | st.just(10**6)), min_size=1, max_size=40)
@@ -28,7 +28,7 @@ def test_no_window_sees_more_than_the_rate_and_the_burst(limit: RateLimit, asks:
         grants.append((now, taken.granted))
         assert 0 <= taken.granted <= min(wanted, limit.burst)
 
-    rate = Fraction(limit.rate) / 1_000_000
+    rate = Fraction(limit.per_second) / 1_000_000
     for first, (since, _) in enumerate(grants):
         total = 0
         for until, granted in grants[first:]:
@@ -54,7 +54,7 @@ def test_tokens_that_are_taken_early_are_valid_no_closer_than_others(
         valid += times
 
     assert valid == sorted(valid)
-    rate = Fraction(limit.rate) / 1_000_000
+    rate = Fraction(limit.per_second) / 1_000_000
     for first, since in enumerate(valid):
         for number, until in enumerate(valid[first:], start=1):
             assert number <= rate * (until - since) + limit.burst

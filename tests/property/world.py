@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from stagepost.clock import ManualClock
 from stagepost.database.connection import Connection
 from stagepost.database.migrate import migrate
 from stagepost.database.statement import Operation
 from stagepost.database.transaction import run_in
+from stagepost.testing.clock import ManualClock
 from tests.conformance.bench import patient_store, tables_of
 from tests.property.model import Model
 

@@ -15,8 +15,8 @@ from stagepost import Cursor, Item
 from stagepost.client.item_feed import ItemFeed, chunks_of, chunks_of_async, few, few_async
 from stagepost.errors import ConfigurationError, SourceMismatch
 from stagepost.model.batch import (
-    Batch,
     BatchKind,
+    BatchRow,
     BatchState,
     Counts,
     OnFailed,
@@ -35,14 +35,14 @@ BATCH_ID = "019a8a56-0f3e-7c44-a7d1-2b9c1d0e5a03"
 SECOND = 1_000_000
 
 
-def a_batch(**changes: Any) -> Batch:
+def a_batch(**changes: Any) -> BatchRow:
     facts: dict[str, Any] = {
         "id": BATCH_ID, "key": "upload:42", "kind": BatchKind.BATCH, "state": BatchState.SEALED, "gate": None,
         "on_failed": OnFailed.FINISH, "owner_id": None, "position": 0, "cursor_key": None, "on_complete": None,
         "result": None, "outcome": None, "cancelled_at": None, "created_at": 10 * SECOND, "sealed_at": None,
         "done_at": None,
     }  # fmt: skip
-    return Batch(**(facts | changes))
+    return BatchRow(**(facts | changes))
 
 
 def source(number: int) -> list[Item]:

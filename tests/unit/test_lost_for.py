@@ -11,7 +11,7 @@ from stagepost.store.queue_observations import QueueObservation
 from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.upkeep.reconciler import lost_for
 
-SETTINGS = RabbitmqSettings(lost_after=15, quiet_time=600)
+SETTINGS = RabbitmqSettings(lost_after_seconds=15, quiet_time_seconds=600)
 SECOND = 1_000_000
 SOON, LATE = timedelta(seconds=15), timedelta(seconds=600)
 

@@ -10,6 +10,7 @@ import pytest
 
 from stagepost import App, JobContext
 from stagepost.client.asyncapi import asyncapi_of
+from stagepost.client.running import RunningAttempt
 from stagepost.clock import SystemClock
 from stagepost.errors import PayloadError, PayloadTooLarge
 from stagepost.model.job import LeasedJob
@@ -36,24 +37,24 @@ app = App("sqlite://")
 def load() -> None: ...
 
 
-def a_context(number: int = 1) -> JobContext:
+def a_run(number: int = 1) -> RunningAttempt:
     job = LeasedJob(f"job-{number}", load.name, "default", 1, 0, 0, 5, 0, 0, 0, "{}", None, None, None, "worker-a")
-    return JobContext(job, load, SystemClock())
+    return RunningAttempt(job, load, SystemClock())
 
 
 def a_flight(number: int, *, lease_ends: float = 30.0) -> LeasedAttempt:
-    context = a_context(number)
-    return LeasedAttempt(context.job, lease_ends, context)
+    running = a_run(number)
+    return LeasedAttempt(running.job, lease_ends, running)
 
 
 def reporting(attempt: LeasedAttempt, progress: Any) -> LeasedAttempt:
-    assert attempt.context is not None
-    attempt.context.report(progress)
+    assert attempt.running is not None
+    JobContext(attempt.running).report(progress)
     return attempt
 
 
 def test_only_new_progress_is_written() -> None:
-    waiting, silent, written = LeasedAttempt(a_context(1).job, 30.0), a_flight(2), reporting(a_flight(3), 5)
+    waiting, silent, written = LeasedAttempt(a_run(1).job, 30.0), a_flight(2), reporting(a_flight(3), 5)
     written.written = written.unwritten
     told = reporting(reporting(a_flight(4), 1), 2)
 
@@ -87,14 +88,15 @@ def test_progress_is_sent_while_a_job_runs_and_never_after_the_reply(monkeypatch
         def told() -> Report | Reply:
             return msgspec.json.decode(read_frame(pipe), type=Report | Reply)
 
-        first, second, reply = a_context(1), a_context(2), Reply(Completed(None), settled_in_transaction=False)
-        sender.follow(first)
+        runs, reply = (a_run(1), a_run(2)), Reply(Completed(None), settled_in_transaction=False)
+        first, second = map(JobContext, runs)
+        sender.follow(runs[0])
         first.report(1)
         assert told() == Report("1")
         sender.reply(reply)
         first.report(2)  # by a thread that the handler left behind
         assert told() == reply
-        sender.follow(second)
+        sender.follow(runs[1])
         first.report(3)
         second.report(4)
         assert told() == Report("4")

@@ -12,26 +12,33 @@ from typing import Any
 import pytest
 
 import stagepost
-from stagepost import App, AppTask, BatchHandle, Client, Gate, JobContext, JobHandle, Worker, errors
-from stagepost.model.outcome import Outcome
+from stagepost import (
+    App,
+    AppTask,
+    BatchHandle,
+    BatchState,
+    Client,
+    Gate,
+    JobContext,
+    JobHandle,
+    JobState,
+    RunHandle,
+    RunState,
+    Worker,
+    errors,
+)
+from stagepost.client.core import AppCore
 
 MACHINERY = {
-    *(
-        "AsyncStore",
-        "AsyncTransactions",
-        "Clock",
-        "WorkerWaker",
-        "JobSeries",
-        "LeasedJob",
-        "NewChild",
-        "Request",
-        "Store",
-        "Submission",
-        "Task",
-        "TaskDecorator",
-        "Transaction",
-    ),
-    *(outcome.__name__ for outcome in typing.get_args(Outcome)),
+    "JobSeries",
+    "LeasedJob",
+    "NewChild",
+    "Request",
+    "Store",
+    "Submission",
+    "Task",
+    "TaskDecorator",
+    "Transaction",
 }
 """Types that public objects show to the worker; applications need not name them."""
 
@@ -43,11 +50,11 @@ public_classes = pytest.mark.parametrize(
 
 
 def public_members(kind: type) -> dict[str, Any]:
-    """What a class of ours defines under a public name, and its constructor."""
+    """What a class of ours defines under a public name, and its constructor; not the internal parts of an app."""
     own = {
         name: value
         for base in kind.__mro__
-        if base.__module__.startswith("stagepost")
+        if base.__module__.startswith("stagepost") and base is not AppCore
         for name, value in vars(base).items()
     }
     return {name: value for name, value in own.items() if not name.startswith("_") or name == "__init__"}
@@ -99,7 +106,7 @@ def test_there_are_few_names_at_the_top() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [App, AppTask, BatchHandle, Client, Gate, JobContext, JobHandle, Worker],
+    [App, AppTask, BatchHandle, Client, Gate, JobContext, JobHandle, RunHandle, Worker],
     ids=lambda kind: kind.__name__,
 )
 def test_types_of_public_methods_can_be_imported_from_the_top(kind: type) -> None:
@@ -112,6 +119,26 @@ def test_types_of_public_methods_can_be_imported_from_the_top(kind: type) -> Non
     }
 
     assert named - MACHINERY <= set(stagepost.__all__)
+
+
+def test_a_handler_can_use_its_job_and_nothing_of_the_worker() -> None:
+    names = {name.removesuffix("_async") for name in public_members(JobContext) if name != "__init__"}
+
+    assert names == {
+        *("id", "task", "queue", "attempt", "failures", "crashes", "max_attempts", "available_at", "worker", "trace"),
+        *("schedule", "due_at", "is_cancelled", "stop_reason", "raise_if_cancelled", "report", "will_retry"),
+        *("submit", "submit_many", "using", "then", "children"),
+        *("complete", "fail", "snooze", "ack", "nack"),
+    }
+
+
+def test_an_app_shows_applications_what_they_may_use() -> None:
+    names = {name.removesuffix("_async") for name in public_members(App) if name != "__init__"}
+
+    assert names - {"users_store"} == {
+        *("client", "task", "on_alert", "schedule", "pipeline", "batch", "gate", "job", "rate_limiter"),
+        *("enqueue_many", "transaction", "migrate", "close"),
+    }
 
 
 @public_classes
@@ -141,7 +168,7 @@ def test_every_client_method_has_a_plain_and_an_async_form() -> None:
     ("kind", "name"),
     [
         (kind, name)
-        for kind in (App, AppTask, Client, Gate, JobContext, JobHandle)
+        for kind in (App, AppTask, Client, Gate, JobContext, JobHandle, RunHandle)
         for name in public_members(kind)
         if name.endswith("_async") and not iterates(public_members(kind)[name])
     ],
@@ -169,6 +196,19 @@ def test_a_batchs_async_methods_have_the_signatures_of_their_plain_twins(name: s
         for one in (plain, awaited)
     ]
     assert calls[0] == calls[1]
+
+
+@pytest.mark.parametrize("kind", [JobHandle, BatchHandle, RunHandle], ids=lambda kind: kind.__name__)
+def test_handles_share_their_words(kind: type) -> None:
+    """What needs the database is a method in both colours, and acting returns the state afterwards or a number."""
+    members = public_members(kind)
+
+    for name in ("state", "wait", "cancel", "retry"):
+        assert inspect.isfunction(members[name])
+        assert inspect.iscoroutinefunction(members[f"{name}_async"])
+    for name in ("state", "cancel"):
+        assert typing.get_type_hints(members[name])["return"] in {JobState, BatchState, RunState}
+    assert not [name for name, member in members.items() if isinstance(member, property)]
 
 
 def test_every_batch_method_has_a_plain_and_an_async_form() -> None:

@@ -9,7 +9,7 @@ import pytest
 from stagepost.errors import ConfigurationError
 from stagepost.model.rate import MOST_EARLY_US, RateLimit, TokenGrant, due_times, take, token_times
 
-TEN_A_SECOND = RateLimit("mail", rate=10, burst=5)
+TEN_A_SECOND = RateLimit("mail", per_second=10, burst=5)
 NOW = 1_800_000_000_000_000
 TENTH = 100_000
 
@@ -61,7 +61,7 @@ def test_a_clock_set_back_makes_the_bucket_empty_but_not_indebted() -> None:
 
 
 def test_a_token_may_be_taken_a_little_early_and_delays_the_next_no_more_than_in_time() -> None:
-    two_a_second = RateLimit("mail", rate=2)
+    two_a_second = RateLimit("mail", per_second=2)
     empty = take(0, NOW, 1, two_a_second).full_at
 
     assert take(empty, NOW + 399_999, 1, two_a_second, early_us=TENTH).granted == 0
@@ -72,7 +72,7 @@ def test_a_token_may_be_taken_a_little_early_and_delays_the_next_no_more_than_in
 
 
 def test_jobs_are_due_a_little_before_their_tokens() -> None:
-    two_a_second = RateLimit("mail", rate=2, burst=2)
+    two_a_second = RateLimit("mail", per_second=2, burst=2)
     until = NOW + 1_000_000
 
     assert due_times(0, NOW, two_a_second, after=0, until=until, most=9) == [NOW, NOW, NOW + 500_000, until]
@@ -82,7 +82,7 @@ def test_jobs_are_due_a_little_before_their_tokens() -> None:
 
 
 def test_a_rate_may_be_slow() -> None:
-    daily = RateLimit("report", rate=1 / 86_400)
+    daily = RateLimit("report", per_second=1 / 86_400)
 
     assert take(0, NOW, 2, daily) == TokenGrant(granted=1, full_at=NOW + 86_400_000_000, wait_us=86_400_000_000)
 
@@ -90,15 +90,15 @@ def test_a_rate_may_be_slow() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "", "rate": 1}, "needs a name"),
-        ({"name": "x", "rate": 0}, "rate limit 'x': rate is 0 per second"),
-        ({"name": "x", "rate": -1}, "rate is -1 per second"),
-        ({"name": "x", "rate": float("nan")}, "rate is nan"),
-        ({"name": "x", "rate": float("inf")}, "rate is inf"),
-        ({"name": "x", "rate": 1e-9}, "from one per year"),
-        ({"name": "x", "rate": 1, "burst": 0}, "burst is 0"),
-        ({"name": "x", "rate": 1, "burst": 2.0}, "burst is 2.0"),
-        ({"name": "x", "rate": 1, "burst": 10**7}, "burst is 10000000"),
+        ({"name": "", "per_second": 1}, "needs a name"),
+        ({"name": "x", "per_second": 0}, "rate limit 'x': per_second is 0"),
+        ({"name": "x", "per_second": -1}, "per_second is -1"),
+        ({"name": "x", "per_second": float("nan")}, "per_second is nan"),
+        ({"name": "x", "per_second": float("inf")}, "per_second is inf"),
+        ({"name": "x", "per_second": 1e-9}, "from one per year"),
+        ({"name": "x", "per_second": 1, "burst": 0}, "burst is 0"),
+        ({"name": "x", "per_second": 1, "burst": 2.0}, "burst is 2.0"),
+        ({"name": "x", "per_second": 1, "burst": 10**7}, "burst is 10000000"),
     ],
 )
 def test_a_limit_that_cannot_work_is_refused(options: dict[str, Any], message: str) -> None:

@@ -79,7 +79,7 @@ def test_arguments_that_may_have_been_sent_are_not_replaced(on_conflict: str) ->
         task.using(unique_key="a", on_conflict=on_conflict).job("a")
 
 
-@pytest.mark.parametrize("option", [{"pool": "process"}, {"rate_limit": RateLimit("model", rate=1, burst=1)}])
+@pytest.mark.parametrize("option", [{"pool": "process"}, {"rate_limit": RateLimit("model", per_second=1, burst=1)}])
 def test_options_that_need_a_worker_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"{next(iter(option))} does not apply to a remote task"):
         app_with().task(queue="recogniser", remote=True, **option)
@@ -163,7 +163,7 @@ def test_any_bytes_are_an_answer_or_refused_as_a_bad_message() -> None:
 
 
 SECOND = 1_000_000
-SETTINGS = RabbitmqSettings(lost_after=15, quiet_time=600)
+SETTINGS = RabbitmqSettings(lost_after_seconds=15, quiet_time_seconds=600)
 
 
 @pytest.mark.parametrize(

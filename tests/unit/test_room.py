@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stagepost.clock import ManualClock
+from stagepost.testing.clock import ManualClock
 from stagepost.worker.pace import HELD_BYTES, Pace, room, within_bytes
 
 

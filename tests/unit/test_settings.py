@@ -25,7 +25,7 @@ prefetch = 5
 [rabbitmq.queue.films]
 name = "cinema"
 prefetch = 1
-message_ttl = 0.5
+message_ttl_seconds = 0.5
 max_length = 1000
 """
 
@@ -52,14 +52,14 @@ def test_a_file_has_a_section_for_the_broker_and_one_for_each_queue(file: Path) 
         queues=["mail", "films"],
         prefix="shop",
         prefetch=5,
-        queue={"films": BrokerQueueSettings(name="cinema", prefetch=1, message_ttl=0.5, max_length=1000)},
+        queue={"films": BrokerQueueSettings(name="cinema", prefetch=1, message_ttl_seconds=0.5, max_length=1000)},
     )
 
 
 def test_the_environment_wins_over_the_file_setting_by_setting(file: Path) -> None:
-    rabbitmq = load(file, STAGEPOST_RABBITMQ_PREFETCH="9", STAGEPOST_RABBITMQ_LOST_AFTER="2.5").rabbitmq
+    rabbitmq = load(file, STAGEPOST_RABBITMQ_PREFETCH="9", STAGEPOST_RABBITMQ_LOST_AFTER_SECONDS="2.5").rabbitmq
 
-    assert (rabbitmq.prefetch, rabbitmq.lost_after, rabbitmq.prefix) == (9, 2.5, "shop")
+    assert (rabbitmq.prefetch, rabbitmq.lost_after_seconds, rabbitmq.prefix) == (9, 2.5, "shop")
     assert rabbitmq.queue["films"].name == "cinema"
 
 
@@ -100,19 +100,22 @@ def test_arguments_in_code_override_everything(file: Path) -> None:
 BAD: list[tuple[str, str]] = [
     ("rabbitmq = 5", r"Expected `object`, got `int` - at `\$\.rabbitmq`"),
     ("[rabbitmq]\nprefech = 1", r"unknown field `prefech` - at `\$\.rabbitmq`\. Valid fields are: queues, prefix,"),
-    ("[rabbitmq.queue.mail]\nprefech = 1", r"unknown field `prefech`.*Valid fields are: name, prefetch, message_ttl"),
+    (
+        "[rabbitmq.queue.mail]\nprefech = 1",
+        r"unknown field `prefech`.*Valid fields are: name, prefetch, message_ttl_seconds",
+    ),
     ("[rabbitmq]\nqueues = 'mail'", "Expected `array"),
     ("[rabbitmq]\nqueue_type = 'mirrored'", "Invalid enum value 'mirrored'"),
     ("[rabbitmq]\nprefetch = -1", "rabbitmq.prefetch is -1: it must be 0 to 65,535"),
     ("[rabbitmq]\nprefetch = 65536", "rabbitmq.prefetch is 65536"),
     ("[rabbitmq]\nmax_length = 0", "rabbitmq.max_length is 0: it must be 1 to"),
-    ("[rabbitmq]\nmessage_ttl = 0", "rabbitmq.message_ttl is 0"),
-    ("[rabbitmq]\nmessage_ttl = inf", "rabbitmq.message_ttl is inf"),
+    ("[rabbitmq]\nmessage_ttl_seconds = 0", "rabbitmq.message_ttl_seconds is 0"),
+    ("[rabbitmq]\nmessage_ttl_seconds = inf", "rabbitmq.message_ttl_seconds is inf"),
     ("[rabbitmq.queue.mail]\nmax_length = 0", "rabbitmq.queue.mail.max_length is 0"),
-    ("[rabbitmq]\nlost_after = 0", "rabbitmq.lost_after is 0.*more than 0 seconds"),
-    ("[rabbitmq]\nquiet_time = nan", "rabbitmq.quiet_time is nan"),
-    ("[rabbitmq]\nmost_sends = 0", "rabbitmq.most_sends is 0: it must be 1 to 1,000,000"),
-    ("[rabbitmq]\nconfirm_timeout = inf", "rabbitmq.confirm_timeout is inf"),
+    ("[rabbitmq]\nlost_after_seconds = 0", "rabbitmq.lost_after_seconds is 0.*more than 0 seconds"),
+    ("[rabbitmq]\nquiet_time_seconds = nan", "rabbitmq.quiet_time_seconds is nan"),
+    ("[rabbitmq]\nmax_sends = 0", "rabbitmq.max_sends is 0: it must be 1 to 1,000,000"),
+    ("[rabbitmq]\nconfirm_timeout_seconds = inf", "rabbitmq.confirm_timeout_seconds is inf"),
     ("[rabbitmq]\nprefix = 'my shop'", "rabbitmq.prefix is 'my shop': use 1 to 180 letters"),
     ("[rabbitmq]\nexchange = '#'", "rabbitmq.exchange is '#'"),
     ("[rabbitmq.queue.mail]\nname = ''", "rabbitmq.queue.mail.name is ''"),
@@ -146,10 +149,10 @@ def test_a_bad_value_of_the_environment_is_named() -> None:
 
 def test_a_queue_inherits_the_settings_for_all_queues() -> None:
     settings = RabbitmqSettings(
-        prefetch=5, message_ttl=60, queue={"films": BrokerQueueSettings(prefetch=0, max_length=9)}
+        prefetch=5, message_ttl_seconds=60, queue={"films": BrokerQueueSettings(prefetch=0, max_length=9)}
     )
 
-    mail = BrokerQueueSettings(prefetch=5, message_ttl=60, queue_type="quorum", priorities=[])
+    mail = BrokerQueueSettings(prefetch=5, message_ttl_seconds=60, queue_type="quorum", priorities=[])
     assert settings.of("mail") == mail
     assert settings.of("films") == msgspec.structs.replace(mail, prefetch=0, max_length=9)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from stagepost.model.job import FailureRecord, Job
+from stagepost.model.job import FailureRecord, JobRow, to_datetime, to_instant
 from stagepost.model.lifecycle import JobState
 from stagepost.model.timeline import Action, timeline_of
 
 
-def job(state: JobState, **facts: object) -> Job:
+def job(state: JobState, **facts: object) -> JobRow:
     given: dict[str, object] = {
         "id": "j", "task_name": "t", "queue_name": "q", "state": state, "priority": 0, "attempt": 2, "failures": 1,
         "crashes": 0, "max_attempts": 5, "unique_key": None, "limit_key": None, "batch_id": None, "item_key": None,
@@ -16,10 +16,10 @@ def job(state: JobState, **facts: object) -> Job:
         "updated_at": 700, "started_at": 600, "finished_at": None, "result": None, "error": None,
         "progress": None,
     }  # fmt: skip
-    return Job(**(given | facts))  # type: ignore[arg-type]
+    return JobRow(**(given | facts))  # type: ignore[arg-type]
 
 
-FIRST_FAILURE = FailureRecord(1, "failed", "ValueError: no", None, "w1", 300)
+FIRST_FAILURE = FailureRecord(1, "failed", "ValueError: no", None, "w1", to_datetime(300))
 
 
 def test_events_are_listed_in_order() -> None:
@@ -27,7 +27,7 @@ def test_events_are_listed_in_order() -> None:
 
     moments = timeline_of(ended, [FIRST_FAILURE], [Action("ada", "restart", "failed", 500)])
 
-    assert [(moment.at, moment.what) for moment in moments] == [
+    assert [(to_instant(moment.at), moment.what) for moment in moments] == [
         (100, "enqueued"),
         (300, "attempt 1 failed"),
         (500, "restart by ada"),
@@ -47,7 +47,10 @@ def test_a_failed_attempt_is_listed_once() -> None:
 def test_future_events_are_listed_last() -> None:
     scheduled = job(JobState.SCHEDULED, attempt=0, started_at=None)
 
-    assert [(moment.at, moment.what) for moment in timeline_of(scheduled, [], [])] == [(100, "enqueued"), (900, "due")]
+    assert [(to_instant(moment.at), moment.what) for moment in timeline_of(scheduled, [], [])] == [
+        (100, "enqueued"),
+        (900, "due"),
+    ]
 
 
 def test_a_request_to_stop_is_listed() -> None:

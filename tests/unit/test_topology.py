@@ -64,7 +64,9 @@ def test_classic_queues_have_no_arguments_that_only_quorum_queues_know() -> None
 
 def test_a_queue_has_its_own_limits_or_those_of_all_queues() -> None:
     settings = RabbitmqSettings(
-        message_ttl=60, max_length=1000, queue={"asr": BrokerQueueSettings(message_ttl=0.0015, max_length=7)}
+        message_ttl_seconds=60,
+        max_length=1000,
+        queue={"asr": BrokerQueueSettings(message_ttl_seconds=0.0015, max_length=7)},
     )
 
     limits = {
@@ -109,7 +111,9 @@ def test_priorities_of_a_quorum_queue_need_a_broker_that_has_them(version: str, 
 @pytest.mark.parametrize("name", ["task.dlq", "task.results"])
 def test_the_dead_letter_and_answer_queues_have_no_limits(name: str) -> None:
     [plan] = [
-        plan for plan in topology_of(RabbitmqSettings(message_ttl=1, max_length=1), ["asr"]).queues if plan.name == name
+        plan
+        for plan in topology_of(RabbitmqSettings(message_ttl_seconds=1, max_length=1), ["asr"]).queues
+        if plan.name == name
     ]
 
     assert not {"x-message-ttl", "x-max-length"} & plan.arguments.keys()

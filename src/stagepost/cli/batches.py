@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from stagepost.cli.options import Group, confirm, job_id
 from stagepost.cli.render import Section, bar_text, duration_text, time_text
 from stagepost.client.app import App
 from stagepost.client.batches import BatchHandle
+from stagepost.client.records import Batch, batch_of
 from stagepost.clock import sleep
-from stagepost.model.batch import Batch, BatchState, Progress, progress_of, summary_of
-from stagepost.model.job import Job, microseconds
+from stagepost.model.batch import BatchRow, BatchState, Progress, progress_of, summary_of
+from stagepost.model.job import JobRow, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.store.batches import list_batches
 from stagepost.store.counting import count_items, repair_batch
@@ -28,7 +30,7 @@ from stagepost.store.listing import list_items
 
 __all__ = ["batches"]
 
-WINDOW_US = 10_000_000
+WINDOW = timedelta(seconds=10)
 """The period over which `watch` averages the rate."""
 
 
@@ -59,7 +61,7 @@ def list_all(invocation: Invocation, *, state: str | None, limit: int, before: s
         if following is not None:
             output.remark(f"There may be more. Continue with --before {following}")
 
-    documents = [batch_document(batch, progress[batch.id]) for batch in found]
+    documents = [batch_document(batch_of(batch), progress[batch.id]) for batch in found]
     output.result({"batches": documents, "next_before": following}, show)
 
 
@@ -121,7 +123,7 @@ def watch(invocation: Invocation, *, key: str, interval: float) -> None:
                 show(_line(batch, progress), [])
             if batch.state is BatchState.DONE:
                 break
-            seen = [one for one in seen if progress.at - one.at <= WINDOW_US] + [progress]
+            seen = [one for one in seen if progress.at - one.at <= WINDOW] + [progress]
             sleep(interval)
         if batch.outcome is not JobState.COMPLETED:
             sys.exit(ExitCode.FAILED)
@@ -135,17 +137,17 @@ def watch(invocation: Invocation, *, key: str, interval: float) -> None:
 @click.pass_obj
 def show_failed(invocation: Invocation, *, key: str, limit: int) -> None:
     """Group the failed items of a batch by their reason."""
-    groups = _handle(invocation, key).failed(most=limit)
+    groups = _handle(invocation, key).failed(limit=limit)
     section = Section(
         columns=("items", "task", "state", "such as", "last", "reason"),
-        rows=[(g.items, g.task_name, g.state, g.example_key, time_text(g.last_at), g.reason) for g in groups],
+        rows=[(g.items, g.task, g.state, g.example_key, time_text(g.last_at), g.reason) for g in groups],
         numbers=frozenset({"items"}),
         empty="No item has failed.",
     )
     documents = [
         {
             "items": group.items,
-            "task": group.task_name,
+            "task": group.task,
             "state": str(group.state),
             "example_key": group.example_key,
             "reason": group.reason,
@@ -210,7 +212,7 @@ def retry(invocation: Invocation, *, key: str, items: tuple[str, ...], everythin
     handle = _handle(invocation, key)
     _act(
         invocation, handle, items, everything=everything, is_sure=is_sure,
-        question="Queue {} in batch {} again?", act=handle.retry_failed, done_as="queued again",
+        question="Queue {} in batch {} again?", act=handle.retry, done_as="queued again",
     )  # fmt: skip
 
 
@@ -241,12 +243,12 @@ def cancel(invocation: Invocation, *, key: str, is_sure: bool) -> None:
     batch, progress = _look(handle)
     if batch.state is not BatchState.DONE:
         confirm(f"Cancel batch {key} ({summary_of(batch.state, progress.counts)})?", is_sure=is_sure)
-    batch = handle.cancel()
+    handle.cancel()
+    batch, progress = _look(handle)
     text = f"Batch {key} is cancelled; it is done when its running items have stopped."
     if batch.state is BatchState.DONE:
         is_new = batch.outcome is JobState.CANCELLED
         text = f"Batch {key} is cancelled." if is_new else f"Batch {key} was already done: {batch.outcome}."
-    _, progress = _look(handle)
     invocation.output.result(batch_document(batch, progress), lambda: invocation.output.say(text))
 
 
@@ -307,7 +309,9 @@ def _handle(invocation: Invocation, key: str) -> BatchHandle:
     store = invocation.store
     if invocation.has_app and invocation.database is None:
         return invocation.app.batch(key)
-    return App(settings=invocation.settings, store=store, auto_migrate=False).batch(key)
+    app = App(settings=invocation.settings, auto_migrate=False)
+    app.given_store = store
+    return app.batch(key)
 
 
 def _look(handle: BatchHandle, since: Progress | None = None) -> tuple[Batch, Progress]:
@@ -329,7 +333,7 @@ def _line(batch: Batch, progress: Progress) -> str:
     )
 
 
-def _batch_rows(found: list[Batch], progress: dict[str, Progress], *, now: int) -> Section:
+def _batch_rows(found: list[BatchRow], progress: dict[str, Progress], *, now: int) -> Section:
     return Section(
         columns=("key", "state", "gate", "progress", "items", "failed", "age", "id"),
         rows=[
@@ -350,7 +354,7 @@ def _batch_rows(found: list[Batch], progress: dict[str, Progress], *, now: int) 
     )
 
 
-def _item_rows(jobs: list[Job]) -> Section:
+def _item_rows(jobs: list[JobRow]) -> Section:
     return Section(
         columns=("key", "state", "attempt", "result", "error", "job"),
         rows=[
@@ -362,7 +366,7 @@ def _item_rows(jobs: list[Job]) -> Section:
     )
 
 
-def _item_document(job: Job) -> dict[str, Any]:
+def _item_document(job: JobRow) -> dict[str, Any]:
     return {
         "key": job.item_key,
         "state": str(job.state),

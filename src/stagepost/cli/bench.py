@@ -94,7 +94,9 @@ class Benchmark:
         self._number = number
         self._output = output
         self._queue = f"bench-{new_id()}"
-        changed = msgspec.structs.replace(settings, concurrency=concurrency, prefetch=PREFETCH, poll_shortest=0.05)
+        changed = msgspec.structs.replace(
+            settings, concurrency=concurrency, prefetch=PREFETCH, poll_shortest_seconds=0.05
+        )
         self._app = App(settings=changed)
         self._task = self._app.task(name="stagepost.bench.nothing", queue=self._queue)(nothing)
 

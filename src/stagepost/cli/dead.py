@@ -31,7 +31,7 @@ from stagepost.client.dead_letters import (
 )
 from stagepost.database.store import Store
 from stagepost.model.dead_letter import DeadMessage
-from stagepost.model.job import Job
+from stagepost.model.job import JobRow
 from stagepost.store.counting import count_by_state
 from stagepost.store.dead_messages import (
     DeadMessageGroup,
@@ -41,6 +41,7 @@ from stagepost.store.dead_messages import (
     find_dead_message,
 )
 from stagepost.store.history import DEAD, DeadLetterGroup, dead_letter_groups, dead_letters
+from stagepost.store.jobs import get
 
 __all__ = ["dead"]
 
@@ -79,7 +80,7 @@ def show_one(invocation: Invocation, *, identifier: str) -> None:
         facts = {name.replace("_", " "): value for name, value in document.items()}
         invocation.output.result(document, lambda: invocation.output.facts(facts))
         return
-    job = invocation.client.job(identifier)
+    job = invocation.store.run(get(identifier))
     if job.state not in DEAD:
         raise CommandFailed(f"Job {identifier} is {job.state}, not a dead letter. Use `stagepost jobs show` to see it.")
     show_job(invocation, job)
@@ -262,17 +263,17 @@ def _list_singly(invocation: Invocation, group: str | None, limit: int, before: 
             output.remark(f"There may be more. Continue with --before {following}")
 
     document = {
-        "jobs": [{"kind": "job"} | job_document(one) for one in found if isinstance(one, Job)],
+        "jobs": [{"kind": "job"} | job_document(one) for one in found if isinstance(one, JobRow)],
         "messages": [dead_message_document(one) for one in found if isinstance(one, DeadMessage)],
         "next_before": following,
     }
     output.result(document, show)
 
 
-def _find(store: Store, group: str | None, limit: int, before: tuple[int, str] | None) -> list[Job | DeadMessage]:
+def _find(store: Store, group: str | None, limit: int, before: tuple[int, str] | None) -> list[JobRow | DeadMessage]:
     """Find dead letters of all groups or of one, most recent first."""
     chosen = None if group is None else _find_group(store, group)
-    found: list[Job | DeadMessage] = []
+    found: list[JobRow | DeadMessage] = []
     if chosen is None or isinstance(chosen, DeadLetterGroup):
         task_name, reason = (None, None) if chosen is None else (chosen.task_name, chosen.reason)
         found += store.run(dead_letters(task_name=task_name, reason=reason, before=before, most=limit))
@@ -282,17 +283,17 @@ def _find(store: Store, group: str | None, limit: int, before: tuple[int, str] |
     return sorted(found, key=_moment, reverse=True)[:limit]
 
 
-def _moment(one: Job | DeadMessage) -> tuple[int, str]:
-    return (one.finished_at or 0 if isinstance(one, Job) else one.received_at), one.id
+def _moment(one: JobRow | DeadMessage) -> tuple[int, str]:
+    return (one.finished_at or 0 if isinstance(one, JobRow) else one.received_at), one.id
 
 
 def _moment_of(invocation: Invocation, identifier: str) -> tuple[int, str]:
     message = invocation.store.run(find_dead_message(identifier))
-    return _moment(invocation.client.job(identifier) if message is None else message)
+    return _moment(invocation.store.run(get(identifier)) if message is None else message)
 
 
-def _row(one: Job | DeadMessage) -> tuple[object, ...]:
-    if isinstance(one, Job):
+def _row(one: JobRow | DeadMessage) -> tuple[object, ...]:
+    if isinstance(one, JobRow):
         ended = time_text(one.finished_at)
         return one.id, "job", one.task_name, one.state, one.attempt, ended, (one.error or "")[:100]
     return one.id, "message", one.queue, None, None, time_text(one.received_at), one.error[:100]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from stagepost.model.batch import Batch, Progress
+from stagepost.client.records import Batch
+from stagepost.model.batch import Progress
 from stagepost.model.dead_letter import DeadMessage, to_text
-from stagepost.model.job import FailureRecord, Job, to_datetime
+from stagepost.model.job import FailureRecord, JobRow, to_datetime
 from stagepost.model.lifecycle import JobState
 from stagepost.model.pipeline import Run
 from stagepost.model.timeline import Moment
@@ -33,9 +35,11 @@ __all__ = [
 ]
 
 
-def instant(microseconds: int | None) -> str | None:
-    """Format a time as ISO 8601 in UTC."""
-    return None if microseconds is None else to_datetime(microseconds).isoformat().replace("+00:00", "Z")
+def instant(time: datetime | int | None) -> str | None:
+    """Format a datetime in UTC, or microseconds since 1970, as ISO 8601."""
+    if isinstance(time, int):
+        time = to_datetime(time)
+    return None if time is None else time.isoformat().replace("+00:00", "Z")
 
 
 def value_of(text: str | None) -> Any:
@@ -48,7 +52,7 @@ def value_of(text: str | None) -> Any:
         return text
 
 
-def job_document(job: Job) -> dict[str, Any]:
+def job_document(job: JobRow) -> dict[str, Any]:
     """Convert a job, with all its fields."""
     return {
         "id": job.id,
@@ -66,11 +70,11 @@ def job_document(job: Job) -> dict[str, Any]:
         "batch_id": job.batch_id,
         "item_key": job.item_key,
         "arguments": value_of(job.payload),
-        "context": value_of(job.context),
+        "trace": value_of(job.context),
         "progress": value_of(job.progress),
         "result": value_of(job.result),
         "error": job.error,
-        "locked_by": job.locked_by,
+        "worker": job.locked_by,
         "created_at": instant(job.created_at),
         "available_at": instant(job.available_at),
         "started_at": instant(job.started_at),
@@ -88,7 +92,7 @@ def failure_document(failure: FailureRecord) -> dict[str, Any]:
         "kind": failure.kind,
         "error": failure.error,
         "traceback": failure.traceback,
-        "worker": failure.owner,
+        "worker": failure.worker,
         "failed_at": instant(failure.failed_at),
     }
 
@@ -125,7 +129,7 @@ def queue_document(queue: Queue) -> dict[str, Any]:
         "lag_seconds": None if queue.lag_us is None else queue.lag_us / 1_000_000,
         "paused_at": instant(queue.settings.paused_at),
         "max_running": queue.settings.max_running,
-        "rate": None if rate is None else rate.rate,
+        "per_second": None if rate is None else rate.per_second,
         "burst": None if rate is None else rate.burst,
     }
 
@@ -146,8 +150,7 @@ def batch_document(batch: Batch, progress: Progress) -> dict[str, Any]:
         "fraction": round(progress.fraction, 6),
         "per_second": round(progress.per_second, 3),
         "eta_seconds": None if progress.eta is None else round(progress.eta.total_seconds(), 3),
-        "position": batch.position,
-        "cursor_key": batch.cursor_key,
+        "cursor": {"position": batch.cursor.position, "key": batch.cursor.key},
         "created_at": instant(batch.created_at),
         "sealed_at": instant(batch.sealed_at),
         "done_at": instant(batch.done_at),
@@ -216,7 +219,7 @@ def _run_facts(run: Run | RunView) -> dict[str, Any]:
 def _step_document(step: StepView) -> dict[str, Any]:
     return {
         "name": step.name,
-        "task": step.task_name,
+        "task": step.task,
         "state": str(step.state),
         "after": list(step.parents),
         "is_list": step.is_list,

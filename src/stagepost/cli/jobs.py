@@ -17,11 +17,12 @@ from stagepost.client.client import default_actor
 from stagepost.client.dead_letters import pages_of, retry_each
 from stagepost.errors import IllegalTransition, JobNotFound
 from stagepost.model.batch import Counts
-from stagepost.model.job import FailureRecord, Job
+from stagepost.model.job import FailureRecord, JobRow
 from stagepost.model.lifecycle import JobState
 from stagepost.model.timeline import Moment, timeline_of
 from stagepost.store.activity import actions_on
 from stagepost.store.health import ping
+from stagepost.store.jobs import get
 from stagepost.store.listing import page_of_jobs
 
 __all__ = ["job_rows", "jobs", "show_job"]
@@ -87,7 +88,7 @@ def list_jobs(
 @click.pass_obj
 def show_one(invocation: Invocation, *, identifier: str) -> None:
     """Show a job's fields, arguments, failures and timeline."""
-    show_job(invocation, invocation.client.job(identifier))
+    show_job(invocation, invocation.store.run(get(identifier)))
 
 
 @jobs.command("retry")
@@ -125,7 +126,7 @@ CANCELLED = {
 }
 
 
-def show_job(invocation: Invocation, job: Job) -> None:
+def show_job(invocation: Invocation, job: JobRow) -> None:
     """Print one job with its failures and timeline."""
     failures = invocation.client.failures(job.id)
     actions = invocation.store.run(actions_on(job.id))
@@ -138,7 +139,7 @@ def show_job(invocation: Invocation, job: Job) -> None:
     invocation.output.result(document, lambda: _show(invocation.output, document, failures, timeline))
 
 
-def job_rows(found: list[Job], *, now: int) -> Section:
+def job_rows(found: list[JobRow], *, now: int) -> Section:
     """Lay out jobs as a table."""
     return Section(
         columns=("job", "task", "queue", "state", "attempts", "age", "error"),

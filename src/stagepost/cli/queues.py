@@ -160,7 +160,7 @@ def queue_rows(found: list[Queue]) -> Section:
 
 def _limits(known: QueueLimits, *, max_running: Any, rate: Any, burst: int | None) -> dict[str, Any]:
     """Merge the given limits with the current ones."""
-    old_rate = None if known.rate is None else known.rate.rate
+    old_rate = None if known.rate is None else known.rate.per_second
     old_burst = None if known.rate is None or rate is not None else known.rate.burst
     new_rate = old_rate if rate is None else None if rate == OFF else rate
     return {
@@ -177,7 +177,7 @@ def _settings_text(settings: QueueLimits) -> str:
 def _limits_text(settings: QueueLimits) -> str:
     parts = [] if settings.max_running is None else [f"at most {settings.max_running} running"]
     if settings.rate is not None:
-        parts.append(f"{settings.rate.rate:g} per second, bursts of {settings.rate.burst}")
+        parts.append(f"{settings.rate.per_second:g} per second, bursts of {settings.rate.burst}")
     return ", ".join(parts)
 
 

@@ -94,9 +94,7 @@ def _why(finding: Finding, settings: RabbitmqSettings) -> str:
     """Explain why messages count as lost, and how many were not sent again."""
     if not finding.given_up:
         return finding.why
-    return (
-        f"{finding.why}; never answered and now dead letters: {finding.given_up} (most_sends is {settings.most_sends})"
-    )
+    return f"{finding.why}; never answered and now dead letters: {finding.given_up} (max_sends is {settings.max_sends})"
 
 
 def _why_not(look: Look, settings: RabbitmqSettings) -> str:
@@ -104,13 +102,12 @@ def _why_not(look: Look, settings: RabbitmqSettings) -> str:
     if look.lost_after is not None:
         return "no job has waited that long for its message"
     if look.depth is None:
-        return (
-            f"the broker does not report its queue length, and the queue was not silent for {settings.quiet_time:g} s"
-        )
+        silence = f"{settings.quiet_time_seconds:g} s"
+        return f"the broker does not report its queue length, and the queue was not silent for {silence}"
     if look.depth.ready:
         return "messages are waiting in the queue, and the missing ones may be among them"
     empty = duration_text(look.channel.empty_for_us or 0)
     if look.depth.consumers <= look.heard:
-        return f"the queue has been empty for only {empty}; {settings.lost_after:g} s are needed"
+        return f"the queue has been empty for only {empty}; {settings.lost_after_seconds:g} s are needed"
     consumers = "1 consumer" if look.depth.consumers == 1 else f"{look.depth.consumers} consumers"
     return f"the queue has {consumers}, of which {look.heard} are known workers: an unknown one may hold the message"

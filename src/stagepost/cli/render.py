@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -243,9 +244,11 @@ def bar_text(fraction: float, *, cells: int = 20) -> str:
     return "█" * full + "░" * (cells - full)
 
 
-def time_text(instant: int | None) -> str | None:
-    """Format an instant (microseconds since 1970) in UTC, to the second."""
-    return None if instant is None else f"{to_datetime(instant):%Y-%m-%d %H:%M:%S}Z"
+def time_text(time: datetime | int | None) -> str | None:
+    """Format a datetime in UTC, or microseconds since 1970, to the second."""
+    if isinstance(time, int):
+        time = to_datetime(time)
+    return None if time is None else f"{time:%Y-%m-%d %H:%M:%S}Z"
 
 
 @cache

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints, overload
+
+import msgspec
 
 from stagepost.client.batches import BatchHandle
 from stagepost.client.client import Client
 from stagepost.client.context import JobContext
+from stagepost.client.core import AppCore
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
 from stagepost.client.limiter import RateLimiter
 from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.client.transaction import Transaction
-from stagepost.client.worker_waker import WorkerWaker
-from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
-from stagepost.database.async_store import AsyncStore
 from stagepost.database.async_transactions import AsyncTransactions
 from stagepost.database.migrate import migrate
-from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
 from stagepost.errors import ConfigurationError, StagepostError, TaskError
-from stagepost.model.alert import ALERT_QUEUE, LARGEST, Alert
-from stagepost.model.batch import Counts, OnFailed
-from stagepost.model.job import NewJob
+from stagepost.model.alert import ALERT_QUEUE, LARGEST
+from stagepost.model.batch import OnFailed
+from stagepost.model.job import Enqueued, NewJob
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
-from stagepost.task import NO_OPTIONS, Registry, ScheduleSpec, TaskOptions, default_name
+from stagepost.task import ScheduleSpec, TaskOptions, default_name
 
 __all__ = ["App"]
 
@@ -45,7 +42,7 @@ OPENED = ("client", "waker", "async_store", "async_transactions", "users_store",
 """Attributes that an app creates on first use, in the order in which `close` releases them."""
 
 
-class App:
+class App(AppCore):
     """Tasks, schedules and their store. Use one per application; it can be shared between threads."""
 
     def __init__(
@@ -54,62 +51,21 @@ class App:
         *,
         transport: str | None = None,
         settings: Settings | None = None,
-        store: Store | None = None,
-        clock: Clock | None = None,
         auto_migrate: bool | None = None,
     ) -> None:
         settings = settings or Settings.load()
         given = {"database_url": database_url, "transport": transport}
-        self.settings = Settings(
-            **{**_fields(settings), **{name: value for name, value in given.items() if value is not None}}
-        )
-        self.clock = clock or SystemClock()
-        self.folder = Path.cwd()
-        """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
-        self.registry = Registry()
-        self.schedules: dict[str, ScheduleSpec] = {}
-        self._alert_task: AppTask[..., Any] | None = None
-        self._given_store = store
-        self._auto_migrate = auto_migrate
-
-    @cached_property
-    def store(self) -> Store:
-        """The store, opened on first use. Tables are created automatically in a SQLite file, but not on a server."""
-        if self._given_store is not None:
-            return self._prepared(self._given_store)
-        store = self.open_store()
-        with closed_on_failure(store):
-            return self._prepared(store)
-
-    def _prepared(self, store: Store) -> Store:
-        if self._auto_migrate if self._auto_migrate is not None else store.dialect.name == "sqlite":
-            migrate(store)
-        return store
+        changes = {name: value for name, value in given.items() if value is not None}
+        super().__init__(msgspec.structs.replace(settings, **changes), auto_migrate=auto_migrate)
 
     def migrate(self) -> None:
         """Create or update Stagepost's tables, like `stagepost migrate`; safe to call at every start."""
         migrate(self.store)
 
-    def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
-        """Open another store on the same database, with separate connections."""
-        size = self.settings.pool_size if pool_size is None else pool_size
-        options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self.folder}
-        return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
-
-    @cached_property
-    def async_store(self) -> AsyncStore:
-        """The same store, for async code."""
-        return AsyncStore(self.store)
-
     @cached_property
     def client(self) -> Client:
         """Enqueues and manages jobs."""
         return Client(self.store, self.registry, async_store=self.async_store, waker=self.waker)
-
-    @cached_property
-    def waker(self) -> WorkerWaker:
-        """Wakes idle workers after an enqueue."""
-        return WorkerWaker(self.store.notifier, to_others=self.settings.wakeups)
 
     @overload
     def task(self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /) -> AsyncAppTask[P, R]: ...
@@ -154,9 +110,9 @@ class App:
         return decorator if function is None else decorator(function)
 
     def _tell_of_alerts(self, task: AppTask[..., Any]) -> None:
-        if self._alert_task is not None and self._alert_task.name != task.name:
+        if self.alert_task is not None and self.alert_task.name != task.name:
             raise ConfigurationError(
-                f"tasks {self._alert_task.name} and {task.name} are both registered with `on_alert`. "
+                f"tasks {self.alert_task.name} and {task.name} are both registered with `on_alert`. "
                 f"Let one call the other."
             )
         try:
@@ -165,13 +121,7 @@ class App:
             raise TaskError(
                 f"task {task.name} is registered with `on_alert`: it must take one argument, a stagepost.Alert. {error}"
             ) from error
-        self._alert_task = task
-
-    @property
-    def alert_job(self) -> Callable[[Alert], NewJob] | None:
-        """Builds the job that reports an alert; None if the app has no task for alerts."""
-        task = self._alert_task
-        return None if task is None else lambda alert: task.build(NO_OPTIONS, (alert,), {}, job_id=alert.id)
+        self.alert_task = task
 
     def schedule(
         self,
@@ -209,6 +159,10 @@ class App:
         named = Gate(self, gate) if isinstance(gate, str) else gate
         return BatchHandle(self, key, gate=named, on_failed=on_failed, on_complete=on_complete)
 
+    def job(self, job_id: str) -> JobHandle[Any]:
+        """Get a handle to the job with this id. Whether there is one is found out when the handle is used."""
+        return JobHandle(Enqueued(job_id, is_new=False), self)
+
     def gate(self, name: str, *, on_open: NewJob | None = None) -> Gate:
         """Get a handle to a gate, which is open while all its batches are done; each opening enqueues `on_open`."""
         return Gate(self, name, on_open=on_open)
@@ -222,30 +176,6 @@ class App:
     def enqueue_many(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Enqueue many jobs from `task.job(...)` in one transaction."""
         return [JobHandle(enqueued, self) for enqueued in self.client.enqueue_many(jobs, tx=tx)]
-
-    def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Wait until a job ends and return its result."""
-        return self.client.result(job_id, timeout=timeout)
-
-    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Wait for a job's result without blocking the event loop."""
-        return await self.client.result_async(job_id, timeout=timeout)
-
-    def children_of(self, job_id: str) -> Counts:
-        """Count a job's children by state."""
-        return self.client.children_of(job_id)
-
-    async def children_of_async(self, job_id: str) -> Counts:
-        """Count a job's children by state without blocking the event loop."""
-        return await self.client.children_of_async(job_id)
-
-    def progress_of(self, job_id: str) -> Any:
-        """Return the latest progress that a job reported; None if there is none."""
-        return self.client.progress_of(job_id)
-
-    async def progress_of_async(self, job_id: str) -> Any:
-        """Return the latest progress that a job reported, without blocking the event loop."""
-        return await self.client.progress_of_async(job_id)
 
     def transaction(self, *, read_only: bool = False) -> Transaction:
         """Provide a driver connection to the app's database, in a transaction that commits if the block returns.
@@ -268,20 +198,6 @@ class App:
         """Asynchronous connections for handlers' own transactions."""
         store = self.users_store
         return AsyncTransactions(store.database, store.pool, call_seconds=store.call_seconds)
-
-    @contextmanager
-    def moved_to(self, database_url: str, *, clock: Clock) -> Iterator[None]:
-        """Use another database and clock within the body, for tests; the originals are restored afterwards."""
-        outer = dict(self.__dict__)
-        for name in OPENED:
-            self.__dict__.pop(name, None)
-        self.settings = Settings(**{**_fields(self.settings), "database_url": database_url})
-        self.clock, self._given_store, self._auto_migrate = clock, None, True
-        try:
-            yield
-        finally:
-            self.close()
-            self.__dict__.update(outer)
 
     def close(self) -> None:
         """Close every connection; the app opens new ones if it is used again."""
@@ -353,7 +269,3 @@ def _wants_context(function: Callable[..., Any]) -> bool:
     if first is None:
         return False
     return get_type_hints(function).get(first.name) is JobContext
-
-
-def _fields(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__struct_fields__}

@@ -14,11 +14,12 @@ from stagepost.client.item_feed import CHUNK, ItemFeed, check_chunk, few, few_as
 from stagepost.client.item_pages import ItemPages, lines_of, writing_to
 from stagepost.client.loading import load, load_async
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
+from stagepost.client.records import Batch, batch_of
 from stagepost.client.waiting import pauses
 from stagepost.database.statement import Operation
 from stagepost.errors import BatchNotFound, ConfigurationError
 from stagepost.model.batch import (
-    Batch,
+    BatchRow,
     BatchState,
     Counts,
     Cursor,
@@ -73,7 +74,7 @@ class BatchHandle:
         self.key = key
         self._app = app
         self._gate = None if gate is None else gate.name
-        self._on_open = None if gate is None else gate.on_open
+        self._on_open = None if gate is None or gate.on_open is None else msgspec.json.encode(gate.on_open).decode()
         self._on_failed = OnFailed(on_failed)
         self._on_complete = None if on_complete is None else msgspec.json.encode(on_complete).decode()
 
@@ -133,27 +134,27 @@ class BatchHandle:
 
     def seal(self, *, tx: Any = None) -> Batch:
         """Declare that no more items will be added, so that the batch is done when the last one has ended."""
-        return self._run(self._sealing(), tx)
+        return batch_of(self._run(self._sealing(), tx))
 
     async def seal_async(self, *, tx: Any = None) -> Batch:
         """Declare that no more items will be added, so that the batch is done when the last one has ended."""
-        return await self._run_async(self._sealing(), tx)
+        return batch_of(await self._run_async(self._sealing(), tx))
 
     def stored(self, *, tx: Any = None) -> Batch:
         """Read the batch's current state from the database; raises BatchNotFound before the first item is added."""
-        return self._run(self._finding(), tx)
+        return batch_of(self._run(self._finding(), tx))
 
     async def stored_async(self, *, tx: Any = None) -> Batch:
         """Read the batch's current state from the database; raises BatchNotFound before the first item is added."""
-        return await self._run_async(self._finding(), tx)
+        return batch_of(await self._run_async(self._finding(), tx))
 
-    def state(self) -> BatchState:
-        """Return whether the batch is open, sealed or done."""
-        return self.stored().state
+    def state(self, *, tx: Any = None) -> BatchState:
+        """Read from the database whether the batch is open, sealed or done."""
+        return self.stored(tx=tx).state
 
-    async def state_async(self) -> BatchState:
-        """Return whether the batch is open, sealed or done."""
-        return (await self.stored_async()).state
+    async def state_async(self, *, tx: Any = None) -> BatchState:
+        """Read from the database whether the batch is open, sealed or done."""
+        return (await self.stored_async(tx=tx)).state
 
     def counts(self, *, tx: Any = None) -> Counts:
         """Count the items by state; the counts are exact for one moment."""
@@ -179,44 +180,44 @@ class BatchHandle:
         """Wait until the batch is done; returns completed, completed_with_errors, failed or cancelled."""
         return await self._run_async(self._waiting(timeout))
 
-    def failed(self, *, most: int = 100) -> list[FailedGroup]:
-        """Group failed items by reason, most frequent first."""
-        return self._run(self._grouping(most))
+    def failed(self, *, limit: int = 100) -> list[FailedGroup]:
+        """Group failed items by reason, most frequent first, up to `limit` groups."""
+        return self._run(self._grouping(limit))
 
-    async def failed_async(self, *, most: int = 100) -> list[FailedGroup]:
-        """Group failed items by reason, most frequent first."""
-        return await self._run_async(self._grouping(most))
+    async def failed_async(self, *, limit: int = 100) -> list[FailedGroup]:
+        """Group failed items by reason, most frequent first, up to `limit` groups."""
+        return await self._run_async(self._grouping(limit))
 
     def items(self, states: Iterable[JobState] = ()) -> Iterator[StoredItem]:
         """Iterate over the items, optionally only those in `states`, page by page and in no particular order."""
-        pages = self._pages(self.stored(), states)
+        pages = self._pages(self._run(self._finding()), states)
         for page in pages:
             yield from pages.take(self._app.store.run(page))
 
     async def items_async(self, states: Iterable[JobState] = ()) -> AsyncIterator[StoredItem]:
         """Iterate over the items, optionally only those in `states`, page by page and in no particular order."""
-        pages = self._pages(await self.stored_async(), states)
+        pages = self._pages(await self._run_async(self._finding()), states)
         for page in pages:
             for item in pages.take(await self._app.async_store.run(page)):
                 yield item
 
     def export(self, file: str | Path | IO[Any], states: Iterable[JobState] = ()) -> int:
         """Write items to a file, one JSON object per line (key, state, result, error); returns how many."""
-        pages = self._pages(self.stored(), states)
+        pages = self._pages(self._run(self._finding()), states)
         with writing_to(file) as write:
             return sum(write(lines_of(pages.jobs(self._app.store.run(page)))) for page in pages)
 
     async def export_async(self, file: str | Path | IO[Any], states: Iterable[JobState] = ()) -> int:
         """Write items to a file, one JSON object per line (key, state, result, error); returns how many."""
-        pages = self._pages(await self.stored_async(), states)
+        pages = self._pages(await self._run_async(self._finding()), states)
         with writing_to(file) as write:
             return sum([write(lines_of(pages.jobs(await self._app.async_store.run(page)))) for page in pages])
 
-    def retry_failed(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
+    def retry(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
         """Queue all failed items again, or only those with these keys; returns how many."""
         return self._run(self._retrying(keys, actor))
 
-    async def retry_failed_async(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
+    async def retry_async(self, keys: Iterable[str] | None = None, *, actor: str | None = None) -> int:
         """Queue all failed items again, or only those with these keys; returns how many."""
         return await self._run_async(self._retrying(keys, actor))
 
@@ -228,13 +229,13 @@ class BatchHandle:
         """Let the batch continue without its failed items, or those with these keys; records why, returns how many."""
         return await self._run_async(self._waiving(keys, why, actor))
 
-    def cancel(self, *, actor: str | None = None) -> Batch:
-        """Cancel the batch: accept no more items, cancel waiting ones and ask running ones to stop."""
-        return self._run(self._cancelling(actor))
+    def cancel(self, *, actor: str | None = None) -> BatchState:
+        """Accept no more items, cancel waiting ones and ask running ones to stop; returns the state after the call."""
+        return self._run(self._cancelling(actor)).state
 
-    async def cancel_async(self, *, actor: str | None = None) -> Batch:
-        """Cancel the batch: accept no more items, cancel waiting ones and ask running ones to stop."""
-        return await self._run_async(self._cancelling(actor))
+    async def cancel_async(self, *, actor: str | None = None) -> BatchState:
+        """Accept no more items, cancel waiting ones and ask running ones to stop; returns the state after the call."""
+        return (await self._run_async(self._cancelling(actor))).state
 
     def _run(self, procedure: Procedure[T], tx: Any = None) -> T:
         return run_procedure(procedure, self._app, tx)
@@ -247,14 +248,14 @@ class BatchHandle:
             id=new_id(), key=self.key, gate=self._gate, on_failed=self._on_failed, on_complete=self._on_complete
         )
 
-    def _opening(self) -> Procedure[Batch]:
-        batch: Batch = yield batches.open_batch(self._new(), on_open=self._on_open)
+    def _opening(self) -> Procedure[BatchRow]:
+        batch: BatchRow = yield batches.open_batch(self._new(), on_open=self._on_open)
         return batch
 
-    def _feed(self, batch: Batch) -> ItemFeed:
+    def _feed(self, batch: BatchRow) -> ItemFeed:
         return ItemFeed(batch, tell=self._app.waker.to_others)
 
-    def _resuming(self, source: Any, batch: Batch) -> tuple[ItemFeed, Any]:
+    def _resuming(self, source: Any, batch: BatchRow) -> tuple[ItemFeed, Any]:
         is_rest = callable(source)
         position = batch.position if is_rest else 0
         feed = ItemFeed(batch, position=position, resumes=True, tell=self._app.waker.to_others)
@@ -267,12 +268,12 @@ class BatchHandle:
         new: int = added.new
         return new
 
-    def _sealing(self) -> Procedure[Batch]:
-        batch: Batch = yield concluding.seal_key(self._new(), on_open=self._on_open)
+    def _sealing(self) -> Procedure[BatchRow]:
+        batch: BatchRow = yield concluding.seal_key(self._new(), on_open=self._on_open)
         return batch
 
-    def _finding(self) -> Procedure[Batch]:
-        batch: Batch | None = yield batches.find(self.key)
+    def _finding(self) -> Procedure[BatchRow]:
+        batch: BatchRow | None = yield batches.find(self.key)
         if batch is None:
             raise BatchNotFound(self.key)
         return batch
@@ -297,12 +298,12 @@ class BatchHandle:
             yield pause
         raise AssertionError("the pauses end with WaitTimeout")
 
-    def _grouping(self, most: int) -> Procedure[list[FailedGroup]]:
+    def _grouping(self, limit: int) -> Procedure[list[FailedGroup]]:
         batch = yield from self._finding()
-        groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=most)
+        groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=limit)
         return groups
 
-    def _pages(self, batch: Batch, states: Iterable[JobState]) -> ItemPages:
+    def _pages(self, batch: BatchRow, states: Iterable[JobState]) -> ItemPages:
         return ItemPages(batch, [JobState(state) for state in states], self._app.registry)
 
     def _retrying(self, keys: Iterable[str] | None, actor: str | None) -> Procedure[int]:
@@ -337,7 +338,7 @@ class BatchHandle:
             done, after = done + len(ids), ids[-1]
         return done
 
-    def _cancelling(self, actor: str | None) -> Procedure[Batch]:
+    def _cancelling(self, actor: str | None) -> Procedure[BatchRow]:
         batch = yield from self._finding()
         yield cancelling.cancel_batch(batch.id, actor=actor or default_actor())
         after: str | None = ""

@@ -15,14 +15,14 @@ from stagepost.errors import ConfigurationError
 from stagepost.model.batch import Item, new_item
 from stagepost.model.children import NewChild
 from stagepost.model.groups import groups_of
-from stagepost.model.job import Job, NewJob
+from stagepost.model.job import JobRow, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.store.listing import list_jobs
 from stagepost.task import NO_OPTIONS, JobOptions, Task, with_changes
 
 if TYPE_CHECKING:
     from stagepost.client.app import App
-    from stagepost.client.context import JobContext
+    from stagepost.client.running import RunningAttempt
 
 __all__ = ["Child", "Submission", "read_children", "read_children_async", "submit_all", "submit_all_async"]
 
@@ -51,20 +51,20 @@ class Child(msgspec.Struct, Generic[R], frozen=True):
 class Submission:
     """Submits a child with a given transaction, key and options; its methods take a task and its arguments."""
 
-    def __init__(self, context: JobContext, tx: Any, key: str | None, options: dict[str, Any]) -> None:
+    def __init__(self, running: RunningAttempt, tx: Any, key: str | None, options: dict[str, Any]) -> None:
         if options.keys() & NOT_FOR_CHILDREN:
             raise ConfigurationError("a child is identified by its `key`: leave out `id` and `unique_key`.")
-        self._context, self._tx, self._key = context, tx, key
+        self._running, self._tx, self._key = running, tx, key
         self._options: JobOptions = with_changes(NO_OPTIONS, options) if options else NO_OPTIONS
 
     def submit(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Submit a child and return its handle."""
-        [handle] = submit_all(self._context, [self._child(task, args, kwargs)], self._tx)
+        [handle] = submit_all(self._running, [self._child(task, args, kwargs)], self._tx)
         return handle
 
     async def submit_async(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Submit a child without blocking the event loop."""
-        [handle] = await submit_all_async(self._context, [self._child(task, args, kwargs)], self._tx)
+        [handle] = await submit_all_async(self._running, [self._child(task, args, kwargs)], self._tx)
         return handle
 
     def _child(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob | Item:
@@ -75,28 +75,28 @@ class Submission:
 NOT_FOR_CHILDREN = frozenset({"id", "unique_key", "unique_for", "on_conflict"})
 
 
-def submit_all(context: JobContext, jobs: Iterable[NewJob | Item], tx: Any) -> list[JobHandle[Any]]:
+def submit_all(running: RunningAttempt, jobs: Iterable[NewJob | Item], tx: Any) -> list[JobHandle[Any]]:
     """Submit children, one transaction per chunk, or all in the caller's transaction."""
-    app = app_of(context.task)
+    app = app_of(running.task)
     handles: list[JobHandle[Any]] = []
-    for chunk in _chunks(context, jobs, None if tx is not None else CHUNK):
-        made = app.client.submit(context.job, chunk, tx=tx)
+    for chunk in _chunks(running, jobs, None if tx is not None else CHUNK):
+        made = app.client.submit(running.job, chunk, tx=tx)
         handles += [JobHandle(enqueued, app) for enqueued in made]
     return handles
 
 
-async def submit_all_async(context: JobContext, jobs: Iterable[NewJob | Item], tx: Any) -> list[JobHandle[Any]]:
+async def submit_all_async(running: RunningAttempt, jobs: Iterable[NewJob | Item], tx: Any) -> list[JobHandle[Any]]:
     """Submit children without blocking the event loop."""
-    app = app_of(context.task)
+    app = app_of(running.task)
     handles: list[JobHandle[Any]] = []
-    for chunk in _chunks(context, jobs, None if tx is not None else CHUNK):
-        made = await app.client.submit_async(context.job, chunk, tx=tx)
+    for chunk in _chunks(running, jobs, None if tx is not None else CHUNK):
+        made = await app.client.submit_async(running.job, chunk, tx=tx)
         handles += [JobHandle(enqueued, app) for enqueued in made]
     return handles
 
 
-def _chunks(context: JobContext, jobs: Iterable[NewJob | Item], most: int | None) -> Iterator[Sequence[NewChild]]:
-    children = (_numbered(context, job) for job in jobs)
+def _chunks(running: RunningAttempt, jobs: Iterable[NewJob | Item], most: int | None) -> Iterator[Sequence[NewChild]]:
+    children = (_numbered(running, job) for job in jobs)
     if most is None:
         if chunk := list(children):
             yield chunk
@@ -104,32 +104,32 @@ def _chunks(context: JobContext, jobs: Iterable[NewJob | Item], most: int | None
     yield from groups_of(children, size=lambda child: len(child.job.payload), most=most)
 
 
-def _numbered(context: JobContext, job: NewJob | Item) -> NewChild:
+def _numbered(running: RunningAttempt, job: NewJob | Item) -> NewChild:
     if isinstance(job, Item):
         return NewChild(job.job, job.key)
     if job.unique_key is not None:
         raise ConfigurationError(f"a child has unique key {job.unique_key!r}. Use `task.item(key, …)` instead.")
-    return NewChild(job, number=next(context.numbers))
+    return NewChild(job, number=next(running.numbers))
 
 
-def read_children(context: JobContext, task: Task[..., Any] | None) -> Iterator[Child[Any]]:
+def read_children(running: RunningAttempt, task: Task[..., Any] | None) -> Iterator[Child[Any]]:
     """Read children page by page."""
-    app = app_of(context.task)
+    app = app_of(running.task)
     before: str | None = None
     while True:
-        page = app.store.run(_page(context.id, task, before))
+        page = app.store.run(_page(running.job.id, task, before))
         yield from (_child(app, job) for job in page)
         if len(page) < PAGE:
             return
         before = page[-1].id
 
 
-async def read_children_async(context: JobContext, task: Task[..., Any] | None) -> AsyncIterator[Child[Any]]:
+async def read_children_async(running: RunningAttempt, task: Task[..., Any] | None) -> AsyncIterator[Child[Any]]:
     """Read children page by page without blocking the event loop."""
-    app = app_of(context.task)
+    app = app_of(running.task)
     before: str | None = None
     while True:
-        page = await app.async_store.run(_page(context.id, task, before))
+        page = await app.async_store.run(_page(running.job.id, task, before))
         for job in page:
             yield _child(app, job)
         if len(page) < PAGE:
@@ -137,10 +137,10 @@ async def read_children_async(context: JobContext, task: Task[..., Any] | None) 
         before = page[-1].id
 
 
-def _page(job_id: str, task: Task[..., Any] | None, before: str | None) -> Operation[list[Job]]:
+def _page(job_id: str, task: Task[..., Any] | None, before: str | None) -> Operation[list[JobRow]]:
     return list_jobs(batch_id=job_id, task_name=None if task is None else task.name, before=before, most=PAGE)
 
 
-def _child(app: App, job: Job) -> Child[Any]:
+def _child(app: App, job: JobRow) -> Child[Any]:
     result = typed_result(job, app.registry)
     return Child(job.item_key or "", job.state, result, job.error, job.id)

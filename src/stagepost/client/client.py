@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
+from stagepost.client.records import Job
 from stagepost.client.waiting import pauses
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import sleep
@@ -20,7 +21,7 @@ from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import JobFailed, UnknownTask
 from stagepost.model.batch import Counts
 from stagepost.model.children import NewChild
-from stagepost.model.job import Enqueued, FailureRecord, Job, LeasedJob, NewJob
+from stagepost.model.job import Enqueued, FailureRecord, JobRow, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.model.results import decode_progress, decode_result
 from stagepost.model.series import JobSeries
@@ -110,37 +111,38 @@ class Client:
 
     def job(self, job_id: str, *, tx: Any = None) -> Job:
         """Read a job, live or ended; raises JobNotFound."""
-        return self._run(jobs.get(job_id), tx)
+        return Job(self._run(jobs.get(job_id), tx))
 
     async def job_async(self, job_id: str, *, tx: Any = None) -> Job:
         """Read a job without blocking the event loop."""
-        return await self._run_async(jobs.get(job_id), tx)
+        return Job(await self._run_async(jobs.get(job_id), tx))
 
     def jobs(
         self,
         *,
         states: Iterable[JobState] = (),
-        queue_name: str | None = None,
-        task_name: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
         parent_id: str | None = None,
         before: str | None = None,
-        most: int = 50,
+        limit: int = 50,
     ) -> list[Job]:
-        """List a page of jobs, newest first; `before` is the last id of the previous page."""
-        return self._run(_page(states, queue_name, task_name, parent_id, before, most))
+        """List a page of up to 1,000 jobs, newest first; `before` is the last id of the previous page."""
+        return [Job(row) for row in self._run(_page(states, task, queue, parent_id, before, limit))]
 
     async def jobs_async(
         self,
         *,
         states: Iterable[JobState] = (),
-        queue_name: str | None = None,
-        task_name: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
         parent_id: str | None = None,
         before: str | None = None,
-        most: int = 50,
+        limit: int = 50,
     ) -> list[Job]:
         """List a page of jobs without blocking the event loop."""
-        return await self._run_async(_page(states, queue_name, task_name, parent_id, before, most))
+        page = await self._run_async(_page(states, task, queue, parent_id, before, limit))
+        return [Job(row) for row in page]
 
     def failures(self, job_id: str) -> list[FailureRecord]:
         """List the attempts that did not complete a job, oldest first."""
@@ -173,21 +175,35 @@ class Client:
         """Queue ended jobs again without blocking the event loop."""
         return await self._run_async(jobs.restart(job_ids, actor=actor or default_actor()), tx)
 
+    def wait(self, job_id: str, *, timeout: timedelta | float | None = None) -> JobState:
+        """Wait until a job ends and return its state."""
+        return self._ended(job_id, timeout).state
+
+    async def wait_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> JobState:
+        """Wait until a job ends and return its state without blocking the event loop."""
+        return (await self._ended_async(job_id, timeout)).state
+
     def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait until a job ends and return its result, decoded as its task's return type."""
-        for pause in _pauses(job_id, timeout):
-            job = self._run(jobs.get(job_id))
-            if job.state in FINAL:
-                return result_of(job, self._registry)
-            sleep(pause)
-        raise AssertionError("the pauses end with WaitTimeout")
+        return result_of(self._ended(job_id, timeout), self._registry)
 
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait until a job ends and return its result without blocking the event loop."""
+        return result_of(await self._ended_async(job_id, timeout), self._registry)
+
+    def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
+        for pause in _pauses(job_id, timeout):
+            job = self._run(jobs.get(job_id))
+            if job.state in FINAL:
+                return job
+            sleep(pause)
+        raise AssertionError("the pauses end with WaitTimeout")
+
+    async def _ended_async(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
         for pause in _pauses(job_id, timeout):
             job = await self._run_async(jobs.get(job_id))
             if job.state in FINAL:
-                return result_of(job, self._registry)
+                return job
             await asyncio.sleep(pause)
         raise AssertionError("the pauses end with WaitTimeout")
 
@@ -202,19 +218,19 @@ class Client:
         return await run_in_async(tx, operation, clock=self._store.clock)
 
 
-def result_of(job: Job, registry: Registry) -> Any:
+def result_of(job: JobRow, registry: Registry) -> Any:
     """Decode an ended job's result, or raise what it ended with."""
     if job.state not in {JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS}:
         raise JobFailed(job.id, job.state, job.error)
     return typed_result(job, registry)
 
 
-def typed_result(job: Job, registry: Registry) -> Any:
+def typed_result(job: JobRow, registry: Registry) -> Any:
     """Decode a job's result as its task's return type, or as plain JSON if the task is not known here."""
     return decode_result(job.result, _declared(job, registry, lambda task: task.signature.result_annotation))
 
 
-def typed_progress(job: Job, registry: Registry) -> Any:
+def typed_progress(job: JobRow, registry: Registry) -> Any:
     """Decode a job's progress as its task's `progress` type, or as plain JSON if the task is not known here."""
     return decode_progress(job.progress, _declared(job, registry, lambda task: task.options.progress))
 
@@ -231,23 +247,23 @@ def default_actor() -> str:
 
 def _page(
     states: Iterable[JobState],
-    queue_name: str | None,
-    task_name: str | None,
+    task: str | None,
+    queue: str | None,
     parent_id: str | None,
     before: str | None,
-    most: int,
-) -> Operation[list[Job]]:
+    limit: int,
+) -> Operation[list[JobRow]]:
     return list_jobs(
         states=[JobState(state) for state in states],
-        queue_name=queue_name,
-        task_name=task_name,
+        queue_name=queue,
+        task_name=task,
         batch_id=parent_id,
         before=before,
-        most=max(1, min(most, 1000)),
+        most=max(1, min(limit, 1000)),
     )
 
 
-def _declared(job: Job, registry: Registry, of: Callable[[Task[..., Any]], Any]) -> Any:
+def _declared(job: JobRow, registry: Registry, of: Callable[[Task[..., Any]], Any]) -> Any:
     try:
         return of(registry.get(job.task_name))
     except UnknownTask:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import replace
-from datetime import timedelta
-from itertools import count
+from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from stagepost.client.children import (
@@ -20,28 +16,20 @@ from stagepost.client.children import (
     submit_all_async,
 )
 from stagepost.client.handle import JobHandle
-from stagepost.client.tasks import AppTask, app_of
-from stagepost.clock import Clock
-from stagepost.database.statement import Operation
-from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
+from stagepost.client.running import RunningAttempt
+from stagepost.client.tasks import AppTask
+from stagepost.errors import Cancelled, TaskError, duration_of
 from stagepost.model.batch import Item
-from stagepost.model.children import DeferredOutcome, OnChildFailed
-from stagepost.model.context import JobIdentity, TraceContext, identify
-from stagepost.model.job import LeasedJob, NewJob
-from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
-from stagepost.model.results import encode_progress, encode_result
-from stagepost.model.retry import describe_error
-from stagepost.store.settlement import Fence, Settlement
-from stagepost.store.settling import settle
-from stagepost.task import Task
+from stagepost.model.context import Occasion, TraceContext, identify
+from stagepost.model.job import NewJob, to_datetime
+from stagepost.model.outcome import Failed, Snoozed
+from stagepost.model.results import encode_progress
 
-__all__ = ["JobContext", "current_job", "enter", "outcome_of"]
+__all__ = ["JobContext", "current_job", "enter"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_random = random.Random()  # noqa: S311 - spreads retries
 _current: ContextVar[JobContext | None] = ContextVar("stagepost_job", default=None)
 
 
@@ -57,30 +45,23 @@ class JobContext:
     earlier one therefore gets the same jobs.
     """
 
-    def __init__(self, job: LeasedJob, task: Task[..., Any], clock: Clock) -> None:
-        self.job = job
-        self.task = task
-        self.trace = TraceContext.decode(job.context)
-        self.settled_in_transaction = False
-        """The handler has ended the attempt in a transaction, which may or may not have committed."""
-        self.is_settled = False
-        """That transaction has committed."""
-        self.identity = JobIdentity(job.id, job.task_name, job.attempt)
-        """What logs show of it, and what its handler is waiting for while it holds its slot."""
-        self.numbers = count()
-        """Numbers the children that this attempt submits without keys."""
-        self.reported: str | None = None
-        """The latest progress, encoded; the lease keeper writes it to the database."""
-        self.on_report: Callable[[], None] = _nothing
-        """Called when there is new progress, in the thread that reports it."""
-        self._then: NewJob | None = None
-        self._clock = clock
-        self._stop_reason: str | None = None
+    def __init__(self, running: RunningAttempt) -> None:
+        self._running = running
 
     @property
     def id(self) -> str:
         """The job's id, which is the same in every attempt; use it to deduplicate effects outside the database."""
-        return self.job.id
+        return self._running.job.id
+
+    @property
+    def task(self) -> str:
+        """Name of the task."""
+        return self._running.task.name
+
+    @property
+    def queue(self) -> str:
+        """Name of the job's queue."""
+        return self._running.job.queue_name
 
     @property
     def attempt(self) -> int:
@@ -88,26 +69,62 @@ class JobContext:
 
         It also grows without a failure: when a worker gives a job back before it starts, and after a snooze.
         """
-        return self.job.attempt
+        return self._running.job.attempt
+
+    @property
+    def failures(self) -> int:
+        """Number of attempts that have failed before this one."""
+        return self._running.job.failures
+
+    @property
+    def crashes(self) -> int:
+        """Number of earlier attempts whose worker died."""
+        return self._running.job.crashes
+
+    @property
+    def max_attempts(self) -> int:
+        """Number of failures after which the job becomes a dead letter."""
+        return self._running.job.max_attempts
+
+    @property
+    def available_at(self) -> datetime:
+        """When the attempt was due, in UTC."""
+        return to_datetime(self._running.job.available_at)
+
+    @property
+    def worker(self) -> str:
+        """Id of the worker that runs the attempt."""
+        return self._running.job.owner
+
+    @property
+    def trace(self) -> TraceContext:
+        """Trace, correlation and user ids, and the job whose handler enqueued this one (`parent_id`)."""
+        return self._running.trace
+
+    @property
+    def schedule(self) -> str | None:
+        """Name of the schedule that enqueued the job; None if no schedule did."""
+        return Occasion.decode(self._running.job.context).schedule
+
+    @property
+    def due_at(self) -> datetime | None:
+        """The due time of that schedule, in UTC."""
+        return to_datetime(Occasion.decode(self._running.job.context).due_at)
 
     @property
     def is_cancelled(self) -> bool:
         """Whether this attempt should stop, because someone asked for it or its lease is lost."""
-        return self._stop_reason is not None
+        return self._running.is_cancelled
 
     @property
     def stop_reason(self) -> str | None:
         """Why this attempt should stop; None if it should not."""
-        return self._stop_reason
+        return self._running.stop_reason
 
     def raise_if_cancelled(self) -> None:
         """Raise Cancelled if the attempt should stop; call this regularly in long work."""
-        if self._stop_reason is not None:
-            raise Cancelled(self._stop_reason)
-
-    def request_stop(self, reason: str) -> None:
-        """Ask the handler to stop; the worker calls this."""
-        self._stop_reason = self._stop_reason or reason
+        if self._running.stop_reason is not None:
+            raise Cancelled(self._running.stop_reason)
 
     def report(self, progress: Any) -> None:
         """Publish the attempt's progress: any JSON value up to 10 KiB, such as a record or a number.
@@ -115,8 +132,8 @@ class JobContext:
         Call it as often as you like: the latest value is written with the lease, at most about once a second. Raises
         PayloadError if the value cannot be encoded, or does not match the task's `progress` type.
         """
-        self.reported = encode_progress(progress, annotation=self.task.options.progress)
-        self.on_report()
+        self._running.reported = encode_progress(progress, annotation=self._running.task.options.progress)
+        self._running.on_report()
 
     def submit(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Submit a child in a separate transaction; raises LeaseLost if another attempt has taken over."""
@@ -128,15 +145,15 @@ class JobContext:
 
     def using(self, tx: Any = None, /, *, key: str | None = None, **options: Any) -> Submission:
         """Choose the transaction, the key and the `JobOptions` for the next child."""
-        return Submission(self, tx, key, options)
+        return Submission(self._running, tx, key, options)
 
     def submit_many(self, jobs: Iterable[NewJob | Item], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Submit many children from `task.job(...)` or `task.item(key, ...)`, in transactions of 1,000 each."""
-        return submit_all(self, jobs, tx)
+        return submit_all(self._running, jobs, tx)
 
     async def submit_many_async(self, jobs: Iterable[NewJob | Item], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Submit many children without blocking the event loop."""
-        return await submit_all_async(self, jobs, tx)
+        return await submit_all_async(self._running, jobs, tx)
 
     def then(self, task: AppTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Continue the same job with this task when all children have ended; its result becomes the job's result.
@@ -144,7 +161,7 @@ class JobContext:
         This takes effect if the attempt completes; the last of several calls counts. Return the value of this call
         from the handler: it is None, but has the continuation's return type for type checkers.
         """
-        self._then = task.job(*args, **kwargs)
+        self._running.then = task.job(*args, **kwargs)
         return cast("R", None)
 
     @overload
@@ -155,7 +172,7 @@ class JobContext:
 
     def children(self, task: AppTask[..., Any] | None = None, /) -> Iterator[Child[Any]]:
         """Iterate over the job's children, optionally those of one task, page by page and in no particular order."""
-        return read_children(self, task)
+        return read_children(self._running, task)
 
     @overload
     def children_async(self, task: AppTask[..., R], /) -> AsyncIterator[Child[R]]: ...
@@ -165,106 +182,56 @@ class JobContext:
 
     def children_async(self, task: AppTask[..., Any] | None = None, /) -> AsyncIterator[Child[Any]]:
         """Read the job's children without blocking the event loop."""
-        return read_children_async(self, task)
+        return read_children_async(self._running, task)
 
     def complete(self, tx: Any, result: Any = None) -> None:
         """Complete the job in the caller's transaction."""
-        self._settle(tx, self.completed(result))
+        self._running.settle(tx, self._running.completed(result))
 
     async def complete_async(self, tx: Any, result: Any = None) -> None:
         """Complete the job in the caller's async transaction."""
-        await self._settle_async(tx, self.completed(result))
+        await self._running.settle_async(tx, self._running.completed(result))
 
     def fail(
-        self, tx: Any, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
+        self,
+        tx: Any,
+        error: BaseException | str,
+        *,
+        backoff: timedelta | float | None = None,
+        jitter: float | None = None,
     ) -> None:
-        """Fail the attempt in the caller's transaction; the retry policy decides whether the job is tried again."""
-        self._settle(tx, self.failed(error, backoff=backoff, jitter=jitter))
+        """Fail the attempt in the caller's transaction; the retry policy decides whether the job is tried again.
+
+        `backoff` (a number means seconds) and `jitter` (a fraction) replace the policy's first delay and jitter.
+        """
+        self._running.settle(tx, self._running.failed(error, backoff=backoff, jitter=jitter))
 
     async def fail_async(
-        self, tx: Any, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
+        self,
+        tx: Any,
+        error: BaseException | str,
+        *,
+        backoff: timedelta | float | None = None,
+        jitter: float | None = None,
     ) -> None:
         """Fail the attempt in the caller's async transaction."""
-        await self._settle_async(tx, self.failed(error, backoff=backoff, jitter=jitter))
+        await self._running.settle_async(tx, self._running.failed(error, backoff=backoff, jitter=jitter))
 
     def snooze(self, tx: Any, delay: timedelta | float) -> None:
         """Reschedule the job in the caller's transaction, without counting a failure."""
-        self._settle(tx, Snoozed(duration_of(delay, "delay")))
+        self._running.settle(tx, Snoozed(duration_of(delay, "delay")))
 
     async def snooze_async(self, tx: Any, delay: timedelta | float) -> None:
         """Reschedule the job in the caller's async transaction, without counting a failure."""
-        await self._settle_async(tx, Snoozed(duration_of(delay, "delay")))
+        await self._running.settle_async(tx, Snoozed(duration_of(delay, "delay")))
 
     ack, ack_async = complete, complete_async
     nack, nack_async = fail, fail_async
 
-    def completed(self, result: Any) -> Completed:
-        """Encode a result as the task's return type."""
-        if result is not None and inspect.isawaitable(result):
-            if inspect.iscoroutine(result):
-                result.close()  # otherwise Python warns that it was never awaited
-            raise PayloadError(
-                f"task {self.task.name} returned a coroutine, which nothing awaits. Declare it as `async def`; "
-                f"if it has a decorator, the wrapper must be `async def` too."
-            )
-        options = self.task.options
-        encoded = encode_result(result, annotation=self.task.signature.result_annotation, limits=options.limits)
-        if self._then is None and options.on_child_failed == OnChildFailed.FINISH:
-            return Completed(encoded)
-        return Completed(
-            encoded, DeferredOutcome(on_child_failed=OnChildFailed(options.on_child_failed), then=self._then)
-        )
-
-    def failed(
-        self, error: BaseException | str, *, backoff: float | None = None, jitter: float | None = None
-    ) -> Outcome:
-        """Classify an error by the task's policy; `backoff` (seconds) and `jitter` (a fraction) override its delay."""
-        if isinstance(error, str):
-            error = TaskError(error)
-        outcome = outcome_of(error, self.job, self.task)
-        if isinstance(outcome, Failed) and backoff is not None:
-            policy = self.task.options.retry
-            first = timedelta(seconds=backoff)
-            changed = replace(
-                policy,
-                first_delay=first,
-                longest_delay=max(first, policy.longest_delay),
-                jitter=policy.jitter if jitter is None else jitter,
-            )
-            delay = changed.delay(self.job.failures + 1, random=_random)
-            outcome = Failed(outcome.error, delay, outcome.traceback)
-        return outcome
-
     def will_retry(self, error: BaseException) -> bool:
         """Return whether the job would be tried again if this attempt failed with `error`."""
-        is_last = self.job.failures + 1 >= self.job.max_attempts
-        return not is_last and isinstance(self.failed(error), Failed)
-
-    def _settle(self, tx: Any, outcome: Outcome) -> None:
-        self._check(run_in(tx, self._settlement(outcome), clock=self._clock))
-        self._observe_commit(tx)
-
-    async def _settle_async(self, tx: Any, outcome: Outcome) -> None:
-        self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock))
-        self._observe_commit(tx)
-
-    def _observe_commit(self, tx: Any) -> None:
-        if isinstance(self.task, AppTask):
-            app_of(self.task).store.notifier.call_after_commit(tx, self._note_commit)
-
-    def _note_commit(self) -> None:
-        self.is_settled = True
-
-    def _settlement(self, outcome: Outcome) -> Operation[dict[Fence, bool]]:
-        # Set before the statement runs, because only the caller's commit decides whether it takes effect.
-        self.settled_in_transaction = True
-        # A handler that repeats a transaction after a lost reply must not apply its effects again.
-        return settle([Settlement.of(self.job, outcome)], ended_counts=False)
-
-    def _check(self, held: dict[Fence, bool]) -> None:
-        if not all(held.values()):
-            self.settled_in_transaction = False  # so that the worker reports this even if the handler hides the error
-            raise LeaseLost(self.job.id, self.job.attempt)
+        is_last = self.failures + 1 >= self.max_attempts
+        return not is_last and isinstance(self._running.failed(error), Failed)
 
 
 def current_job() -> JobContext:
@@ -275,24 +242,7 @@ def current_job() -> JobContext:
     return context
 
 
-def enter(context: JobContext) -> None:
+def enter(running: RunningAttempt) -> None:
     """Make this attempt the current one, for `current_job()`, log records and the trace ids of enqueued jobs."""
-    _current.set(context)
-    identify(context.identity, context.trace)
-
-
-def outcome_of(error: BaseException, job: LeasedJob, task: Task[..., Any]) -> Outcome:
-    """Convert an exception that left a handler to the attempt's outcome."""
-    policy = task.options.retry
-    if isinstance(error, Cancelled):
-        return Abandoned(str(error) or "cancelled by its handler")
-    if isinstance(error, Snooze):
-        return Snoozed(error.delay)
-    message, traceback = describe_error(error)
-    if not policy.is_retryable(error):
-        return Refused(message, traceback)
-    return Failed(message, policy.delay_after(error, job.failures + 1, random=_random), traceback)
-
-
-def _nothing() -> None:
-    return
+    _current.set(JobContext(running))
+    identify(running.identity, running.trace)

@@ -9,7 +9,7 @@ from hashlib import sha256
 from stagepost.database.store import Store
 from stagepost.errors import IllegalTransition, UniqueKeyTaken
 from stagepost.model.dead_letter import DeadMessage
-from stagepost.model.job import Job
+from stagepost.model.job import JobRow
 from stagepost.model.lifecycle import JobState
 from stagepost.store.dead_messages import (
     DeadMessageGroup,
@@ -118,7 +118,7 @@ def pages_matching(
     A job that is retried and fails again during the iteration ends later than all jobs still to come, so no job is
     returned twice.
     """
-    last: Job | None = None
+    last: JobRow | None = None
     while True:
         page = store.run(
             dead_letters(

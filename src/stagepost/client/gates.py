@@ -26,8 +26,8 @@ class Gate:
     def __init__(self, app: App, name: str, *, on_open: NewJob | None = None) -> None:
         check_key("gate name", name)
         self.name = name
-        self.on_open = None if on_open is None else msgspec.json.encode(on_open).decode()
-        """JSON of the job to enqueue; stored when the gate or one of its batches is first used."""
+        self.on_open = on_open
+        """The job to enqueue; stored when the gate or one of its batches is first used."""
         self._app = app
         self._is_declared = on_open is None
 
@@ -84,5 +84,7 @@ class Gate:
 
     def _declaring(self) -> Procedure[None]:
         if not self._is_declared:
-            yield gates.declare(self.name, on_open=self.on_open)
+            yield gates.declare(
+                self.name, on_open=None if self.on_open is None else msgspec.json.encode(self.on_open).decode()
+            )
             self._is_declared = True

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from stagepost.database.statement import Operation
 from stagepost.errors import ConfigurationError, SourceMismatch
-from stagepost.model.batch import Batch, Cursor, Item
+from stagepost.model.batch import BatchRow, Cursor, Item
 from stagepost.model.groups import GROUP_BYTES
 from stagepost.model.job import NewJob
 from stagepost.store.batches import Added, add_jobs
@@ -41,7 +41,7 @@ class ItemFeed:
     meantime. When it adds, it ignores the cursor: existing items are recognised by their keys.
     """
 
-    def __init__(self, batch: Batch, *, position: int = 0, resumes: bool = False, tell: bool = False) -> None:
+    def __init__(self, batch: BatchRow, *, position: int = 0, resumes: bool = False, tell: bool = False) -> None:
         self.new = 0
         self._batch = batch
         self._position = position

@@ -12,8 +12,8 @@ import msgspec
 
 from stagepost.client.client import typed_result
 from stagepost.database.statement import Operation
-from stagepost.model.batch import Batch, StoredItem
-from stagepost.model.job import Job
+from stagepost.model.batch import BatchRow, StoredItem
+from stagepost.model.job import JobRow
 from stagepost.model.lifecycle import JobState
 from stagepost.store.listing import list_items
 from stagepost.task import Registry
@@ -26,7 +26,7 @@ PAGE = 500
 class ItemPages:
     """Yields operations that each read a page; pass every result to `take` or `jobs` before the next iteration."""
 
-    def __init__(self, batch: Batch, states: Sequence[JobState], registry: Registry, *, size: int = PAGE) -> None:
+    def __init__(self, batch: BatchRow, states: Sequence[JobState], registry: Registry, *, size: int = PAGE) -> None:
         self._batch = batch
         self._states = states
         self._registry = registry
@@ -34,19 +34,19 @@ class ItemPages:
         self._last: str | None = None
         self._is_over = False
 
-    def __iter__(self) -> Iterator[Operation[list[Job]]]:
+    def __iter__(self) -> Iterator[Operation[list[JobRow]]]:
         while not self._is_over:
             self._is_over = True  # unless the page turns out to be full
             yield list_items(self._batch.id, states=self._states, before=self._last, most=self._size)
 
-    def jobs(self, page: list[Job]) -> list[Job]:
+    def jobs(self, page: list[JobRow]) -> list[JobRow]:
         """Process a page; an item that ended during the read appears twice, and counts as ended."""
         if page:
             self._last = page[-1].id
             self._is_over = len(page) < self._size
         return list({job.id: job for job in page}.values())
 
-    def take(self, page: list[Job]) -> list[StoredItem]:
+    def take(self, page: list[JobRow]) -> list[StoredItem]:
         """Process a page, and decode results as their tasks' return types."""
         return [
             StoredItem(job.item_key or "", job.state, typed_result(job, self._registry), job.error, job.id)
@@ -54,7 +54,7 @@ class ItemPages:
         ]
 
 
-def lines_of(jobs: Sequence[Job]) -> list[bytes]:
+def lines_of(jobs: Sequence[JobRow]) -> list[bytes]:
     """Format each item as a line of JSON."""
     return [
         msgspec.json.encode(

@@ -124,16 +124,16 @@ class Pipeline:
             run = await run_in_async(tx, operation, clock=self._app.store.clock)
         return None if run is None else RunHandle(self._app, run, is_new=False)
 
-    def runs(self, *, state: RunState | None = None, before: str | None = None, most: int = 50) -> list[RunHandle]:
+    def runs(self, *, state: RunState | None = None, before: str | None = None, limit: int = 50) -> list[RunHandle]:
         """List a page of this pipeline's runs, newest first; `before` is the last id of the previous page."""
-        found = self._app.store.run(runs.list_runs(pipeline=self.name, state=state, before=before, most=most))
+        found = self._app.store.run(runs.list_runs(pipeline=self.name, state=state, before=before, most=limit))
         return [RunHandle(self._app, run, is_new=False) for run in found]
 
     async def runs_async(
-        self, *, state: RunState | None = None, before: str | None = None, most: int = 50
+        self, *, state: RunState | None = None, before: str | None = None, limit: int = 50
     ) -> list[RunHandle]:
         """List a page of this pipeline's runs without blocking the event loop."""
-        operation = runs.list_runs(pipeline=self.name, state=state, before=before, most=most)
+        operation = runs.list_runs(pipeline=self.name, state=state, before=before, most=limit)
         return [RunHandle(self._app, run, is_new=False) for run in await self._app.async_store.run(operation)]
 
     @property

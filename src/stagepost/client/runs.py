@@ -33,10 +33,13 @@ class RunHandle:
     def __repr__(self) -> str:
         return f"RunHandle({self.id!r}, key={self.key!r})"
 
-    @property
-    def state(self) -> RunState:
-        """The run's current state, read from the database."""
-        return self._app.store.run(runs.get(self.id)).state
+    def state(self, *, tx: Any = None) -> RunState:
+        """Read the run's current state from the database."""
+        return run_procedure(self._found(), self._app, tx).state
+
+    async def state_async(self, *, tx: Any = None) -> RunState:
+        """Read the run's current state without blocking the event loop."""
+        return (await run_procedure_async(self._found(), self._app, tx)).state
 
     def graph(self, *, tx: Any = None) -> RunView:
         """Read the run's steps, their order and their progress; with `tx`, as your transaction sees them."""
@@ -73,13 +76,17 @@ class RunHandle:
         """Continue a run like `retry`, without blocking the event loop; `tx` is an async connection or session."""
         return await run_procedure_async(self._retried(actor, tx), self._app, tx)
 
-    def cancel(self, *, actor: str | None = None) -> None:
-        """Start no more steps, cancel waiting jobs and ask running ones to stop; the run ends after that."""
-        run_procedure(self._cancelled(actor), self._app)
+    def cancel(self, *, actor: str | None = None) -> RunState:
+        """Start no more steps, cancel waiting jobs and ask running ones to stop; returns the state after the call."""
+        return run_procedure(self._cancelled(actor), self._app)
 
-    async def cancel_async(self, *, actor: str | None = None) -> None:
+    async def cancel_async(self, *, actor: str | None = None) -> RunState:
         """Cancel the run without blocking the event loop."""
-        await run_procedure_async(self._cancelled(actor), self._app)
+        return await run_procedure_async(self._cancelled(actor), self._app)
+
+    def _found(self) -> Procedure[Run]:
+        run: Run = yield runs.get(self.id)
+        return run
 
     def _looked_at(self) -> Procedure[RunView]:
         view: RunView = yield look_at(self.id)
@@ -87,7 +94,7 @@ class RunHandle:
 
     def _waited(self, timeout: timedelta | float | None) -> Procedure[RunState]:
         for pause in pauses(timeout, f"run {self.id}", missing="did not end", advice="Wait for it again."):
-            run: Run = yield runs.get(self.id)
+            run = yield from self._found()
             if run.state is not RunState.RUNNING:
                 return run.state
             yield pause
@@ -105,9 +112,10 @@ class RunHandle:
         results = [None if job.state is JobState.WAIVED else typed_result(job, registry) for job in found.jobs]
         return results if found.is_list else results[0]
 
-    def _cancelled(self, actor: str | None) -> Procedure[None]:
+    def _cancelled(self, actor: str | None) -> Procedure[RunState]:
         batches: list[str] = yield runs.cancel(self.id, actor=actor or default_actor())
         for batch_id in batches:  # upkeep does the rest if this is interrupted
             after: str | None = ""
             while after is not None:
                 after = yield cancel_items(batch_id, after=after)
+        return (yield from self._found()).state

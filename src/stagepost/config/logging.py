@@ -12,7 +12,7 @@ FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s%(job_suffix)s"
 
 
 class JobContextFilter(logging.Filter):
-    """Adds job_id, task_name, attempt, trace_id, correlation_id and user_id to every record; None outside a job."""
+    """Adds job_id, task, attempt, trace_id, correlation_id and user_id to every record; None outside a job."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the fields to the record, and keep every record."""
@@ -28,7 +28,7 @@ class JobContextFilter(logging.Filter):
         record.__dict__.update(
             job_id=facts["job"],
             task_id=facts["job"],
-            task_name=identity.task_name if identity else None,
+            task=identity.task_name if identity else None,
             attempt=facts["attempt"],
             trace_id=trace.trace_id,
             correlation_id=trace.correlation_id,

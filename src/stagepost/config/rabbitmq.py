@@ -20,7 +20,7 @@ QueueType = Literal["quorum", "classic"]
 NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,180}")
 LONGEST_SECONDS = 365 * 24 * 3600
 MOST_SENDS = 1_000_000
-LIMITS = {"prefetch": (0, 65_535), "message_ttl": (0.001, LONGEST_SECONDS), "max_length": (1, 2**31 - 1)}
+LIMITS = {"prefetch": (0, 65_535), "message_ttl_seconds": (0.001, LONGEST_SECONDS), "max_length": (1, 2**31 - 1)}
 """The ranges that a broker accepts; a prefetch of 0 means no limit."""
 LEAST_PRIORITY, MOST_PRIORITY = -(2**15), 2**15 - 1
 """The range of a job's priority."""
@@ -37,7 +37,7 @@ class BrokerQueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """The queue's name and routing key at the broker; the default is `<prefix>.<queue>`."""
     prefetch: int | None = None
     """Maximum number of messages that one worker process holds at once."""
-    message_ttl: float | None = None
+    message_ttl_seconds: float | None = None
     """How long a message may wait before it becomes a dead letter."""
     max_length: int | None = None
     """Maximum number of messages that the queue holds."""
@@ -55,7 +55,7 @@ class BrokerQueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How Stagepost uses a broker. Durations are seconds."""
+    """How Stagepost uses a broker."""
 
     queues: list[str] | None = None
     """Queues that the broker carries; None means all except the alert queue. Other queues use the database alone."""
@@ -69,7 +69,7 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Let workers create the exchange and missing queues. Otherwise, run `stagepost rabbitmq apply` yourself."""
     prefetch: int = 1
     """Maximum number of messages per queue that one worker process holds at once, including those it is processing."""
-    message_ttl: float | None = None
+    message_ttl_seconds: float | None = None
     """How long a message may wait in its queue before it becomes a dead letter; None means forever."""
     max_length: int | None = None
     """Maximum number of messages in a queue; further jobs wait in the database."""
@@ -77,15 +77,15 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Job priorities at which a higher level begins at the broker. With `[1, 10]` a job with a priority of 10 or more
     overtakes all others in the broker's queue, and one with 1 to 9 those below 1. Empty: first come, first served.
     Needs classic queues, or RabbitMQ 4.0 and one number."""
-    confirm_timeout: float = 10.0
+    confirm_timeout_seconds: float = 10.0
     """How long to wait for the broker to confirm a message; an unconfirmed message is published again."""
-    unroutable_timeout: float = 60.0
+    unroutable_timeout_seconds: float = 60.0
     """How long a message may be unroutable before its job fails."""
-    lost_after: float = 15.0
+    lost_after_seconds: float = 15.0
     """A message counts as lost after its queue has been empty and unread for this long."""
-    quiet_time: float = 600.0
-    """The same as `lost_after`, for a queue whose length the broker does not report."""
-    most_sends: int = 3
+    quiet_time_seconds: float = 600.0
+    """The same as `lost_after_seconds`, for a queue whose length the broker does not report."""
+    max_sends: int = 3
     """How often a request is sent to an external program that does not answer before its job becomes a dead letter."""
     collect_dead_letters: bool = True
     """Store messages from the dead-letter queue, to list them with failed jobs; if false, they stay in that queue."""
@@ -109,9 +109,14 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         _check_priorities("rabbitmq", self.of(""))
         for queue in self.queue:
             _check_priorities(f"rabbitmq.queue.{queue}", self.of(queue))
-        if not 1 <= self.most_sends <= MOST_SENDS:
-            raise ConfigurationError(f"rabbitmq.most_sends is {self.most_sends}: it must be 1 to {MOST_SENDS:,}.")
-        for field in ("confirm_timeout", "unroutable_timeout", "lost_after", "quiet_time"):
+        if not 1 <= self.max_sends <= MOST_SENDS:
+            raise ConfigurationError(f"rabbitmq.max_sends is {self.max_sends}: it must be 1 to {MOST_SENDS:,}.")
+        for field in (
+            "confirm_timeout_seconds",
+            "unroutable_timeout_seconds",
+            "lost_after_seconds",
+            "quiet_time_seconds",
+        ):
             if not 0 < getattr(self, field) <= LONGEST_SECONDS:
                 raise ConfigurationError(
                     f"rabbitmq.{field} is {getattr(self, field)}: it must be more than 0 seconds and at most a year."
@@ -150,7 +155,9 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return BrokerQueueSettings(
             name=own.name,
             prefetch=self.prefetch if own.prefetch is None else own.prefetch,
-            message_ttl=self.message_ttl if own.message_ttl is None else own.message_ttl,
+            message_ttl_seconds=self.message_ttl_seconds
+            if own.message_ttl_seconds is None
+            else own.message_ttl_seconds,
             max_length=self.max_length if own.max_length is None else own.max_length,
             queue_type=self.queue_type if own.queue_type is None else own.queue_type,
             priorities=self.priorities if own.priorities is None else own.priorities,

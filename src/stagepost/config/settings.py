@@ -23,7 +23,7 @@ CONFIG_VARIABLE = "STAGEPOST_CONFIG"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of an app and its workers. Durations are in seconds."""
+    """Settings of an app and its workers."""
 
     database_url: str = "sqlite:///stagepost.db"
     """`sqlite:///file.db`, `postgresql://…` or `mysql://…`."""
@@ -35,13 +35,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Number of jobs that one worker process runs at once."""
     prefetch: int | None = None
     """Number of jobs to lease ahead, so that a free slot does not wait for the database; None adapts to the load."""
-    lease: float = 30.0
+    lease_seconds: float = 30.0
     """How long a worker keeps its jobs after its last sign of life."""
-    poll_shortest: float = 0.2
+    poll_shortest_seconds: float = 0.2
     """Interval between polls after a worker found jobs, but fewer than it had free slots."""
-    poll_longest: float = 2.0
+    poll_longest_seconds: float = 2.0
     """Longest interval between polls while the queue is empty."""
-    shutdown_timeout: float = 30.0
+    shutdown_timeout_seconds: float = 30.0
     """How long running jobs may continue after a request to stop; unfinished jobs then return to their queue."""
     pool_size: int = 4
     """Database connections per process."""
@@ -57,17 +57,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("concurrency", "pool_size"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be 1 or more.")
-        for name in ("lease", "poll_shortest", "poll_longest"):
+        for name in ("lease_seconds", "poll_shortest_seconds", "poll_longest_seconds"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be more than 0 seconds.")
-        for name in ("prefetch", "shutdown_timeout", "history_days"):
+        for name in ("prefetch", "shutdown_timeout_seconds", "history_days"):
             if (getattr(self, name) or 0) < 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it cannot be negative.")
 
     @property
     def lease_duration(self) -> timedelta:
         """The lease as a timedelta."""
-        return timedelta(seconds=self.lease)
+        return timedelta(seconds=self.lease_seconds)
 
     @classmethod
     def load(

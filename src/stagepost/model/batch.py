@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -12,12 +12,12 @@ import msgspec
 
 from stagepost.errors import ConfigurationError
 from stagepost.model.identity import VARIANT
-from stagepost.model.job import NewJob
+from stagepost.model.job import NewJob, to_datetime, to_instant
 from stagepost.model.lifecycle import FINAL, JobState
 
 __all__ = [
-    "Batch",
     "BatchKind",
+    "BatchRow",
     "BatchState",
     "Counts",
     "Cursor",
@@ -99,8 +99,8 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
     """JSON of the job to enqueue when the batch is done."""
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored state of a batch. Times are microseconds since 1970, UTC."""
+class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch as the store reads it; applications get a `Batch`. Times are microseconds since 1970, UTC."""
 
     id: str
     key: str
@@ -183,8 +183,8 @@ class Progress(msgspec.Struct, frozen=True):
     """Items that ended per second, since the batch began or since an earlier progress."""
     eta: timedelta | None
     """Estimated time until the batch is done at this rate; None if it cannot be estimated."""
-    at: int
-    """The time of the measurement, in microseconds since 1970, UTC."""
+    at: datetime
+    """The time of the measurement, in UTC."""
 
     @property
     def total(self) -> int:
@@ -197,14 +197,14 @@ class Progress(msgspec.Struct, frozen=True):
         return self.counts.ended / self.total if self.total else float(self.state is BatchState.DONE)
 
 
-def progress_of(batch: Batch, counts: Counts, *, now: int, since: Progress | None = None) -> Progress:
+def progress_of(batch: BatchRow, counts: Counts, *, now: int, since: Progress | None = None) -> Progress:
     """Compute the rate since the batch began, or since an earlier progress, and the ETA."""
-    began, before = (batch.created_at, 0) if since is None else (since.at, since.counts.ended)
+    began, before = (batch.created_at, 0) if since is None else (to_instant(since.at), since.counts.ended)
     at = now if batch.done_at is None else batch.done_at if since is None else max(batch.done_at, began)
     rate = max(0.0, (counts.ended - before) / (at - began) * 1_000_000) if at > began else 0.0
     is_known = batch.state is BatchState.SEALED and counts.live > 0 and rate > 0
     eta = timedelta(seconds=min(counts.live / rate, LONGEST_ETA_SECONDS)) if is_known else None
-    return Progress(batch.state, counts, rate, eta, now)
+    return Progress(batch.state, counts, rate, eta, to_datetime(now))
 
 
 LONGEST_ETA_SECONDS = 10.0 * 365 * 86_400

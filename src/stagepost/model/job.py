@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import overload
 
 import msgspec
 
@@ -14,16 +15,18 @@ __all__ = [
     "DEFAULT_QUEUE",
     "Enqueued",
     "FailureRecord",
-    "Job",
+    "JobRow",
     "LeasedJob",
     "NewJob",
     "OnConflict",
     "microseconds",
     "to_datetime",
+    "to_instant",
 ]
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 5
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class OnConflict(StrEnum):
@@ -98,8 +101,8 @@ class LeasedJob(msgspec.Struct, frozen=True, gc=False):
     """How long after the claim its rate's token becomes valid; the job must not start earlier."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored state of a job, live or ended. Times are microseconds since 1970, UTC."""
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the store reads it; applications get a `Job`. Times are microseconds since 1970, UTC."""
 
     id: str
     task_name: str
@@ -136,12 +139,17 @@ class FailureRecord(msgspec.Struct, frozen=True):
     """The record of an attempt that did not complete its job."""
 
     attempt: int
+    """The attempt's number."""
     kind: str
     """`failed`, `refused` or `crashed`."""
     error: str
+    """The error's type and message."""
     traceback: str | None
-    owner: str | None
-    failed_at: int
+    """Where the error was raised, if a handler raised it."""
+    worker: str | None
+    """Id of the worker that ran it."""
+    failed_at: datetime
+    """When it failed, in UTC."""
 
 
 def microseconds(duration: timedelta | float) -> int:
@@ -151,6 +159,19 @@ def microseconds(duration: timedelta | float) -> int:
     return round(duration * 1_000_000)
 
 
-def to_datetime(instant: int) -> datetime:
-    """Convert a stored instant to an aware UTC datetime."""
-    return datetime.fromtimestamp(instant / 1_000_000, UTC)
+def to_instant(time: datetime) -> int:
+    """Convert an aware datetime to whole microseconds since 1970."""
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
+@overload
+def to_datetime(instant: int) -> datetime: ...
+
+
+@overload
+def to_datetime(instant: int | None) -> datetime | None: ...
+
+
+def to_datetime(instant: int | None) -> datetime | None:
+    """Convert a stored instant to an aware UTC datetime; None stays None."""
+    return None if instant is None else EPOCH + timedelta(microseconds=instant)

@@ -16,7 +16,7 @@ from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
 from stagepost.model import json_values
 from stagepost.model.json_values import PayloadLimits
 
-__all__ = ["PayloadLimits", "Signature"]
+__all__ = ["PayloadLimits", "Signature", "decode_plainly"]
 
 _KINDS = inspect.Parameter
 _POSITIONAL_KINDS = (_KINDS.POSITIONAL_ONLY, _KINDS.POSITIONAL_OR_KEYWORD)
@@ -268,6 +268,14 @@ class Signature:
 
     def _listing(self) -> str:
         return ", ".join(f"`{name}`" for name in self._parameters) or "none"
+
+
+def decode_plainly(payload: str) -> dict[str, Any]:
+    """Convert a payload to arguments by name without knowing the task's types."""
+    try:
+        return msgspec.json.decode(payload, type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"stored arguments are not a JSON object: {error}.") from error
 
 
 def _full_name(function: Callable[..., Any]) -> str:

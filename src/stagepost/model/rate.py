@@ -18,16 +18,16 @@ MOST_EARLY_US = 100_000
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most `rate` tokens per second in the long run, and at most `burst` of them at once.
+    """At most `per_second` tokens per second in the long run, and at most `burst` of them at once.
 
-    Over any time t no more than rate·t + burst tokens become valid, by the database's clock, and a job never starts
-    before its token is valid. One token takes a whole number of microseconds to grow back, rounded up: never faster
-    than asked, and at 10,000 per second up to 1 % slower.
+    Over any time t no more than per_second·t + burst tokens become valid, by the database's clock, and a job never
+    starts before its token is valid. One token takes a whole number of microseconds to grow back, rounded up: never
+    faster than asked, and at 10,000 per second up to 1 % slower.
     """
 
     name: str
     """Limits with the same name share their tokens."""
-    rate: float
+    per_second: float
     """Tokens per second in the long run; 30 per minute is `30 / 60`."""
     burst: int = 1
     """How many tokens may be taken at once after a quiet time."""
@@ -35,10 +35,10 @@ class RateLimit:
     def __post_init__(self) -> None:
         if not self.name:
             raise ConfigurationError("a rate limit needs a name; limits of the same name share their tokens.")
-        if not SLOWEST_RATE <= self.rate <= FASTEST_RATE:
+        if not SLOWEST_RATE <= self.per_second <= FASTEST_RATE:
             raise ConfigurationError(
-                f"rate limit {self.name!r}: rate is {self.rate} per second; it must be from one per year to "
-                f"{FASTEST_RATE:,.0f} per second. 30 per minute is `rate=30 / 60`."
+                f"rate limit {self.name!r}: per_second is {self.per_second}; it must be from one per year to "
+                f"{FASTEST_RATE:,.0f} per second. 30 per minute is `per_second=30 / 60`."
             )
         if type(self.burst) is not int or not 1 <= self.burst <= LARGEST_BURST:
             raise ConfigurationError(
@@ -49,7 +49,7 @@ class RateLimit:
     @property
     def interval_us(self) -> int:
         """How long one token takes to grow back."""
-        return math.ceil(1_000_000 / self.rate)
+        return math.ceil(1_000_000 / self.per_second)
 
     @property
     def capacity_us(self) -> int:

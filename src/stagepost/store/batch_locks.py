@@ -7,13 +7,13 @@ from typing import Any
 
 from stagepost.database.statement import Statement, Statements, as_json
 from stagepost.errors import BatchNotFound
-from stagepost.model.batch import Batch, BatchKind, BatchState, OnFailed
+from stagepost.model.batch import BatchKind, BatchRow, BatchState, OnFailed
 from stagepost.model.lifecycle import JobState
 
 __all__ = ["batch_of", "lock_batches", "lock_batches_of", "lock_parent", "locked", "locked_in_order", "stored"]
 
 
-def stored(batch_id: str) -> Statements[Batch]:
+def stored(batch_id: str) -> Statements[BatchRow]:
     """Read a batch without a lock, or raise BatchNotFound."""
     rows = yield Statement("batch_of_id", {"id": batch_id})
     if not rows:
@@ -21,7 +21,7 @@ def stored(batch_id: str) -> Statements[Batch]:
     return batch_of(rows[0])
 
 
-def locked(batch_id: str) -> Statements[Batch]:
+def locked(batch_id: str) -> Statements[BatchRow]:
     """Lock and read a batch's row, or raise BatchNotFound."""
     rows = yield Statement("lock_batch", {"id": batch_id})
     if not rows:
@@ -29,13 +29,13 @@ def locked(batch_id: str) -> Statements[Batch]:
     return batch_of(rows[0])
 
 
-def locked_in_order(batch_id: str) -> Statements[Batch]:
+def locked_in_order(batch_id: str) -> Statements[BatchRow]:
     """Lock a batch's row after the row of the job that waits for it."""
     yield from lock_parent((yield from stored(batch_id)))
     return (yield from locked(batch_id))
 
 
-def lock_parent(batch: Batch) -> Statements[None]:
+def lock_parent(batch: BatchRow) -> Statements[None]:
     """Lock the job that waits for a batch of children before the batch itself, as settling or cancelling it does.
 
     A running job is not locked: its handler's transaction may hold the row for as long as it runs.
@@ -44,7 +44,7 @@ def lock_parent(batch: Batch) -> Statements[None]:
         yield Statement("lock_job", {"id": batch.id})
 
 
-def lock_batches_of(job_ids: Sequence[str]) -> Statements[dict[str, Batch]]:
+def lock_batches_of(job_ids: Sequence[str]) -> Statements[dict[str, BatchRow]]:
     """Lock the batches of ended jobs before the jobs are restarted or deleted, and return the batches by id.
 
     The lock keeps a batch from becoming done in between: it either was done before, or waits for the restarted jobs.
@@ -53,9 +53,9 @@ def lock_batches_of(job_ids: Sequence[str]) -> Statements[dict[str, Batch]]:
     return (yield from lock_batches(str(batch_id) for (batch_id,) in rows))
 
 
-def lock_batches(batch_ids: Iterable[str]) -> Statements[dict[str, Batch]]:
+def lock_batches(batch_ids: Iterable[str]) -> Statements[dict[str, BatchRow]]:
     """Lock batches in the order of their ids, to prevent deadlocks, and return the existing ones by id."""
-    batches: dict[str, Batch] = {}
+    batches: dict[str, BatchRow] = {}
     for batch_id in sorted(batch_ids):
         rows = yield Statement("batch_of_id", {"id": batch_id})
         if rows:
@@ -66,11 +66,11 @@ def lock_batches(batch_ids: Iterable[str]) -> Statements[dict[str, Batch]]:
     return batches
 
 
-def batch_of(row: tuple[Any, ...]) -> Batch:
+def batch_of(row: tuple[Any, ...]) -> BatchRow:
     """Build a batch from the columns that every batch statement selects."""
-    values = dict(zip(Batch.__struct_fields__, row, strict=True))
+    values = dict(zip(BatchRow.__struct_fields__, row, strict=True))
     values["id"], values["owner_id"] = str(values["id"]), values["owner_id"] and str(values["owner_id"])
     values["kind"], values["state"] = BatchKind(values["kind"]), BatchState(values["state"])
     values["on_failed"] = OnFailed(values["on_failed"])
     values["outcome"] = values["outcome"] and JobState(values["outcome"])
-    return Batch(**values)
+    return BatchRow(**values)

@@ -11,8 +11,8 @@ import msgspec
 from stagepost.database.statement import Statement, Statements, as_json, operation, query
 from stagepost.errors import BatchClosed, ConfigurationError
 from stagepost.model.batch import (
-    Batch,
     BatchKind,
+    BatchRow,
     BatchState,
     Counts,
     Cursor,
@@ -59,7 +59,7 @@ class Added(msgspec.Struct, frozen=True):
 
 
 @operation
-def open_batch(new: NewBatch, *, on_open: str | None = None) -> Statements[Batch]:
+def open_batch(new: NewBatch, *, on_open: str | None = None) -> Statements[BatchRow]:
     """Create a batch, or find the one that has its key. A new batch closes its gate, which enqueues `on_open` later."""
     rows = yield Statement("batch_of_key", {"batch_key": new.key})
     if not rows:
@@ -96,14 +96,14 @@ def open_batch(new: NewBatch, *, on_open: str | None = None) -> Statements[Batch
 
 
 @query
-def find(key: str) -> Statements[Batch | None]:
+def find(key: str) -> Statements[BatchRow | None]:
     """Look up a batch by its key."""
     rows = yield Statement("batch_of_key", {"batch_key": key})
     return batch_of(rows[0]) if rows else None
 
 
 @query
-def get(batch_id: str) -> Statements[Batch]:
+def get(batch_id: str) -> Statements[BatchRow]:
     """Look up a batch by its id, or raise BatchNotFound."""
     return (yield from stored(batch_id))
 
@@ -111,7 +111,7 @@ def get(batch_id: str) -> Statements[Batch]:
 @query
 def list_batches(
     *, state: BatchState | None = None, kind: BatchKind = BatchKind.BATCH, before: str | None = None, most: int = 50
-) -> Statements[list[Batch]]:
+) -> Statements[list[BatchRow]]:
     """List batches, newest first; `before` is the last id of the previous page."""
     filters: dict[str, Any] = {"kind": kind, "before": before or LAST_ID, "most": most}
     rows = yield Statement("list_batches", filters if state is None else {**filters, "state": state})
@@ -152,7 +152,7 @@ def add_jobs(
     return Added(len(jobs), (yield from _moved(batch, items, cursor, new=len(jobs))))
 
 
-def _sees_all_items(batch: Batch) -> Statements[bool]:
+def _sees_all_items(batch: BatchRow) -> Statements[bool]:
     """Whether this transaction's snapshot, if it has one, includes the last chunk added.
 
     `batch` was read with a lock and is current. A read without a lock shows the snapshot's version.
@@ -183,7 +183,7 @@ def _missing_now(job_ids: Sequence[str]) -> Statements[list[str]]:
     return missing
 
 
-def _moved(batch: Batch, items: Sequence[NewJob], cursor: Cursor | None, *, new: int) -> Statements[Cursor]:
+def _moved(batch: BatchRow, items: Sequence[NewJob], cursor: Cursor | None, *, new: int) -> Statements[Cursor]:
     """Advance the cursor; it never moves back."""
     if cursor is None:
         cursor = Cursor(batch.position + new, items[-1].item_key if new else None)
@@ -205,7 +205,7 @@ def add_to(
 class Finished(NamedTuple):
     """The result of `finish`."""
 
-    batch: Batch
+    batch: BatchRow
     """The batch before the change."""
     counts: Counts | None
     """How its items ended; None unless this transaction made the batch done."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stagepost.database.statement import Statement, Statements, operation
 from stagepost.errors import IllegalTransition
-from stagepost.model.batch import Batch, BatchState, id_range
+from stagepost.model.batch import BatchRow, BatchState, id_range
 from stagepost.model.lifecycle import Cause, JobState
 from stagepost.store.batch_locks import locked_in_order
 from stagepost.store.concluding import conclude_locked
@@ -51,7 +51,7 @@ def _cancel_children(job_id: str) -> Statements[JobState]:
 
 
 @operation
-def cancel_batch(batch_id: str, *, actor: str) -> Statements[Batch]:
+def cancel_batch(batch_id: str, *, actor: str) -> Statements[BatchRow]:
     """Seal a batch and mark it as cancelled. Call `cancel_items` until it returns None to end the live items."""
     batch = yield from locked_in_order(batch_id)
     if batch.state is BatchState.DONE or batch.cancelled_at is not None:

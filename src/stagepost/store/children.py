@@ -8,9 +8,9 @@ import msgspec
 
 from stagepost.database.statement import Statement, Statements, operation
 from stagepost.errors import Cancelled, ChildDiffers, LeaseLost
-from stagepost.model.batch import Batch, BatchKind, BatchState, Item, NewBatch
+from stagepost.model.batch import BatchKind, BatchRow, BatchState, Item, NewBatch
 from stagepost.model.children import DeferredOutcome, NewChild, batch_key, child_key
-from stagepost.model.job import Enqueued, Job, LeasedJob, NewJob
+from stagepost.model.job import Enqueued, JobRow, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
 from stagepost.store.batches import open_batch
 from stagepost.store.counting import record_moves, removed_scope
@@ -50,7 +50,7 @@ def submit_children(
     return [Enqueued(item.id, is_new.get(item.id, False)) for item in items]
 
 
-def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Statements[Batch]:
+def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Statements[BatchRow]:
     """Open or reopen the batch of a job's children. The job's row is locked, so nobody else creates or ends it."""
     new = NewBatch(id=job_id, key=batch_key(job_id), kind=BatchKind.CHILDREN, owner_id=batch_id)
     batch = yield from open_batch(new)
@@ -61,8 +61,8 @@ def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Stateme
     return batch
 
 
-def _find_again(batch: Batch, child: NewChild, item: NewJob) -> Statements[None]:
-    found: Job = yield from get(item.id)
+def _find_again(batch: BatchRow, child: NewChild, item: NewJob) -> Statements[None]:
+    found: JobRow = yield from get(item.id)
     if child.key is None and (found.task_name, found.payload) != (item.task_name, item.payload):
         raise ChildDiffers(batch.id, item.item_key or "", found.task_name)
     was_before = batch.done_at is not None and found.finished_at is not None and found.finished_at <= batch.done_at

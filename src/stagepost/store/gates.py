@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from stagepost.database.statement import Statement, Statements, operation, query
-from stagepost.model.batch import Batch, Counts
+from stagepost.model.batch import BatchRow, Counts
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.store.batch_locks import batch_of
@@ -60,7 +60,7 @@ class GateCount(msgspec.Struct, frozen=True):
 class Unfinished(msgspec.Struct, frozen=True):
     """A batch that keeps a gate closed."""
 
-    batch: Batch
+    batch: BatchRow
     counts: Counts
 
 

@@ -9,8 +9,8 @@ import msgspec
 
 from stagepost.database.statement import Rows, Statement, Statements, as_json, operation, query
 from stagepost.errors import JobNotFound
-from stagepost.model.batch import Batch, BatchKind, BatchState
-from stagepost.model.job import Job, microseconds
+from stagepost.model.batch import BatchKind, BatchRow, BatchState
+from stagepost.model.job import JobRow, microseconds
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
 from stagepost.store.counting import record_removals
@@ -67,13 +67,13 @@ def dead_letters(
     reason: str | None = None,
     before: tuple[int, str] | None = None,
     most: int = 50,
-) -> Statements[list[Job]]:
+) -> Statements[list[JobRow]]:
     """List failed jobs and dead letters, last ended first; `before` is the previous page's last (finished_at, id)."""
     before_at, before_id = before or (LAST_INSTANT, LAST_ID)
     filters = {"task_name": task_name, "queue_name": queue_name, "reason": reason}
     page = {"before_at": before_at, "before_id": before_id, "most": most}
     page |= {name: value for name, value in filters.items() if value is not None}
-    found: list[Job] = []
+    found: list[JobRow] = []
     for state in DEAD:  # one state at a time, so that an index gives the order and only a page is read
         rows = yield Statement("list_dead_letters", {**page, "state": state})
         found += [job_of(row) for row in rows]
@@ -125,7 +125,7 @@ def discard(job_ids: Sequence[str], *, actor: str) -> Statements[Discarded]:
     return Discarded([str(row[0]) for row in rows], kept)
 
 
-def _why_needed(batches: Iterable[Batch]) -> Statements[dict[str, str]]:
+def _why_needed(batches: Iterable[BatchRow]) -> Statements[dict[str, str]]:
     """For each batch whose items are still needed: by what, and what to do about it."""
     reasons: dict[str, str] = {}
     for batch in batches:
@@ -137,7 +137,7 @@ def _why_needed(batches: Iterable[Batch]) -> Statements[dict[str, str]]:
     return reasons
 
 
-def _reason(batch: Batch) -> str:
+def _reason(batch: BatchRow) -> str:
     if batch.kind is BatchKind.STEP:
         return f"Run {batch.owner_id} has not ended. The jobs of its steps can be discarded when it has."
     if batch.kind is BatchKind.CHILDREN:

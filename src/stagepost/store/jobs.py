@@ -28,7 +28,7 @@ from stagepost.errors import (
 )
 from stagepost.model.groups import groups_of
 from stagepost.model.identity import new_id
-from stagepost.model.job import Enqueued, FailureRecord, Job, NewJob
+from stagepost.model.job import Enqueued, FailureRecord, JobRow, NewJob, to_datetime
 from stagepost.model.lifecycle import Cause, JobState
 from stagepost.model.limits import limit_name
 from stagepost.model.series import JobSeries, Likeness, Singles
@@ -285,7 +285,7 @@ def _look_for(ids: Collection[str]) -> Statements[Rows]:
 
 
 @query
-def find(job_id: str) -> Statements[Job | None]:
+def find(job_id: str) -> Statements[JobRow | None]:
     """Look up a job, live or ended."""
     rows = yield Statement("live_job", {"id": job_id})
     if not rows:
@@ -296,7 +296,7 @@ def find(job_id: str) -> Statements[Job | None]:
 
 
 @query
-def get(job_id: str) -> Statements[Job]:
+def get(job_id: str) -> Statements[JobRow]:
     """Look up a job, live or ended, or raise JobNotFound."""
     job = yield from find(job_id)
     if job is None:
@@ -308,7 +308,10 @@ def get(job_id: str) -> Statements[Job]:
 def failures_of(job_id: str) -> Statements[list[FailureRecord]]:
     """List a job's failed attempts, oldest first."""
     rows = yield Statement("failures_of_job", {"id": job_id})
-    return [FailureRecord(*row) for row in rows]
+    return [
+        FailureRecord(attempt, kind, error, traceback, worker, to_datetime(failed_at))
+        for attempt, kind, error, traceback, worker, failed_at in rows
+    ]
 
 
 @operation
@@ -356,12 +359,12 @@ def audit(actor: str, action: str, subject: str, *, detail: str | None = None) -
     )
 
 
-def job_of(row: tuple[Any, ...]) -> Job:
+def job_of(row: tuple[Any, ...]) -> JobRow:
     """Build a job from the columns that the `*_job` and `list_*_jobs` statements share."""
-    values = dict(zip(Job.__struct_fields__, row, strict=True))
+    values = dict(zip(JobRow.__struct_fields__, row, strict=True))
     values["id"], values["state"] = str(values["id"]), JobState(values["state"])
     values["batch_id"] = values["batch_id"] and str(values["batch_id"])
-    return Job(**values)
+    return JobRow(**values)
 
 
 def _insert_all(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[str]) -> Statements[Rows]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from stagepost.database.statement import Rows, Statement, Statements, as_json, query
 from stagepost.model.batch import id_range
-from stagepost.model.job import Job
+from stagepost.model.job import JobRow, to_datetime
 from stagepost.model.lifecycle import FINAL, LIVE, JobState
 from stagepost.store.counting import count_by_queue
 from stagepost.store.jobs import job_of
@@ -27,7 +28,7 @@ LOOK = 10_000
 class JobPage(msgspec.Struct, frozen=True):
     """A page of jobs, and where the next page starts."""
 
-    jobs: list[Job]
+    jobs: list[JobRow]
     next_before: str | None
     """None at the end. More jobs may follow a page that is not full: each call searches a limited number of jobs."""
 
@@ -83,7 +84,7 @@ def list_jobs(
     batch_id: str | None = None,
     before: str | None = None,
     most: int = 50,
-) -> Statements[list[Job]]:
+) -> Statements[list[JobRow]]:
     """List a full page of jobs, newest first, however long that takes; `before` is the last id of the previous page."""
     page = yield from page_of_jobs(
         states=states,
@@ -100,7 +101,7 @@ def list_jobs(
 @query
 def list_items(
     batch_id: str, *, states: Sequence[JobState] = (), before: str | None = None, most: int = 50
-) -> Statements[list[Job]]:
+) -> Statements[list[JobRow]]:
     """List a page of a batch's items; `before` is the last id of the previous page."""
     return (yield from list_jobs(states=states, batch_id=batch_id, before=before, most=most))
 
@@ -109,18 +110,27 @@ class FailedGroup(msgspec.Struct, frozen=True):
     """Failed items of a batch with the same reason."""
 
     reason: str | None
-    task_name: str
+    """Their error, without the parts that differ."""
+    task: str
+    """Name of their task."""
     state: JobState
+    """`failed` or `dead_letter`."""
     items: int
+    """Number of items."""
     example_key: str
-    last_at: int
+    """Key of one of them."""
+    last_at: datetime
+    """When the latest of them failed, in UTC."""
 
 
 @query
 def failed_groups(batch_id: str, *, most: int = 100) -> Statements[list[FailedGroup]]:
     """Group a batch's failed items by reason, most frequent first."""
     rows = yield Statement("group_failed_items", {**range_of(batch_id), "most": most})
-    return [FailedGroup(reason, task, JobState(state), *rest) for reason, task, state, *rest in rows]
+    return [
+        FailedGroup(reason, task, JobState(state), items, example_key, to_datetime(last_at))
+        for reason, task, state, items, example_key, last_at in rows
+    ]
 
 
 def range_of(batch_id: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stagepost.database.statement import Statement, Statements
-from stagepost.model.batch import Batch, Counts
+from stagepost.model.batch import BatchRow, Counts
 from stagepost.model.children import DeferredOutcome, cause_of_children, summary_of
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import WHEN_LIMITED, Cause, JobState, next_state
@@ -17,7 +17,7 @@ from stagepost.store.settlement import Settlement
 __all__ = ["resume_parent"]
 
 
-def resume_parent(batch: Batch, counts: Counts) -> Statements[None]:
+def resume_parent(batch: BatchRow, counts: Counts) -> Statements[None]:
     """End the job that waits for this batch, or queue its continuation, in the transaction that finishes the batch.
 
     The caller has locked the job's row, and then the batch's.
@@ -44,7 +44,7 @@ def resume_parent(batch: Batch, counts: Counts) -> Statements[None]:
     yield from write_outcomes([end])  # locked: its fence holds
 
 
-def _continue(batch: Batch, then: NewJob) -> Statements[JobState]:
+def _continue(batch: BatchRow, then: NewJob) -> Statements[JobState]:
     step = (JobState.WAITING, Cause.RESUME)
     state = next_state(*step) if then.limit is None else WHEN_LIMITED[step]
     yield Statement(

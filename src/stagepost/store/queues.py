@@ -75,7 +75,7 @@ def set_limits(
     if max_running is not None and max_running < 1:
         raise ConfigurationError(f"queue {name}: max_running is {max_running}. Give 1 or more, or pause the queue.")
     limit = None if rate is None else RateLimit(name, rate, max(1, math.floor(rate)) if burst is None else burst)
-    limits = {"max_running": max_running, "rate": limit and limit.rate, "burst": limit and limit.burst}
+    limits = {"max_running": max_running, "rate": limit and limit.per_second, "burst": limit and limit.burst}
     yield Statement("add_queue", {"name": name})
     yield Statement("limit_queue", {"name": name, **limits})
     yield from audit(actor, "limit_queue", name, detail=as_json(limits))

@@ -10,9 +10,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from stagepost.database.statement import Statement, Statements, as_json
-from stagepost.model.batch import Batch, BatchKind, Counts, Item, NewBatch, item_id
+from stagepost.model.batch import BatchKind, BatchRow, Counts, Item, NewBatch, item_id
 from stagepost.model.identity import new_id
-from stagepost.model.job import Job, NewJob
+from stagepost.model.job import JobRow, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.pipeline import (
     CannotCompose,
@@ -40,7 +40,7 @@ MOST_RESULT_BYTES = 1_048_576
 """A job's largest payload, so reading results stops there."""
 
 
-def end_step(batch: Batch, counts: Counts) -> Statements[None]:
+def end_step(batch: BatchRow, counts: Counts) -> Statements[None]:
     """Record that a step's jobs have ended and advance its run, in the transaction that concludes their batch.
 
     Locks the run's row after the batch's. Every operation that locks both must use this order.
@@ -56,7 +56,7 @@ def end_step(batch: Batch, counts: Counts) -> Statements[None]:
     yield from go_on(replace(run, steps={**run.steps, name: ended}))
 
 
-def _ended(batch: Batch, counts: Counts, record: StepRecord, *, is_cancelled: bool) -> Statements[StepRecord]:
+def _ended(batch: BatchRow, counts: Counts, record: StepRecord, *, is_cancelled: bool) -> Statements[StepRecord]:
     [(now,)] = yield Statement("read_clock")
     bad, gone = counts.failures + counts.cancelled, batch.position - counts.total
     if not bad and gone <= 0:
@@ -67,7 +67,7 @@ def _ended(batch: Batch, counts: Counts, record: StepRecord, *, is_cancelled: bo
     return replace(record, state=StepState.FAILED, error=error, ended_at=now)
 
 
-def _why_failed(batch: Batch, bad: int) -> Statements[str]:
+def _why_failed(batch: BatchRow, bad: int) -> Statements[str]:
     if batch.position == 1:
         [job] = yield from list_items(batch.id, most=1)
         return job.error or job.state
@@ -158,7 +158,7 @@ def _start_step(
     return replace(record, state=StepState.RUNNING, batches=(*record.batches, batch.id))
 
 
-def _is_done(job: Job | None, payload: str) -> bool:
+def _is_done(job: JobRow | None, payload: str) -> bool:
     """Whether a job of an earlier start did the same work. A retried input step may have returned other elements."""
     return job is not None and job.state in WELL and job.payload == payload
 
@@ -203,9 +203,9 @@ def _output(step: StepPlan, record: StepRecord) -> Statements[Raw | None]:
     return Raw(f"[{','.join(results)}]".encode())
 
 
-def latest_jobs(batches: Sequence[str], *, most_bytes: int | None = None) -> Statements[dict[int, Job]]:
+def latest_jobs(batches: Sequence[str], *, most_bytes: int | None = None) -> Statements[dict[int, JobRow]]:
     """Read a step's jobs by position. For a step that was started again, the latest job of each position."""
-    latest: dict[int, Job] = {}
+    latest: dict[int, JobRow] = {}
     size = 0
     for batch_id in batches:
         before: str | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from stagepost.database.statement import Statements, query
 from stagepost.errors import RunError
 from stagepost.model.batch import Counts
-from stagepost.model.job import Job
+from stagepost.model.job import JobRow, to_datetime
 from stagepost.model.pipeline import OnStepFailed, Run, RunState, StepPlan, StepRecord, StepState
 from stagepost.store.counting import count_items
 from stagepost.store.run_steps import latest_jobs
@@ -17,15 +19,20 @@ __all__ = ["RunView", "StepResults", "StepView", "look_at", "results_of"]
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a run. Times are microseconds since 1970, UTC."""
+    """A step of a run. Times are aware datetimes in UTC."""
 
     name: str
-    task_name: str
+    """Its name."""
+    task: str
+    """Name of its task."""
     state: StepState
+    """Its state."""
     parents: tuple[str, ...]
+    """Names of the steps that it waits for."""
     is_list: bool
     """Whether the step has one job for each element of a list."""
     on_failed: OnStepFailed
+    """What a failed job of it does to the run."""
     items: int | None
     """How many jobs the step consists of; None until it starts."""
     starts: int
@@ -33,23 +40,36 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     """The step's jobs by state, including those that completed before a retry."""
     error: str | None
-    started_at: int | None
-    ended_at: int | None
+    """Why it failed."""
+    started_at: datetime | None
+    """When its first jobs were enqueued."""
+    ended_at: datetime | None
+    """When it ended."""
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with its steps, each after its parents. Times are microseconds since 1970, UTC."""
+    """A run with its steps, each after its parents. Times are aware datetimes in UTC."""
 
     id: str
+    """Its id, a UUID."""
     key: str
+    """The key that it was started with, or its id."""
     pipeline: str
+    """Name of its pipeline."""
     state: RunState
+    """Its state."""
     starts: int
+    """How often it was started: more than once if it was retried."""
     error: str | None
-    cancelled_at: int | None
-    created_at: int
-    ended_at: int | None
+    """Why it failed."""
+    cancelled_at: datetime | None
+    """When it was cancelled."""
+    created_at: datetime
+    """When it was started."""
+    ended_at: datetime | None
+    """When it ended."""
     steps: tuple[StepView, ...]
+    """Its steps."""
 
 
 class StepResults(msgspec.Struct, frozen=True):
@@ -58,7 +78,7 @@ class StepResults(msgspec.Struct, frozen=True):
     state: StepState
     error: str | None
     is_list: bool
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobRow, ...]
 
 
 @query
@@ -73,8 +93,18 @@ def look_at(run_id: str) -> Statements[RunView]:
 
 def view_of(run: Run, steps: tuple[StepView, ...]) -> RunView:
     """Copy a run without the fields that only the store needs."""
-    facts = {name: getattr(run, name) for name in RunView.__struct_fields__ if name != "steps"}
-    return RunView(**facts, steps=steps)
+    return RunView(
+        id=run.id,
+        key=run.key,
+        pipeline=run.pipeline,
+        state=run.state,
+        starts=run.starts,
+        error=run.error,
+        cancelled_at=to_datetime(run.cancelled_at),
+        created_at=to_datetime(run.created_at),
+        ended_at=to_datetime(run.ended_at),
+        steps=steps,
+    )
 
 
 def _view(step: StepPlan, record: StepRecord) -> Statements[StepView]:
@@ -90,7 +120,7 @@ def _view(step: StepPlan, record: StepRecord) -> Statements[StepView]:
         )
     return StepView(
         name=step.name,
-        task_name=step.task_name,
+        task=step.task_name,
         state=record.state,
         parents=step.parents,
         is_list=step.each is not None,
@@ -99,8 +129,8 @@ def _view(step: StepPlan, record: StepRecord) -> Statements[StepView]:
         starts=len(record.batches),
         counts=counts,
         error=record.error,
-        started_at=record.started_at,
-        ended_at=record.ended_at,
+        started_at=to_datetime(record.started_at),
+        ended_at=to_datetime(record.ended_at),
     )
 
 

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from stagepost.database.statement import Statement, Statements, operation
-from stagepost.model.job import Job, NewJob, OnConflict
+from stagepost.model.job import JobRow, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
 from stagepost.store.counting import record_moves
 
 __all__ = ["FreedKeys", "find_existing", "free_stale_keys", "hold_unique_key", "live_key", "update_existing"]
 
-STATE = Job.__struct_fields__.index("state")
+STATE = JobRow.__struct_fields__.index("state")
 DEBOUNCED_TIMES = 10
 """The longest wait of a job that is debounced repeatedly, as a multiple of its delay, unless the request sets one."""
 

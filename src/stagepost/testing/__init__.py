@@ -14,13 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stagepost.testing.clock import ManualClock
     from stagepost.testing.drainer import AttemptRecord, Drained
     from stagepost.testing.enqueued import EnqueuedJob
     from stagepost.testing.modes import Inline, Manual, inline, manual
 
-__all__ = ["AttemptRecord", "Drained", "EnqueuedJob", "Inline", "Manual", "inline", "manual"]
+__all__ = ["AttemptRecord", "Drained", "EnqueuedJob", "Inline", "Manual", "ManualClock", "inline", "manual"]
 
-HOMES = {"Drained": "drainer", "AttemptRecord": "drainer", "EnqueuedJob": "enqueued"}
+HOMES = {"Drained": "drainer", "AttemptRecord": "drainer", "EnqueuedJob": "enqueued", "ManualClock": "clock"}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from stagepost.client import App, JobContext
-from stagepost.clock import ManualClock
+from stagepost.client import App
+from stagepost.client.running import RunningAttempt
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StagepostError, WaitTimeout
 from stagepost.model.identity import new_id
@@ -20,6 +20,7 @@ from stagepost.store.jobs import get
 from stagepost.store.leases import next_due
 from stagepost.store.listing import list_jobs
 from stagepost.store.schedules import fire_due, next_schedule_due
+from stagepost.testing.clock import ManualClock
 from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.promoter import Promoter
@@ -43,11 +44,17 @@ class AttemptRecord:
     """One attempt, and the state in which it left its job."""
 
     job_id: str
-    task_name: str
+    """Id of the job."""
+    task: str
+    """Name of its task."""
     attempt: int
+    """Number of the attempt."""
     state: JobState
+    """The state of the job after the attempt."""
     error: str | None = None
+    """The error, if the attempt failed."""
     traceback: str | None = None
+    """Where the error was raised."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,9 @@ class Drained:
     """The attempts that ran, in order, and the number of unfinished jobs by state."""
 
     runs: tuple[AttemptRecord, ...]
+    """The attempts that ran, in order."""
     left: Mapping[JobState, int]
+    """The number of unfinished jobs by state."""
 
     def count(self, state: JobState) -> int:
         """Count the attempts that left their job in a state."""
@@ -76,8 +85,7 @@ class Drained:
         __tracebackhide__ = True
         if self.failed:
             shown = [
-                f"{run.task_name}, attempt {run.attempt}, {run.state}:\n{run.traceback or run.error}"
-                for run in self.failed
+                f"{run.task}, attempt {run.attempt}, {run.state}:\n{run.traceback or run.error}" for run in self.failed
             ]
             raise AssertionError(f"{len(self.failed)} of {len(self.runs)} attempts failed:\n\n" + "\n\n".join(shown))
 
@@ -120,7 +128,7 @@ class Drainer:
                 if len(self._runs) > MOST_RUNS:
                     raise StagepostError(
                         f"drain ran {MOST_RUNS:,} attempts and more are due. Does a task enqueue itself forever? "
-                        f"The last attempt was of task {self._runs[-1].task_name}."
+                        f"The last attempt was of task {self._runs[-1].task}."
                     )
         finally:
             self._executor.close()
@@ -162,8 +170,8 @@ class Drainer:
             room=lambda: self._executor.concurrency - len(self._attempts),
             start=self._executor.start,
             clock=self._clock,
-            poll_shortest=1,
-            poll_longest=1,
+            poll_shortest_seconds=1,
+            poll_longest_seconds=1,
             rules=self._rules,
         )
 
@@ -225,9 +233,9 @@ class Alone(Leader):
 class SameProcess(ProcessPool):
     """Runs `pool="process"` tasks in this process, because a child would not see the test's database and patches."""
 
-    def run(self, context: JobContext, place: RunningChild) -> Reply:  # noqa: ARG002 - there is no child
+    def run(self, running: RunningAttempt, child: RunningChild) -> Reply:  # noqa: ARG002 - there is no child
         """Run an attempt in the thread that would otherwise wait for the child."""
-        return Reply(perform(context), context.settled_in_transaction)
+        return Reply(perform(running), running.settled_in_transaction)
 
 
 class Recorder(Finisher):

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from stagepost.client.records import Job
 from stagepost.database.statement import Statements, query
 from stagepost.errors import PayloadError, UnknownTask
-from stagepost.model.job import Job
+from stagepost.model.job import JobRow
 from stagepost.model.lifecycle import JobState
+from stagepost.model.payload import decode_plainly
 from stagepost.store.listing import list_jobs
 from stagepost.task import Registry, Task
 
@@ -23,9 +23,9 @@ SHOWN = 20
 
 
 @query
-def jobs_since(since: str) -> Statements[list[Job]]:
+def jobs_since(since: str) -> Statements[list[JobRow]]:
     """List jobs with larger ids than `since`, live and ended, oldest first."""
-    found: list[Job] = []
+    found: list[JobRow] = []
     before: str | None = None
     while True:
         page = yield from list_jobs(before=before, most=PAGE)
@@ -40,19 +40,20 @@ class EnqueuedJob:
     """A job that the test enqueued."""
 
     job: Job
+    """The job, as it was when it was read."""
     arguments: Mapping[str, Any]
     """Arguments by name, as the task gets them, with defaults; plain JSON if the task is not known here."""
 
     @classmethod
-    def of(cls, job: Job, registry: Registry) -> EnqueuedJob:
+    def of(cls, job: JobRow, registry: Registry) -> EnqueuedJob:
         """Create this from a stored job by decoding its arguments."""
         try:
             args, kwargs = registry.get(job.task_name).signature.decode(job.payload)
             bound = _signature(registry.get(job.task_name)).bind(*args, **kwargs)
         except (UnknownTask, PayloadError):
-            return cls(job, msgspec.json.decode(job.payload))
+            return cls(Job(job), decode_plainly(job.payload))
         bound.apply_defaults()
-        return cls(job, bound.arguments)
+        return cls(Job(job), bound.arguments)
 
     @property
     def id(self) -> str:
@@ -65,7 +66,7 @@ class EnqueuedJob:
         return self.job.state
 
     def __str__(self) -> str:
-        return f"{self.job.task_name}({_shown(self.arguments)}) in queue {self.job.queue_name!r}, {self.job.state}"
+        return f"{self.job.task}({_shown(self.arguments)}) in queue {self.job.queue!r}, {self.job.state}"
 
 
 class Wanted:
@@ -94,7 +95,7 @@ class Wanted:
         )
 
     def _matches(self, enqueued: EnqueuedJob) -> bool:
-        if enqueued.job.task_name != self._task.name:
+        if enqueued.job.task != self._task.name:
             return False
         given = enqueued.arguments
         return all(name in given and given[name] == value for name, value in self._arguments.items())

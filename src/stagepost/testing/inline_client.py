@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stagepost.client import App, Client, JobContext
-from stagepost.client.context import enter, outcome_of
+from stagepost.client import App, Client
+from stagepost.client.context import current_job, enter
+from stagepost.client.running import RunningAttempt, outcome_of
 from stagepost.database.statement import Statements, query
 from stagepost.database.threads import call_in_thread
 from stagepost.database.transaction import run_in, run_in_async
@@ -168,12 +169,12 @@ class Attempts:
 
     async def _run(self, job: LeasedJob) -> LeasedJob | None:
         task = self._app.registry.get(job.task_name)
-        context = JobContext(job, task, self._app.clock)
-        enter(context)
+        running = RunningAttempt(job, task, self._app.clock)
+        enter(running)
         try:
             args, kwargs = task.signature.decode(job.payload)
-            result = task.function(*((context,) if task.wants_context else ()), *args, **kwargs)
-            outcome: Outcome = context.completed(await result if task.is_async else result)
+            result = task.function(*((current_job(),) if task.wants_context else ()), *args, **kwargs)
+            outcome: Outcome = running.completed(await result if task.is_async else result)
         except BaseException as error:
             outcome = outcome_of(error, job, task)
             if not isinstance(outcome, Snoozed | Abandoned):

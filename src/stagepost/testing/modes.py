@@ -8,15 +8,18 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from stagepost.client import App, Client
-from stagepost.client.client import result_of
-from stagepost.clock import ManualClock
+from stagepost.client.app import OPENED
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ConfigurationError, WaitTimeout
 from stagepost.model.identity import new_id
-from stagepost.model.job import Job
+from stagepost.model.job import JobRow
 from stagepost.model.lifecycle import FINAL
-from stagepost.task import Registry, Task
+from stagepost.store.jobs import get
+from stagepost.task import Task
+from stagepost.testing.clock import ManualClock
 from stagepost.testing.drainer import Drained, Drainer
 from stagepost.testing.enqueued import EnqueuedJob, Wanted, jobs_since
 from stagepost.testing.inline_client import InlineClient
@@ -65,11 +68,20 @@ def clock_from_now() -> ManualClock:
 
 @contextlib.contextmanager
 def _moved(app: App, database_url: str, clock: ManualClock) -> Iterator[None]:
-    with app.moved_to(database_url, clock=clock):
+    """Use another database and clock within the body; the originals are restored afterwards."""
+    outer = dict(vars(app))
+    for name in OPENED:
+        vars(app).pop(name, None)
+    app.settings = msgspec.structs.replace(app.settings, database_url=database_url)
+    app.clock, app.given_store, app.auto_migrate = clock, None, True
+    try:
         app.store.patience_seconds = app.store.pool.wait_seconds = PATIENCE_SECONDS
         for schedule in app.schedules.values():
             app.store.run(declaration_of(schedule))
         yield
+    finally:
+        app.close()
+        vars(app).update(outer)
 
 
 class Manual:
@@ -160,7 +172,7 @@ class Manual:
         """Return an id that excludes jobs from before the test, because ids grow with time."""
         return "" if within is None and self.app.store.database.is_memory else self._began
 
-    def _of(self, task: Task[..., Any] | None, found: list[Job]) -> list[EnqueuedJob]:
+    def _of(self, task: Task[..., Any] | None, found: list[JobRow]) -> list[EnqueuedJob]:
         return [EnqueuedJob.of(job, self.app.registry) for job in found if task is None or job.task_name == task.name]
 
 
@@ -171,18 +183,16 @@ class Inline(Manual):
 class PromptClient(Client):
     """Returns results without waiting, because nothing else runs jobs during a test."""
 
-    def result(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ARG002 - in no time
-        """Return the result of a job that has ended."""
-        return _result_now(self.job(job_id), self._registry)
+    def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:  # noqa: ARG002 - in no time
+        return _checked(self._run(get(job_id)))
 
-    async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:  # noqa: ARG002
-        """Return the result of a job that has ended."""
-        return _result_now(await self.job_async(job_id), self._registry)
+    async def _ended_async(self, job_id: str, timeout: timedelta | float | None) -> JobRow:  # noqa: ARG002
+        return _checked(await self._run_async(get(job_id)))
 
 
-def _result_now(job: Job, registry: Registry) -> Any:
+def _checked(job: JobRow) -> JobRow:
     if job.state not in FINAL:
         raise WaitTimeout(
             f"job {job.id} of {job.task_name} is {job.state}: in this test, it runs when you call drain()."
         )
-    return result_of(job, registry)
+    return job

@@ -21,7 +21,7 @@ import pytest
 
 if TYPE_CHECKING:
     from stagepost.client import App
-    from stagepost.clock import ManualClock
+    from stagepost.testing.clock import ManualClock
     from stagepost.testing.modes import Inline, Manual
 
 __all__ = ["stagepost_app", "stagepost_clock", "stagepost_database_url", "stagepost_inline", "stagepost_manual"]

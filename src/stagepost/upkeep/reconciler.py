@@ -74,7 +74,7 @@ def lost_for(
     how long a program that runs remote tasks may keep a request without a report, or the quiet time. Such a program may
     have ended after it answered, and this process may hold the answer.
     """
-    soon, late = timedelta(seconds=settings.lost_after), timedelta(seconds=settings.quiet_time)
+    soon, late = timedelta(seconds=settings.lost_after_seconds), timedelta(seconds=settings.quiet_time_seconds)
     patience = channel.patience
     if depth is None:
         late = max(late, patience or late)
@@ -112,7 +112,7 @@ class Reconciler(Service):
         `has_answers` says whether this process holds answers that may belong to requests of a queue. A single pass
         that somebody starts (`is_by_hand`) continues from the observations of other processes.
         """
-        super().__init__(interval=max(0.2, min(5.0, settings.lost_after / 3)))
+        super().__init__(interval=max(0.2, min(5.0, settings.lost_after_seconds / 3)))
         self.resent = 0
         self.given_up = 0
         self.passes = 0
@@ -162,7 +162,7 @@ class Reconciler(Service):
         is_empty = depth is not None and depth.ready == 0
         # Before its first pass a process does not know which messages were there, and which consumers took them.
         goes_on = self._is_by_hand or queue in self.looks
-        gap = timedelta(seconds=self._settings.lost_after + SLOW_SECONDS) if goes_on else NONE
+        gap = timedelta(seconds=self._settings.lost_after_seconds + SLOW_SECONDS) if goes_on else NONE
         channel = await self._store.run(look_at(queue, is_empty=is_empty, has_answers=answers > 0, gap=gap))
         if depth is not None and channel.patience is not None:
             depth = Depth(depth.ready + answers, depth.consumers)
@@ -170,12 +170,12 @@ class Reconciler(Service):
         self.looks[queue] = Look(depth, channel, older, heard)
         if older is None:
             return []
-        sends = None if channel.patience is None else self._settings.most_sends
+        sends = None if channel.patience is None else self._settings.max_sends
         return await self._send_again(queue, began - microseconds(older), _why(depth), sends)
 
     async def _heard(self, queue: str) -> int:
         """Count the workers of a queue that have reported since messages could have reached them."""
-        latest = self._settings.lost_after * 1e6
+        latest = self._settings.lost_after_seconds * 1e6
         workers = await self._store.run(list_workers())
         return sum(queue in worker.queues and worker.silent_us < latest for worker in workers)
 
@@ -199,7 +199,7 @@ class Reconciler(Service):
         found = await self._alarm.run(
             put_back_lost(queue, sent_before=sent_before, most=MOST_AT_ONCE, sends=sends),
             lambda found: Alert.of_jobs(
-                AlertKind.UNANSWERED, found.given_up, f"sent and never answered; most_sends is {sends}", queue=queue
+                AlertKind.UNANSWERED, found.given_up, f"sent and never answered; max_sends is {sends}", queue=queue
             ),
         )
         again, given_up = len(found.again), len(found.given_up)

@@ -191,7 +191,7 @@ class Relay(Service):
             return
         now = self._clock.monotonic()
         since = {fence: known.get(fence, now) for fence in returned}
-        late = [fence for fence in returned if now - since[fence] >= self._settings.unroutable_timeout]
+        late = [fence for fence in returned if now - since[fence] >= self._settings.unroutable_timeout_seconds]
         if late:
             await self._refuse(queue, late)
         self._returned_since[queue] = {fence: since[fence] for fence in returned if fence not in late}
@@ -210,7 +210,7 @@ class Relay(Service):
             log.warning("queue %s: its exchange, queue or binding could not be created: %s", queue, error)
 
     async def _refuse(self, queue: str, late: list[Fence]) -> None:
-        error = f"{self._unroutable_reason(queue)} for {self._settings.unroutable_timeout:g} s"
+        error = f"{self._unroutable_reason(queue)} for {self._settings.unroutable_timeout_seconds:g} s"
         about = partial(Alert.of_jobs, AlertKind.UNROUTABLE, reason=error, queue=queue)
         refused = await self._alarm.run(refuse_unsent(late, error=error), about)
         if refused:
@@ -227,7 +227,7 @@ class Relay(Service):
 
 def _limit(settings: QueueLimits) -> float:
     """Return how many jobs of a queue may start now."""
-    rate = math.inf if settings.rate is None else max(settings.rate.rate, settings.rate.burst)
+    rate = math.inf if settings.rate is None else max(settings.rate.per_second, settings.rate.burst)
     return min(math.inf if settings.max_running is None else settings.max_running, rate)
 
 

@@ -94,7 +94,7 @@ class BrokerParts:
         """Publishes jobs."""
         settings = self._settings
         publisher = Publisher(
-            self._url, exchange=settings.exchange_name, timeout=settings.confirm_timeout, prepare=self._prepare
+            self._url, exchange=settings.exchange_name, timeout=settings.confirm_timeout_seconds, prepare=self._prepare
         )
         return Relay(
             self._store,

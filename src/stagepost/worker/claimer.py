@@ -46,11 +46,11 @@ class Claimer(Service):
         room: Callable[[], int],
         start: Callable[[list[LeasedAttempt]], None],
         clock: Clock,
-        poll_shortest: float,
-        poll_longest: float,
+        poll_shortest_seconds: float,
+        poll_longest_seconds: float,
         rules: LimitRules = NO_RULES,
     ) -> None:
-        super().__init__(interval=poll_shortest)
+        super().__init__(interval=poll_shortest_seconds)
         self.looked_at = clock.monotonic()
         """When it last asked the store for work and got an answer."""
         self.empty_passes = 0
@@ -65,7 +65,7 @@ class Claimer(Service):
         self._room = room
         self._start = start
         self._clock = clock
-        self._shortest, self._longest = poll_shortest, poll_longest
+        self._shortest, self._longest = poll_shortest_seconds, poll_longest_seconds
         self.may_have_strays = False
         """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
         self._limited: frozenset[str] = frozenset()

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from stagepost.client.context import JobContext, enter, outcome_of
+from stagepost.client.context import current_job, enter
+from stagepost.client.running import RunningAttempt, outcome_of
 from stagepost.clock import Clock, monotonic
 from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
 from stagepost.loops.signals import Signals
@@ -214,24 +215,24 @@ class Executor:
             )
             self._finisher.put(attempt, Released())
             return False
-        context = attempt.context = JobContext(attempt.job, task, self._clock)
-        enter(context)
+        running = attempt.running = RunningAttempt(attempt.job, task, self._clock)
+        enter(running)
         try:
-            outcome = await self._attempt(attempt, task, context)
+            outcome = await self._attempt(attempt, task, running)
         except asyncio.CancelledError:
             # Cancelled from outside after the attempt itself ended, so its outcome is lost.
             outcome = Released()
         self._finisher.put(attempt, outcome)
         return task.is_async
 
-    async def _attempt(self, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext) -> Outcome:
+    async def _attempt(self, attempt: LeasedAttempt, task: Task[..., Any], running: RunningAttempt) -> Outcome:
         """Call the handler within its timeout, and convert what it returns or raises to an outcome."""
         try:
             if task.options.timeout is None:
-                return await self._perform(attempt, task, context)
-            return await self._perform_within(task.options.timeout.total_seconds(), attempt, task, context)
+                return await self._perform(attempt, task, running)
+            return await self._perform_within(task.options.timeout.total_seconds(), attempt, task, running)
         except asyncio.CancelledError as error:
-            return self._interrupted(attempt, context, error)
+            return self._interrupted(attempt, running, error)
         except BaseException as error:  # noqa: BLE001 - anything that a handler raises is an outcome
             if isinstance(error, Cancelled) and attempt.is_lost:
                 # The handler stopped because its lease was lost. Nobody asked to cancel the job.
@@ -239,7 +240,7 @@ class Executor:
             return outcome_of(error, attempt.job, task)
 
     async def _perform_within(
-        self, seconds: float, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext
+        self, seconds: float, attempt: LeasedAttempt, task: Task[..., Any], running: RunningAttempt
     ) -> Outcome:
         """Fail the job of a handler that takes longer. If the handler does not stop, it keeps only its slot."""
 
@@ -255,48 +256,48 @@ class Executor:
         deadline = asyncio.timeout(seconds)
         try:
             async with deadline:
-                return await self._perform(attempt, task, context)
+                return await self._perform(attempt, task, running)
         except TimeoutError:
             if not deadline.expired():
                 raise
-            context.request_stop("it took too long")
+            running.request_stop("it took too long")
             return late()
         finally:
             timer.cancel()
 
-    async def _perform(self, attempt: LeasedAttempt, task: Task[..., Any], context: JobContext) -> Outcome:
+    async def _perform(self, attempt: LeasedAttempt, task: Task[..., Any], running: RunningAttempt) -> Outcome:
         if task.options.pool == "process":
-            return await self._in_child(context)
+            return await self._in_child(running)
         try:
             args, kwargs = task.signature.decode(attempt.job.payload)
         except PayloadError as error:
             raise Permanent(str(error)) from error
         if task.wants_context:
-            args = (context, *args)
+            args = (current_job(), *args)
         if task.is_async:
             result = await task.function(*args, **kwargs)
         else:
             result = await self.threads.run(partial(task.function, *args, **kwargs))
-        return context.completed(result)
+        return running.completed(result)
 
-    async def _in_child(self, context: JobContext) -> Outcome:
-        running = RunningChild()
+    async def _in_child(self, running: RunningAttempt) -> Outcome:
+        child = RunningChild()
         try:
-            reply = await self.threads.run(partial(self.children.run, context, running))
+            reply = await self.threads.run(partial(self.children.run, running, child))
         except asyncio.CancelledError:
-            running.kill()
+            child.kill()
             raise
-        context.settled_in_transaction = reply.settled_in_transaction
+        running.settled_in_transaction = reply.settled_in_transaction
         return reply.outcome
 
-    def _interrupted(self, attempt: LeasedAttempt, context: JobContext, error: BaseException) -> Outcome:
+    def _interrupted(self, attempt: LeasedAttempt, running: RunningAttempt, error: BaseException) -> Outcome:
         if self._is_loop_closing():
-            context.request_stop("the worker is shutting down")  # a thread continues until it checks
+            running.request_stop("the worker is shutting down")  # a thread continues until it checks
             return Released()
         if attempt in self._released or attempt.is_lost:
             self._released.discard(attempt)
             return Released()
-        if context.stop_reason is not None:
-            return Abandoned(context.stop_reason)
+        if running.stop_reason is not None:
+            return Abandoned(running.stop_reason)
         # The handler raised CancelledError by itself.
-        return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), attempt.job, context.task)
+        return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), attempt.job, running.task)

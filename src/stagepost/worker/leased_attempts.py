@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stagepost.client.context import JobContext
+from stagepost.client.running import RunningAttempt
 from stagepost.loops.signals import Signal
 from stagepost.model.job import LeasedJob
 
@@ -25,8 +25,8 @@ class LeasedAttempt(msgspec.Struct, eq=False, weakref=True):
     job: LeasedJob
     lease_ends: float
     """On the local monotonic clock, from before the claim or renewal was sent: never later than in the store."""
-    context: JobContext | None = None
-    """The context of its handler; set when it starts."""
+    running: RunningAttempt | None = None
+    """What its handler has done so far; set when it starts."""
     waits_in: asyncio.Task[None] | None = None
     """The task that runs it; set when it first has to wait, because it cannot be stopped before that."""
     has_outcome: bool = False
@@ -47,30 +47,30 @@ class LeasedAttempt(msgspec.Struct, eq=False, weakref=True):
     @property
     def is_settled(self) -> bool:
         """Whether its handler has ended the job in a transaction that has committed."""
-        return self.context is not None and self.context.is_settled
+        return self.running is not None and self.running.is_settled
 
     @property
     def may_be_settled(self) -> bool:
         """Whether its handler has ended the job in a transaction of its own, which may have committed."""
-        return self.context is not None and self.context.settled_in_transaction
+        return self.running is not None and self.running.settled_in_transaction
 
     @property
     def unwritten(self) -> str | None:
         """The newest progress that its handler reported, unless the store has it."""
-        reported = None if self.context is None else self.context.reported
+        reported = None if self.running is None else self.running.reported
         return None if reported == self.written else reported
 
     @property
     def can_be_stopped(self) -> bool:
         """Whether its handler runs and has not been asked to stop."""
-        return self.waits_in is not None and not self.has_outcome and not (self.context and self.context.is_cancelled)
+        return self.waits_in is not None and not self.has_outcome and not (self.running and self.running.is_cancelled)
 
     def stop(self, reason: str) -> None:
         """Ask its handler to stop. A coroutine is cancelled once; a thread only gets the request."""
-        if self.context is None or self.waits_in is None or self.has_outcome or self.context.is_cancelled:
+        if self.running is None or self.waits_in is None or self.has_outcome or self.running.is_cancelled:
             return
-        self.context.request_stop(reason)
-        task = self.context.task
+        self.running.request_stop(reason)
+        task = self.running.task
         if task.is_async or task.options.pool == "process":
             self.waits_in.cancel(reason)
 
@@ -123,8 +123,8 @@ class LeasedAttempts:
             if self._attempts.get(attempt.fence) is attempt:
                 self.payload_bytes -= len(attempt.job.payload)
             attempt.job = msgspec.structs.replace(attempt.job, payload="")
-        if attempt.context is not None:
-            attempt.context.job = attempt.job
+        if attempt.running is not None:
+            attempt.running.job = attempt.job
 
     def all(self) -> list[LeasedAttempt]:
         """Return a copy of the current attempts."""

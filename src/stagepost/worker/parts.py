@@ -119,8 +119,8 @@ class Parts:
             room=room.jobs,
             start=self._start_attempts,
             clock=app.clock,
-            poll_shortest=settings.poll_shortest,
-            poll_longest=settings.poll_longest,
+            poll_shortest_seconds=settings.poll_shortest_seconds,
+            poll_longest_seconds=settings.poll_longest_seconds,
             rules=app.registry.limit_rules,
         )
 

@@ -17,7 +17,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from stagepost.client.app import App
-from stagepost.client.context import JobContext, enter, outcome_of
+from stagepost.client.context import current_job, enter
+from stagepost.client.running import RunningAttempt, outcome_of
 from stagepost.clock import SystemClock, sleep
 from stagepost.config.logging import configure_logging
 from stagepost.errors import UnknownTask
@@ -83,18 +84,18 @@ class ReplySender(threading.Thread):
         self._output = output
         self._lock = threading.Lock()
         self._has_news = threading.Event()
-        self._context: JobContext | None = None
+        self._running: RunningAttempt | None = None
 
-    def follow(self, context: JobContext) -> None:
+    def follow(self, running: RunningAttempt) -> None:
         """Send the progress of this attempt from now on."""
-        context.on_report = self._has_news.set
+        running.on_report = self._has_news.set
         with self._lock:
-            self._context = context
+            self._running = running
 
     def reply(self, reply: Reply) -> None:
         """Send the outcome of the attempt. Later reports of threads that it left running are ignored."""
         with self._lock:
-            self._context = None
+            self._running = None
             write_frame(self._output, msgspec.json.encode(reply))
 
     def run(self) -> None:
@@ -102,8 +103,8 @@ class ReplySender(threading.Thread):
         while self._has_news.wait():
             self._has_news.clear()
             with self._lock:
-                if self._context is not None and self._context.reported is not None:
-                    write_frame(self._output, msgspec.json.encode(Report(self._context.reported)))
+                if self._running is not None and self._running.reported is not None:
+                    write_frame(self._output, msgspec.json.encode(Report(self._running.reported)))
             sleep(REPORT_SECONDS)
 
 
@@ -122,26 +123,26 @@ def _attempt(assignment: Assignment, sender: ReplySender) -> Reply:
         task = _task(assignment)
     except BaseException as error:  # noqa: BLE001 - an import can raise anything
         return Reply(Refused(*describe_error(error)), settled_in_transaction=False)
-    context = JobContext(assignment.job, task, SystemClock())
-    sender.follow(context)
-    outcome = contextvars.copy_context().run(perform, context)
-    return Reply(outcome, context.settled_in_transaction)
+    running = RunningAttempt(assignment.job, task, SystemClock())
+    sender.follow(running)
+    outcome = contextvars.copy_context().run(perform, running)
+    return Reply(outcome, running.settled_in_transaction)
 
 
-def perform(context: JobContext) -> Outcome:
+def perform(running: RunningAttempt) -> Outcome:
     """Call the handler and convert what it returns or raises to an outcome.
 
     The context variables stay set: threads that the handler started belong to this attempt.
     """
-    task = context.task
-    enter(context)
+    task = running.task
+    enter(running)
     try:
-        args, kwargs = task.signature.decode(context.job.payload)
+        args, kwargs = task.signature.decode(running.job.payload)
         if task.wants_context:
-            args = (context, *args)
-        return context.completed(task.function(*args, **kwargs))
+            args = (current_job(), *args)
+        return running.completed(task.function(*args, **kwargs))
     except BaseException as error:  # noqa: BLE001 - anything that a handler raises is an outcome
-        return outcome_of(error, context.job, task)
+        return outcome_of(error, running.job, task)
 
 
 def _task(assignment: Assignment) -> Task[..., Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.client.context import JobContext
+from stagepost.client.running import RunningAttempt
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Crashed, Outcome
 from stagepost.task import Task
@@ -70,18 +70,18 @@ class ProcessPool:
         self._alive: set[HandlerProcess] = set()
         self._is_closed = False
 
-    def run(self, context: JobContext, running: RunningChild) -> Reply:
+    def run(self, running: RunningAttempt, running_child: RunningChild) -> Reply:
         """Run an attempt in a child. A child that dies is a crash of this attempt alone.
 
-        The context receives the progress that the handler reports, and `running` the child, so that another thread can
-        kill it.
+        `running` receives the progress that the handler reports, and `running_child` the child, so that another thread
+        can kill it.
         """
         child = self._take()
-        if not running.set(child):
+        if not running_child.set(child):
             self._keep(child)
             return Reply(Crashed("the attempt ended before it started"), False)
         try:
-            reply = child.run(context)
+            reply = child.run(running)
         except (EOFError, OSError, ValueError) as error:  # ValueError: its pipes were closed when it was killed
             self._drop(child)
             return Reply(Crashed(f"the handler's process died ({child.exit_text()}): {error}"), False)
@@ -168,13 +168,13 @@ class HandlerProcess:
         self._output = os.fdopen(our_output, "wb")
         self._input = os.fdopen(our_input, "rb")
 
-    def run(self, context: JobContext) -> Reply:
-        """Send an attempt, wait for its outcome, and pass its progress to the context."""
-        write_frame(self._output, msgspec.json.encode(assignment_of(context.job, context.task)))
+    def run(self, running: RunningAttempt) -> Reply:
+        """Send an attempt, wait for its outcome, and note the progress that it reports."""
+        write_frame(self._output, msgspec.json.encode(assignment_of(running.job, running.task)))
         while True:
             match _decode(read_frame(self._input)):
                 case Report(progress):
-                    context.reported = progress
+                    running.reported = progress
                 case Reply() as reply:
                     return reply
 

@@ -86,8 +86,8 @@ class Reporter(Service):
 
     def _check_waiting_slots(self) -> None:
         """Log that handlers which wait for other work hold every slot, from the second pass on."""
-        contexts = [attempt.context for attempt in self._attempts.all() if not attempt.has_outcome]
-        waiting = [context for context in contexts if context is not None and context.identity.waits_for]
+        running = [attempt.running for attempt in self._attempts.all() if not attempt.has_outcome]
+        waiting = [one for one in running if one is not None and one.identity.waits_for]
         all_waited, self._all_waited = self._all_waited, len(waiting) >= self._slots
         if all_waited and self._all_waited:
             log.error(

@@ -15,7 +15,7 @@ from typing import Any
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
-from stagepost.errors import ConfigurationError
+from stagepost.errors import ConfigurationError, duration_of
 from stagepost.model.identity import new_id
 from stagepost.store.health import durability_warnings
 from stagepost.upkeep.scheduler import declare
@@ -44,7 +44,7 @@ class Worker:
         *,
         queues: Sequence[str] = (),
         concurrency: int | None = None,
-        shutdown_timeout: float | None = None,
+        shutdown_timeout: timedelta | float | None = None,
     ) -> None:
         settings = app.settings
         if not len(app.registry):
@@ -55,13 +55,14 @@ class Worker:
         self.owner = new_id()
         self.queues = [queue for queue in list(queues) or app.registry.queues if queue not in remote]
         self.concurrency = settings.concurrency if concurrency is None else concurrency
-        self.shutdown_timeout = settings.shutdown_timeout if shutdown_timeout is None else shutdown_timeout
+        given = settings.shutdown_timeout_seconds if shutdown_timeout is None else shutdown_timeout
+        self.shutdown_timeout = duration_of(given, "shutdown_timeout").total_seconds()
         self.parts = Parts(
             app,
             owner=self.owner,
             queues=self.queues,
             concurrency=self.concurrency,
-            lease=timedelta(seconds=settings.lease),
+            lease=timedelta(seconds=settings.lease_seconds),
         )
         connect(self.parts)
         self._requests = self.parts.requests

@@ -66,9 +66,9 @@ class CommandLine:
         self.environment = {
             "STAGEPOST_DATABASE_URL": url,
             "STAGEPOST_APP": "shop",
-            "STAGEPOST_POLL_SHORTEST": "0.01",
-            "STAGEPOST_POLL_LONGEST": "0.05",
-            "STAGEPOST_LEASE": "120",
+            "STAGEPOST_POLL_SHORTEST_SECONDS": "0.01",
+            "STAGEPOST_POLL_LONGEST_SECONDS": "0.05",
+            "STAGEPOST_LEASE_SECONDS": "120",
         }
         (folder / "shop.py").write_text(PATIENCE + PROJECT, encoding="utf-8")
 

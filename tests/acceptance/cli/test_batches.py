@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from stagepost import App
+from stagepost import App, Batch
 from stagepost.client.batches import BatchHandle
-from stagepost.model.batch import Batch
 from stagepost.store.batches import find
 from stagepost.store.counting import batch_scope
 from tests.acceptance.cli.command_line import CommandLine

@@ -40,7 +40,7 @@ def test_limits_that_are_not_named_keep_their_values(shop: CommandLine) -> None:
     shop.says("queues", "limit", "default", "--max-running", "off")
     [queue] = shop.json("queues", "list")["queues"]
 
-    assert (queue["max_running"], queue["rate"], queue["burst"]) == (None, 5.0, 5)
+    assert (queue["max_running"], queue["per_second"], queue["burst"]) == (None, 5.0, 5)
 
 
 @pytest.mark.parametrize(

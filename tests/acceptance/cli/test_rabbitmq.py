@@ -183,13 +183,13 @@ def test_jobs_go_through_the_broker_from_the_command_line(carried: CommandLine) 
 
 
 def test_reconciling_explains_itself_and_resends_only_lost_messages(carried: CommandLine) -> None:
-    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "60"
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER_SECONDS"] = "60"
     carried.says("rabbitmq", "apply")
     job_id = carried.enqueue("mail", '"ada"')
     carried.store.run(mark_sent([(job_id, 1)]))  # and the message got lost
 
     first = carried.json("reconcile", "--dry-run")["queues"]
-    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.001"
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER_SECONDS"] = "0.001"
     dry = carried.json("reconcile", "--dry-run")["queues"]
     still_sent = sent(carried)
     done = carried.json("reconcile")["queues"]
@@ -206,18 +206,18 @@ def test_reconciling_explains_itself_and_resends_only_lost_messages(carried: Com
 
 def test_reconciling_reports_requests_that_are_never_answered(carried: CommandLine) -> None:
     """The queue has a program that is silent, as others have written down."""
-    carried.environment |= {"STAGEPOST_RABBITMQ_LOST_AFTER": "60", "STAGEPOST_RABBITMQ_MOST_SENDS": "1"}
+    carried.environment |= {"STAGEPOST_RABBITMQ_LOST_AFTER_SECONDS": "60", "STAGEPOST_RABBITMQ_MAX_SENDS": "1"}
     carried.says("rabbitmq", "apply")
     job_id = carried.enqueue("mail", '"ada"')
     carried.store.run(mark_sent([(job_id, 1)]))
     carried.store.run(declare_patience({"default": timedelta(milliseconds=1)}))
 
     carried.json("reconcile")
-    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.001"
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER_SECONDS"] = "0.001"
     [default, _] = carried.json("reconcile")["queues"]
 
     assert default["lost"] == 0
-    assert "its queue is empty; never answered and now dead letters: 1 (most_sends is 1)" in default["why"]
+    assert "its queue is empty; never answered and now dead letters: 1 (max_sends is 1)" in default["why"]
     assert "sent once and never answered" in carried.json("jobs", "show", job_id)["error"]
 
 
@@ -226,7 +226,7 @@ def sent(shop: CommandLine) -> list[str]:
 
 
 def test_a_queue_with_messages_has_lost_none(carried: CommandLine, vhost: str, prefix: str) -> None:
-    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER"] = "0.001"
+    carried.environment["STAGEPOST_RABBITMQ_LOST_AFTER_SECONDS"] = "0.001"
     carried.says("rabbitmq", "apply")
     job_id = carried.enqueue("mail", '"ada"')
     carried.store.run(mark_sent([(job_id, 1)]))

@@ -26,7 +26,7 @@ def broker(rabbitmq_server: RabbitmqServer) -> Iterator[str]:
 @pytest.fixture
 def quick() -> RabbitmqSettings:
     """Names at the broker of a test's own, which takes less time than a virtual host."""
-    return RabbitmqSettings(lost_after=0.5, confirm_timeout=120.0, prefix=f"t{new_id()}")
+    return RabbitmqSettings(lost_after_seconds=0.5, confirm_timeout_seconds=120.0, prefix=f"t{new_id()}")
 
 
 @pytest.fixture(autouse=True)

@@ -151,7 +151,7 @@ def test_a_leader_of_another_app_is_patient_with_programs_it_does_not_know(app: 
     with working(other) as leader:
         until(lambda: "recogniser" in relayed(leader), "the queue to be found")
         age = age_of_oldest(app)
-        until(lambda: age() > 2.0, "the request to be old")  # four times lost_after
+        until(lambda: age() > 2.0, "the request to be old")  # four times lost_after_seconds
         before = looks(leader)
         until(lambda: looks(leader) >= before + 2, "the reconciler to look")
         assert resent(leader) == 0

@@ -79,10 +79,10 @@ def quick_variables(directory: Path, control: Control) -> dict[str, str]:
         "DUBBING_TRANSLATOR": f"{HERE}:StandInTranslator",
         "DUBBING_VOICE": f"{HERE}:StandInVoice",
         "STAND_INS": str(control.directory),
-        "STAGEPOST_POLL_SHORTEST": "0.02",
-        "STAGEPOST_POLL_LONGEST": "0.1",
+        "STAGEPOST_POLL_SHORTEST_SECONDS": "0.02",
+        "STAGEPOST_POLL_LONGEST_SECONDS": "0.1",
         # Longer than any machine stands still; who kills a worker ends its leases with `end_leases`.
-        "STAGEPOST_LEASE": "30",
+        "STAGEPOST_LEASE_SECONDS": "30",
         "TTS_MAX_RETRIES": "1",
         "TTS_RETRY_DELAY_SECONDS": "0.01",
         "TRANSLATE_ITEM_MAX_RETRIES": "1",

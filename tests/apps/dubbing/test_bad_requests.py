@@ -58,7 +58,7 @@ def test_a_request_that_cannot_be_is_refused_at_once(
     with pytest.raises((DubbingError, Permanent), match=refused.sentence):
         dubbing.submit(**arguments)
 
-    assert (dubbing.tasks(), dubbing.app.client.jobs(most=10)) == ([], [])
+    assert (dubbing.tasks(), dubbing.app.client.jobs(limit=10)) == ([], [])
     assert files_in(tmp_path / "home" / "objects") == []
 
 

@@ -59,7 +59,7 @@ def uploads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uploads]:
             given[case.name] = dubbing.submit(video, to="pt", id=str(uuid4())).id
         work_until_idle(dubbing)
         tasks = {name: dubbing.task(task_id) for name, task_id in given.items()}
-        yield Uploads(dubbing, directory, tasks, dubbing.app.client.jobs(most=1000))
+        yield Uploads(dubbing, directory, tasks, dubbing.app.client.jobs(limit=1000))
 
 
 @pytest.mark.parametrize("case", UPLOADS, ids=ids(UPLOADS))
@@ -82,7 +82,7 @@ def test_bad_videos_leave_nothing_but_themselves(uploads: Uploads) -> None:
     assert files_in(uploads.directory / "home" / "objects") == sorted(f"videos/{task_id}/source.mp4" for task_id in ids)
     assert (left_in(uploads.directory / "work"), left_in(uploads.directory / "temporary")) == ([], [])
     assert [child for child in psutil.Process().children(recursive=True) if "ffmpeg" in child.name()] == []
-    steps = [job for job in uploads.jobs if job.task_name in STEPS]
-    assert {(job.task_name, job.state, job.attempt) for job in steps} >= {("extract_audio", JobState.FAILED, 1)}
+    steps = [job for job in uploads.jobs if job.task in STEPS]
+    assert {(job.task, job.state, job.attempt) for job in steps} >= {("extract_audio", JobState.FAILED, 1)}
     assert {job.state for job in steps} <= {JobState.FAILED, JobState.CANCELLED}
     assert {job.state for job in uploads.jobs} <= {JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED}

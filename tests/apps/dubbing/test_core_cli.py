@@ -97,10 +97,10 @@ def test_a_task_that_failed_says_how_to_go_on(shell: Shell, small_video: Path, c
 def test_dub_says_what_it_waits_for_after_another_was_killed(
     shell: Shell, environment: dict[str, str], small_video: Path, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STAGEPOST_LEASE", "3")
+    monkeypatch.setenv("STAGEPOST_LEASE_SECONDS", "3")
     shell("dub", small_video, "--to", "pt", "--detach")
     control.fail("asr", "die-once")
-    with worker_process(environment | {"STAGEPOST_LEASE": "3"}) as process:
+    with worker_process(environment | {"STAGEPOST_LEASE_SECONDS": "3"}) as process:
         assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
 
     done = shell("dub", small_video, "--to", "pt")

@@ -59,7 +59,7 @@ def test_trouble_that_does_not_pass_fails_the_task(dubbing: Dubbing, small_video
     assert (task.status, task.error) == ("failed", "asr: Permanent: asr is broken")
     assert control.calls == ["asr"]
     [dead] = dubbing.app.client.jobs(states=[JobState.FAILED])
-    assert dead.task_name == "asr"
+    assert dead.task == "asr"
 
     control.mend("asr")
     assert dubbing.retry(task.id).status == "queued"
@@ -100,8 +100,8 @@ def test_a_segment_that_cannot_be_spoken_is_compensated(dubbing: Dubbing, small_
     assert task.status == "failed"
     assert "1 segments could not be spoken; the first is segment 2: tts-charlie is broken" in (task.error or "")
     assert [bool(s.tts_audio_key) for s in dubbing.segments(task.id)] == [True, True, False, True, True]
-    [entry] = dubbing.app.client.jobs(task_name="tts_compensation")
-    payload = json.loads(entry.payload)
+    [entry] = dubbing.app.client.jobs(task="tts_compensation")
+    payload = dict(entry.arguments)
     assert payload.pop("created_at").endswith("Z")
     assert payload == {
         "task_id": task.id,
@@ -109,7 +109,7 @@ def test_a_segment_that_cannot_be_spoken_is_compensated(dubbing: Dubbing, small_
         "error": "tts-charlie is broken",
         "routing_key": "task.tts",
     }
-    assert entry.queue_name == "tts_compensation"
+    assert entry.queue == "tts_compensation"
 
     assert dubbing.requeue_speech(limit=100) == [task.id]
     assert dubbing.requeue_speech(limit=100) == []

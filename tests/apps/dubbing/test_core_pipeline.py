@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -42,7 +41,7 @@ def test_a_video_goes_through_five_steps(dubbing: Dubbing, small_video: Path, co
 def test_messages_are_those_of_the_document(dubbing: Dubbing, small_video: Path) -> None:
     task = dubbed(dubbing, small_video)
 
-    jobs = {job.task_name: (job.queue_name, json.loads(job.payload)) for job in dubbing.app.client.jobs(most=100)}
+    jobs = {job.task: (job.queue, job.arguments) for job in dubbing.app.client.jobs(limit=100)}
     assert {name: queue for name, (queue, _) in jobs.items() if name in STEPS} == {step: step for step in STEPS}
     video, audio = f"videos/{task.id}/source.mp4", f"audios/{task.id}/source.wav"
     assert jobs["extract_audio"][1] == {"source_video_key": video, "output_audio_key": audio}
@@ -174,11 +173,11 @@ def test_a_segment_that_is_not_there_cannot_be_edited(dubbing: Dubbing, small_vi
 def test_messages_that_come_twice_are_skipped(dubbing: Dubbing, small_video: Path, control: Control) -> None:
     task = dubbed(dubbing, small_video)
     calls, objects = control.calls, dubbing.services.objects.list()
-    first = {job.task_name: job for job in dubbing.app.client.jobs(most=100) if job.task_name in STEPS}
+    first = {job.task: job for job in dubbing.app.client.jobs(limit=100) if job.task in STEPS}
     assert len(first) == len(STEPS)
 
     again = {
-        step: dubbing.app.client.enqueue(dubbing.app.registry.get(step).job(**json.loads(job.payload)))
+        step: dubbing.app.client.enqueue(dubbing.app.registry.get(step).job(**job.arguments))
         for step, job in first.items()
     }
     work_until_idle(dubbing)

@@ -108,9 +108,7 @@ def test_what_may_not_be_written_fails_the_task_until_it_may(
             assert said in (task.error or "")
             assert reason in (task.error or "")
             assert len(task.error or "") < 400
-    assert {job.task_name for job in dubbing.app.client.jobs(states=[JobState.DEAD_LETTER])} == {
-        step for step, _ in points
-    }
+    assert {job.task for job in dubbing.app.client.jobs(states=[JobState.DEAD_LETTER])} == {step for step, _ in points}
 
     for task_id in tasks:
         dubbing.retry(task_id)

@@ -44,7 +44,7 @@ MUTANTS = [
     ),
     Mutant(
         "a lost lease that nobody is told of",
-        "client/context.py",
+        "client/running.py",
         "        if not all(held.values()):\n",
         "        if not held:\n",
         "test_zombies.py::test_nothing_is_accepted_from_a_worker_that_overslept_its_lease[sqlite]",
@@ -100,8 +100,8 @@ MUTANTS = [
     Mutant(
         "a closing loop that fails the jobs it cancels",
         "worker/executor.py",
-        "        if self._is_loop_closing():\n            context",
-        "        if False:\n            context",
+        "        if self._is_loop_closing():\n            running",
+        "        if False:\n            running",
         "tests/acceptance/test_cancelled_worker.py::"
         "test_a_loop_that_closes_cancels_every_task_and_no_job_is_charged[sqlite-coroutine]",
     ),

@@ -8,6 +8,7 @@ import os
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID, uuid5
@@ -149,7 +150,7 @@ class Dubbing:
             [(now,)] = tx.all("now")
             running = [row for row in steps.list_all(tx, task.id) if row.status == "running"]
             leases = [(row.step, self._lease_until(tx, row)) for row in running]
-        return {step: max(0.0, (until - now) / 1e6) for step, until in leases if until is not None}
+        return {step: max(0.0, until.timestamp() - now / 1e6) for step, until in leases if until is not None}
 
     def wait(
         self, task_id: str, *, timeout: float | None = None, on_look: Callable[[TaskView], None] = lambda _view: None
@@ -260,7 +261,7 @@ class Dubbing:
         except RunError as error:
             raise DubbingError(f"task {task.id} cannot be retried now: {error}") from error
 
-    def _lease_until(self, tx: Connection, row: StepRow) -> int | None:
+    def _lease_until(self, tx: Connection, row: StepRow) -> datetime | None:
         try:
             return self.app.client.job(row.owner, tx=tx.raw).lease_until
         except JobNotFound:

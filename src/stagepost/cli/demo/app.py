@@ -26,7 +26,7 @@ def deliver(job: JobContext, item: int) -> None:
     """Write to the ledger and complete the job in one transaction, so that both happen or neither."""
     mark = "?" if app.store.dialect.name == "sqlite" else "%s"
     with app.transaction() as tx:
-        write_line(tx, run=job.job.queue_name, item=item, job_id=job.id, attempt=job.attempt, mark=mark)
+        write_line(tx, run=job.queue, item=item, job_id=job.id, attempt=job.attempt, mark=mark)
         job.complete(tx)
 
 
@@ -39,7 +39,7 @@ async def greet(item: int) -> str:
 @app.task(name=Kind.STORM, retry=hurried)
 def deliver_after_the_storm(job: JobContext, item: int) -> None:
     """Fail the first time, like a service that is briefly down."""
-    if job.job.failures == 0:
+    if job.failures == 0:
         raise Retryable("there is a storm outside")
     deliver.function(job, item)
 

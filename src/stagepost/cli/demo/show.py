@@ -230,11 +230,11 @@ def _environment(url: str, lease: float) -> dict[str, str]:
     mine = {name: value for name, value in os.environ.items() if not name.startswith("STAGEPOST_")}
     return mine | {
         "STAGEPOST_DATABASE_URL": url,
-        "STAGEPOST_LEASE": str(lease),
+        "STAGEPOST_LEASE_SECONDS": str(lease),
         "STAGEPOST_CONCURRENCY": "10",
         "STAGEPOST_PREFETCH": "100",
-        "STAGEPOST_POLL_SHORTEST": "0.05",
-        "STAGEPOST_SHUTDOWN_TIMEOUT": "5",
+        "STAGEPOST_POLL_SHORTEST_SECONDS": "0.05",
+        "STAGEPOST_SHUTDOWN_TIMEOUT_SECONDS": "5",
     }
 
 

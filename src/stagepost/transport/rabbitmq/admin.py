@@ -25,7 +25,7 @@ SETTINGS = {
     "x-max-priority": "priorities",
     "x-queue-type": "queue_type",
     "x-dead-letter-strategy": "queue_type: only quorum queues have this",
-    "x-message-ttl": "message_ttl",
+    "x-message-ttl": "message_ttl_seconds",
     "x-max-length": "max_length",
 }
 """The setting that determines each argument."""

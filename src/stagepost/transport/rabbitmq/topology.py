@@ -47,8 +47,8 @@ def topology_of(settings: RabbitmqSettings, queues: Iterable[str]) -> Topology:
     for queue in sorted(queues):
         own = settings.of(queue)
         limits: dict[str, str | int] = {}
-        if own.message_ttl is not None:
-            limits["x-message-ttl"] = round(own.message_ttl * 1000)
+        if own.message_ttl_seconds is not None:
+            limits["x-message-ttl"] = round(own.message_ttl_seconds * 1000)
         if own.max_length is not None:
             limits["x-max-length"] = own.max_length
         queue_type = own.queue_type or settings.queue_type

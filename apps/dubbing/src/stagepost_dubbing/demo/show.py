@@ -158,7 +158,7 @@ def _environment(folder: Path, book: Path) -> dict[str, str]:
         BOOK_VARIABLE: str(book),
         PACE_VARIABLE: str(PACE_SECONDS),
         "TTS_MAX_CONCURRENCY": "1",
-        "STAGEPOST_LEASE": str(LEASE_SECONDS),
-        "STAGEPOST_POLL_SHORTEST": "0.05",
-        "STAGEPOST_SHUTDOWN_TIMEOUT": "5",
+        "STAGEPOST_LEASE_SECONDS": str(LEASE_SECONDS),
+        "STAGEPOST_POLL_SHORTEST_SECONDS": "0.05",
+        "STAGEPOST_SHUTDOWN_TIMEOUT_SECONDS": "5",
     }

@@ -1,0 +1,77 @@
+"""The internal parts of an app, which the worker, upkeep, commands and test helpers use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stagepost.client.tasks import AppTask
+from stagepost.client.worker_waker import WorkerWaker
+from stagepost.clock import Clock, SystemClock
+from stagepost.config import Settings
+from stagepost.database.async_store import AsyncStore
+from stagepost.database.migrate import migrate
+from stagepost.database.opening import closed_on_failure
+from stagepost.database.store import Store
+from stagepost.model.alert import Alert
+from stagepost.model.job import NewJob
+from stagepost.task import NO_OPTIONS, Registry, ScheduleSpec
+
+__all__ = ["AppCore"]
+
+
+class AppCore:
+    """What an app consists of. Applications use only `App`: everything here may change in any release."""
+
+    def __init__(self, settings: Settings, *, auto_migrate: bool | None) -> None:
+        self.settings = settings
+        self.clock: Clock = SystemClock()
+        """Set before the store is opened to replace the database's clock."""
+        self.folder = Path.cwd()
+        """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
+        self.registry = Registry()
+        self.schedules: dict[str, ScheduleSpec] = {}
+        self.given_store: Store | None = None
+        """Set before the first use to share a store that is already open."""
+        self.auto_migrate = auto_migrate
+        """Whether to create or update tables at the first use; None means only in a SQLite file."""
+        self.alert_task: AppTask[..., Any] | None = None
+        """The task that is called with every alert."""
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, opened on first use. Tables are created automatically in a SQLite file, but not on a server."""
+        if self.given_store is not None:
+            return self._prepared(self.given_store)
+        store = self.open_store()
+        with closed_on_failure(store):
+            return self._prepared(store)
+
+    def _prepared(self, store: Store) -> Store:
+        if self.auto_migrate if self.auto_migrate is not None else store.dialect.name == "sqlite":
+            migrate(store)
+        return store
+
+    def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
+        """Open another store on the same database, with separate connections."""
+        size = self.settings.pool_size if pool_size is None else pool_size
+        options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self.folder}
+        return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
+
+    @property
+    def alert_job(self) -> Callable[[Alert], NewJob] | None:
+        """Builds the job that reports an alert; None if the app has no task for alerts."""
+        task = self.alert_task
+        return None if task is None else lambda alert: task.build(NO_OPTIONS, (alert,), {}, job_id=alert.id)
+
+    @cached_property
+    def async_store(self) -> AsyncStore:
+        """The same store, for async code."""
+        return AsyncStore(self.store)
+
+    @cached_property
+    def waker(self) -> WorkerWaker:
+        """Wakes idle workers after an enqueue."""
+        return WorkerWaker(self.store.notifier, to_others=self.settings.wakeups)

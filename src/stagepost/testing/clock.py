@@ -1,0 +1,27 @@
+"""A clock for tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+__all__ = ["ManualClock"]
+
+
+class ManualClock:
+    """Time that stands still until a test moves it."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._now = int(start.timestamp()) * 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds, as far as time was moved."""
+        return self._now / 1_000_000
+
+    def instant(self) -> int | None:
+        """What time it is until it is moved, in microseconds since 1970."""
+        return self._now
+
+    def advance(self, duration: timedelta | float) -> None:
+        """Move time on by `duration` (a timedelta, or seconds)."""
+        seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+        self._now += round(seconds * 1_000_000)

@@ -1,0 +1,89 @@
+"""Handles to jobs: read their state, wait for their end, cancel and retry them, in both colours."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from stagepost import App, AppTask, JobState
+from stagepost.errors import IllegalTransition, JobNotFound, WaitTimeout
+from stagepost.model.identity import new_id
+from stagepost.testing import manual
+
+Greet = AppTask[[str], str]
+
+
+@pytest.fixture
+def greet(app: App) -> Greet:
+    @app.task(name="greet")
+    def greet(name: str) -> str:
+        return f"hello {name}"
+
+    return greet
+
+
+def test_a_handle_reads_its_jobs_state_and_waits_for_its_end(app: App, greet: Greet) -> None:
+    with manual(app) as jobs:
+        job = greet.enqueue("Ada")
+        assert job.state() is JobState.QUEUED
+        with pytest.raises(WaitTimeout):
+            job.wait()
+
+        jobs.drain()
+
+        assert (job.wait(), job.state(), job.result()) == (JobState.COMPLETED, JobState.COMPLETED, "hello Ada")
+
+
+def test_waiting_ends_at_its_timeout(app: App, greet: Greet) -> None:
+    job = greet.enqueue("Ada")
+
+    with pytest.raises(WaitTimeout, match=r"did not end within 0\.01 s"):
+        job.wait(timeout=timedelta(milliseconds=10))
+
+
+def test_a_cancelled_job_can_be_retried_through_its_handle(app: App, greet: Greet) -> None:
+    job = greet.enqueue("Ada")
+
+    assert job.cancel(actor="ada") is JobState.CANCELLED
+    assert job.wait() is JobState.CANCELLED
+    assert job.retry(actor="ada") is JobState.QUEUED
+    with pytest.raises(IllegalTransition, match="is queued: it cannot be retried"):
+        job.retry()
+
+
+async def test_a_handle_does_the_same_in_async_code(app: App, greet: Greet) -> None:
+    job = await greet.enqueue_async("Ada")
+
+    assert await job.state_async() is JobState.QUEUED
+    assert await job.cancel_async() is JobState.CANCELLED
+    assert await job.wait_async() is JobState.CANCELLED
+    assert await job.retry_async() is JobState.QUEUED
+    with pytest.raises(IllegalTransition):
+        await job.retry_async()
+
+
+def test_a_handle_acts_in_the_callers_transaction(app: App, greet: Greet) -> None:
+    job = greet.enqueue("Ada")
+
+    def act_and_fail() -> None:
+        with app.transaction() as tx:
+            assert job.cancel(tx=tx) is JobState.CANCELLED
+            assert job.state(tx=tx) is JobState.CANCELLED
+            assert job.retry(tx=tx) is JobState.QUEUED
+            job.cancel(tx=tx)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        act_and_fail()
+
+    assert job.state() is JobState.QUEUED
+
+
+def test_a_handle_can_be_had_from_an_id(app: App, greet: Greet) -> None:
+    job = app.job(greet.enqueue("Ada").id)
+
+    assert (job.state(), job.is_new) == (JobState.QUEUED, False)
+    for unknown in (app.job(new_id()).state, app.job(new_id()).wait, app.job(new_id()).retry):
+        with pytest.raises(JobNotFound):
+            unknown()
