@@ -258,7 +258,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "limits": _options(PayloadLimits),
     "alert": _fields(Alert),
     "alert-kinds": _members(AlertKind),
-    "app": _methods(App, leave_out="users_store async_transactions"),
+    "app": _methods(App),
     "task-methods": _methods(AppTask),
     "request-methods": _methods(Request),
     "job-handle": _methods(JobHandle),

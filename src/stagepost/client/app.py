@@ -22,9 +22,7 @@ from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.client.transaction import Transaction
 from stagepost.config import Settings
-from stagepost.database.async_transactions import AsyncTransactions
 from stagepost.database.migrate import migrate
-from stagepost.database.store import Store
 from stagepost.errors import ConfigurationError, StagepostError, TaskError
 from stagepost.model.alert import ALERT_QUEUE, LARGEST
 from stagepost.model.batch import OnFailed
@@ -185,19 +183,6 @@ class App(AppCore):
         lock.
         """
         return Transaction(self, read_only=read_only)
-
-    @cached_property
-    def users_store(self) -> Store:
-        """Connections for handlers' own transactions, separate from those that keep leases and settle jobs."""
-        if self.store.database.is_memory:
-            return self.store
-        return self.open_store(for_handlers=True)
-
-    @cached_property
-    def async_transactions(self) -> AsyncTransactions:
-        """Asynchronous connections for handlers' own transactions."""
-        store = self.users_store
-        return AsyncTransactions(store.database, store.pool, call_seconds=store.call_seconds)
 
     def close(self) -> None:
         """Close every connection; the app opens new ones if it is used again."""

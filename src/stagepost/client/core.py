@@ -12,6 +12,7 @@ from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
 from stagepost.database.async_store import AsyncStore
+from stagepost.database.async_transactions import AsyncTransactions
 from stagepost.database.migrate import migrate
 from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
@@ -59,6 +60,19 @@ class AppCore:
         size = self.settings.pool_size if pool_size is None else pool_size
         options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self.folder}
         return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
+
+    @cached_property
+    def users_store(self) -> Store:
+        """Connections for handlers' own transactions, separate from those that keep leases and settle jobs."""
+        if self.store.database.is_memory:
+            return self.store
+        return self.open_store(for_handlers=True)
+
+    @cached_property
+    def async_transactions(self) -> AsyncTransactions:
+        """Asynchronous connections for handlers' own transactions."""
+        store = self.users_store
+        return AsyncTransactions(store.database, store.pool, call_seconds=store.call_seconds)
 
     @property
     def alert_job(self) -> Callable[[Alert], NewJob] | None:
