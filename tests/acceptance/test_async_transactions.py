@@ -424,7 +424,7 @@ async def test_workers_of_this_process_are_told_after_the_commit_and_not_of_a_ro
 
 
 async def test_an_idle_worker_is_woken_by_the_commit(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    seldom = changed(app, poll_shortest=600.0, poll_longest=600.0)
+    seldom = changed(app, poll_shortest_seconds=600.0, poll_longest_seconds=600.0)
     ran, found_nothing = asyncio.Event(), asyncio.Event()
 
     @seldom.task

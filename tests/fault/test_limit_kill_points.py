@@ -32,10 +32,10 @@ def test_a_worker_that_dies_between_a_claim_and_what_follows_under_a_limit_holds
     with arena.sampling(seconds=0.1):
         for point in POINTS:
             jobs += arena.submit([job for task in LIMITED for job in jobs_of(task, MORE_JOBS)])
-            doomed = arena.start_worker(kill_point=point, lease=LASTING_LEASE)
+            doomed = arena.start_worker(kill_point=point, lease_seconds=LASTING_LEASE)
             assert doomed.wait() == -signal.SIGKILL, f"{point} was not reached"
             arena.end_leases()
-        arena.start_worker(lease=LASTING_LEASE)
+        arena.start_worker(lease_seconds=LASTING_LEASE)
         arena.wait_for_end(jobs)
 
     evidence = arena.verify()
@@ -51,9 +51,9 @@ def test_a_worker_that_dies_while_it_frees_stale_keys_leaves_them_to_the_next(ar
     arena.backend.rows("delete from stagepost_job where id = :id", id=deleted.id)  # by hand: its key stays on MariaDB
 
     point = KillPoint("free_stale_keys", Step.COMMIT, moment)
-    doomed = arena.start_worker(kill_point=point, queues=["other"], lease=LASTING_LEASE)
+    doomed = arena.start_worker(kill_point=point, queues=["other"], lease_seconds=LASTING_LEASE)
     assert doomed.wait() == -signal.SIGKILL
-    arena.start_worker(lease=LASTING_LEASE)
+    arena.start_worker(lease_seconds=LASTING_LEASE)
     arena.wait(lambda: "deleted" not in held_keys(arena), "the key to be free")
     jobs += arena.submit([unique_job("deleted")])
     arena.wait_for_end(jobs)

@@ -185,7 +185,7 @@ class Relay(Service):
             self._most[queue] = min(MOST_AT_ONCE, self._most[queue] * 2)
 
     async def _handle_returned(self, queue: str, returned: list[Fence]) -> None:
-        """Create the queue again if messages were returned twice; after `unroutable_timeout` their jobs fail."""
+        """Recreate the queue if messages were returned twice; after `unroutable_timeout_seconds` their jobs fail."""
         known = self._returned_since.pop(queue, {})
         if not returned:
             return
