@@ -28,10 +28,10 @@ from stagepost.config.settings import PREFIX
 from stagepost.database.transaction import ASYNC_ADAPTERS, SYNC_ADAPTERS
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.lifecycle import FINAL, TRANSITIONS, WHEN_LIMITED, Cause, JobState
+from stagepost.model.options import JobOptions, TaskOptions
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 from stagepost.store.health import WEAKNESSES
-from stagepost.task import JobOptions, TaskOptions
 from stagepost.testing import AttemptRecord, Drained, Manual
 from stagepost.worker import Worker
 from stagepost.worker.loop_table import LOOPS, RunsOn

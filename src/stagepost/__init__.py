@@ -18,6 +18,7 @@ from stagepost.model.children import OnChildFailed
 from stagepost.model.context import TraceContext, traced
 from stagepost.model.job import Enqueued, FailureRecord, NewJob, OnConflict
 from stagepost.model.lifecycle import JobState
+from stagepost.model.options import JobOptions
 from stagepost.model.payload import PayloadLimits
 from stagepost.model.pipeline import OnStepFailed, RunState, StepState
 from stagepost.model.rate import RateLimit
@@ -25,7 +26,6 @@ from stagepost.model.retry import RetryPolicy
 from stagepost.model.schedule import CatchUp
 from stagepost.store.listing import FailedGroup
 from stagepost.store.run_views import RunView, StepView
-from stagepost.task import JobOptions
 from stagepost.worker import Worker
 
 __all__ = [

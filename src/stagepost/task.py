@@ -1,168 +1,36 @@
-"""Tasks: functions registered by name, their options and the options of their jobs."""
+"""Tasks: functions registered by name, and the jobs made from them."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 
-from stagepost.errors import ConfigurationError, TaskError, UnknownTask, duration_of
-from stagepost.model.checks import check_function, check_name, check_priority, check_unique_key, checked_id
-from stagepost.model.children import OnChildFailed
-from stagepost.model.context import TraceContext, current_trace
+from stagepost.errors import ConfigurationError, TaskError, UnknownTask
+from stagepost.model.checks import check_function, check_name
+from stagepost.model.context import current_trace
 from stagepost.model.identity import NO_ID, new_id
-from stagepost.model.job import DEFAULT_QUEUE, NewJob, OnConflict, microseconds
-from stagepost.model.json_values import name_of, trouble_with
+from stagepost.model.job import NewJob, OnConflict, microseconds
 from stagepost.model.limits import LimitRules, TaskRule
-from stagepost.model.payload import PayloadLimits, Signature
-from stagepost.model.rate import RateLimit
-from stagepost.model.retry import RetryPolicy
+from stagepost.model.options import NO_OPTIONS, REMOTE_TIMEOUT, JobOptions, TaskOptions
+from stagepost.model.payload import Signature
 from stagepost.model.schedule import CatchUp
 from stagepost.model.series import Arguments, JobSeries, as_call
 
-__all__ = [
-    "NO_OPTIONS",
-    "JobOptions",
-    "Registry",
-    "ScheduleSpec",
-    "Task",
-    "TaskOptions",
-    "default_name",
-    "with_changes",
-]
+__all__ = ["Registry", "ScheduleSpec", "Task", "check_job", "check_task", "default_name"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-REMOTE_TIMEOUT = timedelta(minutes=5)
 CHILD_MODULE = "__stagepost_child__"
 """Module name under which a child process loads a script that was the main program."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskOptions:
-    """How a task's jobs run, unless a job overrides it."""
-
-    queue: str = DEFAULT_QUEUE
-    """The queue for the task's jobs."""
-    priority: int = 0
-    """Jobs with a larger priority run first; from -32768 to 32767."""
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    """How often, and after which delay, a failed attempt is tried again."""
-    timeout: timedelta | None = None
-    """An attempt that takes longer fails; None sets no limit. For a remote task: how long the program may be silent
-    after it took requests before they are sent again; the default is 5 minutes."""
-    pool: Literal["auto", "process"] = "auto"
-    """`auto` runs `async def` on the event loop and `def` in a thread. `process` uses one process per slot, for
-    CPU-bound or unsafe code."""
-    max_running: int | None = None
-    """Maximum number of this task's jobs (per `limit_by` key, if given) running at once, over all workers."""
-    limit_by: Callable[..., str] | None = None
-    """Called with the job's arguments to get a key; jobs with the same key share one `max_running`."""
-    rate_limit: RateLimit | None = None
-    """Maximum number of attempts started per second, across all workers; tasks with the same limit name share it."""
-    limits: PayloadLimits = field(default_factory=PayloadLimits)
-    """Maximum sizes of arguments and results."""
-    progress: Any = Any
-    """The type of the progress that its handler or remote program reports; the default is any JSON value."""
-    on_child_failed: OnChildFailed | Literal["finish", "fail"] = OnChildFailed.FINISH
-    """How the job ends if a child did not complete: `finish` (completed with errors) or `fail`."""
-    remote: bool = False
-    """Another program runs the task and gets its jobs through the broker. The function only declares the argument and
-    result types."""
-
-    def __post_init__(self) -> None:
-        check_name("queue", self.queue)
-        check_priority(self.priority)
-        if self.max_running is not None and self.max_running < 1:
-            raise ConfigurationError(f"max_running is {self.max_running}: it must be 1 or more.")
-        if self.limit_by is not None and self.max_running is None:
-            raise ConfigurationError("limit_by needs max_running: set how many jobs may run per key.")
-        if self.timeout is not None and self.timeout <= timedelta(0):
-            raise ConfigurationError(f"timeout is {self.timeout}: it must be more than 0.")
-        if self.on_child_failed not in tuple(OnChildFailed):
-            raise ConfigurationError(
-                f"on_child_failed is {self.on_child_failed!r}. Valid values are: {', '.join(OnChildFailed)}."
-            )
-        if (trouble := trouble_with(self.progress)) is not None:
-            raise ConfigurationError(
-                f"progress is {name_of(self.progress)}, which cannot be decoded from JSON: {trouble}. "
-                f"Use a type such as a dataclass of the reported values."
-            )
-        if self.remote:
-            self._check_remote()
-
-    def _check_remote(self) -> None:
-        for name in ("pool", "rate_limit"):
-            if getattr(self, name) != TaskOptions.__dataclass_fields__[name].default:
-                raise ConfigurationError(
-                    f"{name} does not apply to a remote task, because another program runs it. Leave it out."
-                )
-        if self.timeout is None:
-            object.__setattr__(self, "timeout", REMOTE_TIMEOUT)
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobOptions:
-    """Options of one job, which override those of its task."""
-
-    id: str | None = None
-    """A UUID that you choose; enqueuing the same id again creates no second job."""
-    queue: str | None = None
-    """Use this queue instead of the task's."""
-    priority: int | None = None
-    """Use this priority instead of the task's."""
-    delay: timedelta | float | None = None
-    """Run the job no earlier than this long from now; a number means seconds."""
-    at: datetime | None = None
-    """Run the job no earlier than this time, which must have a time zone."""
-    max_attempts: int | None = None
-    """Use this number of attempts instead of the retry policy's."""
-    unique_key: str | None = None
-    """Allow only one live job with this key, in any task and queue; up to 191 characters."""
-    unique_for: timedelta | float | None = None
-    """Hold the unique key for this long instead of until the job ends; a number means seconds."""
-    on_conflict: OnConflict | Literal["keep", "replace", "debounce"] = OnConflict.KEEP
-    """What to do with the job that already holds the unique key: `keep`, `replace` or `debounce`."""
-    longest_wait: timedelta | float | None = None
-    """With `debounce`: latest start, counted from the first request; the default is ten times the delay."""
-    trace: TraceContext | None = None
-    """Trace ids to attach instead of those set by `traced`."""
-
-    def __post_init__(self) -> None:
-        if self.id is not None:
-            object.__setattr__(self, "id", checked_id(self.id))
-        if self.queue is not None:
-            check_name("queue", self.queue)
-        if self.priority is not None:
-            check_priority(self.priority)
-        if self.max_attempts is not None and self.max_attempts < 1:
-            raise ConfigurationError(f"max_attempts is {self.max_attempts}: it must be 1 or more.")
-        self._check_times()
-        if self.unique_key is not None:
-            check_unique_key(self.unique_key)
-        elif self.unique_for is not None:
-            raise ConfigurationError("unique_for needs a unique_key: set both, or neither.")
-        if self.on_conflict not in tuple(OnConflict):
-            raise ConfigurationError(f"on_conflict is {self.on_conflict!r}. Valid values are: {', '.join(OnConflict)}.")
-
-    def _check_times(self) -> None:
-        if self.delay is not None and self.at is not None:
-            raise ConfigurationError("set either `delay` or `at`, not both.")
-        if self.longest_wait is not None and self.on_conflict != OnConflict.DEBOUNCE:
-            raise ConfigurationError("longest_wait works only with on_conflict='debounce': set both, or neither.")
-        for name in ("delay", "unique_for", "longest_wait"):
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, duration_of(given, name))
-        if self.at is not None and self.at.tzinfo is None:
-            raise ConfigurationError(f"at={self.at.isoformat()} has no time zone: add one, such as datetime.UTC.")
 
 
 class Task(Generic[P, R]):
@@ -385,14 +253,19 @@ def default_name(function: Callable[..., Any]) -> str:
     return f"{module}.{function.__qualname__}".replace(".<locals>", "")
 
 
-def with_changes(options: JobOptions, changes: Mapping[str, Any]) -> JobOptions:
-    """Replace some options; an unknown name raises ConfigurationError."""
-    fields = JobOptions.__dataclass_fields__
-    try:
-        return replace(options, **changes)
-    except TypeError:
-        known, unknown = ", ".join(fields), ", ".join(sorted(set(changes) - set(fields)))
-        raise ConfigurationError(f"unknown job option {unknown}. Valid options are: {known}.") from None
+def check_job(what: str, job: object) -> None:
+    """Refuse what is not a job; a task is the likely mistake."""
+    if isinstance(job, NewJob):
+        return
+    name = getattr(job, "__name__", "task") if isinstance(job, Task) or callable(job) else "task"
+    shown = f"task {job.name!r}" if isinstance(job, Task) else f"{type(job).__name__} {job!r}"
+    raise ConfigurationError(f"{what} is {shown}: it must be a job. Make one with {name}.job(…), with its arguments.")
+
+
+def check_task(what: str, task: object) -> None:
+    """Refuse what is not a task; a plain function is the likely mistake."""
+    if not isinstance(task, Task):
+        raise ConfigurationError(f"{what} is {task!r}: it must be a task. Register the function with @app.task.")
 
 
 def _run_elsewhere(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -410,6 +283,3 @@ def _run_elsewhere(function: Callable[..., Any], name: str) -> Callable[..., Any
 
 def _place(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
-
-
-NO_OPTIONS = JobOptions()

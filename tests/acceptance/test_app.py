@@ -97,9 +97,9 @@ def test_unknown_options_are_refused_by_name(app: App) -> None:
     def send() -> None: ...
 
     with pytest.raises(ConfigurationError, match="unknown job option dealy"):
-        send.using(dealy=3)
+        send.using(dealy=3)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="unknown task option prio"):
-        app.task(prio=3)
+        app.task(prio=3)  # type: ignore[call-overload]
 
 
 def test_options_cannot_collide_with_arguments(app: App) -> None:

@@ -12,8 +12,9 @@ from stagepost.client.context import JobContext as Context
 from stagepost.client.running import RunningAttempt
 from stagepost.errors import ConfigurationError, JobFailed, TaskError
 from stagepost.model.context import TraceContext
+from stagepost.model.options import TaskOptions
 from stagepost.store.leases import claim
-from stagepost.task import Task, TaskOptions
+from stagepost.task import Task
 from tests.acceptance.helpers import AT_ONCE, LIMIT, notes, work, write
 from tests.conformance.bench import Colour, connect_async
 
@@ -134,7 +135,7 @@ def test_a_failed_child_fails_a_parent_that_says_so(app: App) -> None:
     with pytest.raises(JobFailed, match="ended as failed: of 2 children 2 failed"):
         job.result(timeout=1)
     with pytest.raises(ConfigurationError, match="on_child_failed is 'ignore'"):
-        app.task(on_child_failed="ignore")
+        app.task(on_child_failed="ignore")  # type: ignore[call-overload]
 
 
 def test_an_attempt_that_fails_and_is_retried_submits_no_child_twice(app: App) -> None:

@@ -26,7 +26,7 @@ from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.database.migrate import migrate
 from stagepost.database.store import Store
 from stagepost.model.envelope import decode_answer, decode_envelope
-from stagepost.task import TaskOptions
+from stagepost.model.options import TaskOptions
 from tests.acceptance.pages import (
     CODE,
     LINK,

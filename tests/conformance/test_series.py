@@ -11,10 +11,11 @@ import pytest
 from stagepost.errors import ConfigurationError, PayloadError, PayloadTooLarge
 from stagepost.model.context import traced
 from stagepost.model.job import Enqueued, JobRow
+from stagepost.model.options import NO_OPTIONS, JobOptions, TaskOptions
 from stagepost.model.payload import PayloadLimits
 from stagepost.model.series import Arguments
 from stagepost.store import jobs
-from stagepost.task import NO_OPTIONS, JobOptions, Task, TaskOptions
+from stagepost.task import Task
 from tests.conformance.bench import Bench
 from tests.conformance.test_bulk import ODD_TEXTS
 

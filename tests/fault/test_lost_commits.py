@@ -13,6 +13,7 @@ from stagepost.database import Store
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.lifecycle import JobState
+from stagepost.model.options import NO_OPTIONS, TaskOptions
 from stagepost.model.outcome import Completed, Failed, Snoozed
 from stagepost.store.cancelling import cancel_job
 from stagepost.store.jobs import LOAD_FROM, enqueue, enqueue_many, find, restart
@@ -20,7 +21,7 @@ from stagepost.store.leases import claim, promote_due, release_strays, renew
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
-from stagepost.task import NO_OPTIONS, Task, TaskOptions
+from stagepost.task import Task
 from tests.depth import sized
 from tests.fault.arena import Arena
 from tests.fault.backends import SERVERS, Backend

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stagepost.errors import duration_of
 from stagepost.model.retry import MAX_ERROR_LENGTH, RetryPolicy, describe_error
 
 DELAYS = st.timedeltas(timedelta(0), timedelta(days=365))
@@ -36,8 +37,8 @@ def test_a_delay_is_never_under_the_minimum_nor_over_the_longest_and_its_jitter(
     delay = policy.delay(failures, random=Random(seed))
 
     rounding = timedelta(microseconds=1)
-    assert delay >= policy.minimum_delay
-    assert delay <= policy.longest_delay * (1 + policy.jitter) + rounding
+    assert delay >= duration_of(policy.minimum_delay, "minimum_delay")
+    assert delay <= duration_of(policy.longest_delay, "longest_delay") * (1 + policy.jitter) + rounding
 
 
 @settings(max_examples=300, deadline=None)

@@ -12,7 +12,7 @@ import pytest
 from stagepost import App, Retryable, Snooze
 from stagepost.database.connection import database_at
 from stagepost.errors import LONGEST_DURATION, ConfigurationError, TaskError, duration_of
-from stagepost.task import JobOptions
+from stagepost.model.options import JobOptions
 
 NO_DURATIONS: list[Any] = [
     timedelta.max,

@@ -30,6 +30,7 @@ from stagepost import (
 from stagepost.client.core import AppCore
 
 MACHINERY = {
+    "JobKeywords",
     "JobSeries",
     "LeasedJob",
     "NewChild",
@@ -38,6 +39,7 @@ MACHINERY = {
     "Submission",
     "Task",
     "TaskDecorator",
+    "TaskKeywords",
     "Transaction",
 }
 """Types that public objects show to the worker; applications need not name them."""

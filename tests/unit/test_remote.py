@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -15,9 +15,9 @@ from stagepost.errors import BadMessage, ConfigurationError, TaskError
 from stagepost.model.envelope import Answer, decode_answer
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob
+from stagepost.model.options import REMOTE_TIMEOUT
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
 from stagepost.store.queue_observations import QueueObservation
-from stagepost.task import REMOTE_TIMEOUT
 from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.upkeep.reconciler import lost_for
 from stagepost.worker.answers import outcome_of_answer
@@ -72,7 +72,7 @@ def test_jobs_do_not_go_to_queues_of_the_other_kind() -> None:
 
 
 @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
-def test_arguments_that_may_have_been_sent_are_not_replaced(on_conflict: str) -> None:
+def test_arguments_that_may_have_been_sent_are_not_replaced(on_conflict: Literal["replace", "debounce"]) -> None:
     task = app_with().task(queue="recogniser", remote=True)(recognise)
 
     with pytest.raises(ConfigurationError, match="may already be sent"):

@@ -11,8 +11,9 @@ import pytest
 from stagepost.errors import ConfigurationError, PayloadError
 from stagepost.model.identity import NO_ID
 from stagepost.model.job import NewJob
+from stagepost.model.options import JobOptions, TaskOptions
 from stagepost.model.series import JobSeries
-from stagepost.task import JobOptions, Task, TaskOptions
+from stagepost.task import Task
 
 PATTERN = NewJob(id=NO_ID, task_name="square", payload="")
 

@@ -14,7 +14,8 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command, duration, instant
 from stagepost.database.migrate import check_schema
 from stagepost.errors import ConfigurationError, UnknownTask
-from stagepost.task import JobOptions, Registry, Task
+from stagepost.model.options import JobOptions
+from stagepost.task import Registry, Task
 
 __all__ = ["enqueue"]
 

@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, get_type_hints, overload
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -23,13 +24,16 @@ from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.client.transaction import Transaction
 from stagepost.config import Settings
 from stagepost.database.migrate import migrate
-from stagepost.errors import ConfigurationError, StagepostError, TaskError
+from stagepost.errors import ConfigurationError, StagepostError, TaskError, duration_of
 from stagepost.model.alert import ALERT_QUEUE, LARGEST
 from stagepost.model.batch import OnFailed
+from stagepost.model.checks import check_name
 from stagepost.model.job import Enqueued, NewJob
+from stagepost.model.option_types import check_type
+from stagepost.model.options import TaskKeywords, TaskOptions, task_options
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
-from stagepost.task import ScheduleSpec, TaskOptions, default_name
+from stagepost.task import ScheduleSpec, check_job, default_name
 
 __all__ = ["App"]
 
@@ -78,11 +82,13 @@ class App(AppCore):
     def task(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
 
     @overload
-    def task(self, function: None = None, /, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
+    def task(
+        self, function: None = None, /, *, name: str | None = None, **options: Unpack[TaskKeywords]
+    ) -> TaskDecorator: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
         """Register a function with the options of `TaskOptions`; the default name is its module and function name."""
-        decorator = TaskDecorator(self, name, _task_options(options))
+        decorator = TaskDecorator(self, name, task_options(options))
         return decorator if function is None else decorator(function)
 
     @overload
@@ -92,7 +98,9 @@ class App(AppCore):
     def on_alert(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
 
     @overload
-    def on_alert(self, function: None = None, /, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
+    def on_alert(
+        self, function: None = None, /, *, name: str | None = None, **options: Unpack[TaskKeywords]
+    ) -> TaskDecorator: ...
 
     def on_alert(
         self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
@@ -103,7 +111,7 @@ class App(AppCore):
         """
         if options.get("queue", ALERT_QUEUE) != ALERT_QUEUE:
             raise ConfigurationError(f"alerts go to queue {ALERT_QUEUE}, which no broker carries. Leave `queue` out.")
-        made = _task_options({**options, "queue": ALERT_QUEUE})
+        made = task_options({**options, "queue": ALERT_QUEUE})
         decorator = TaskDecorator(self, name, made, on_made=self._tell_of_alerts)
         return decorator if function is None else decorator(function)
 
@@ -124,17 +132,26 @@ class App(AppCore):
     def schedule(
         self,
         name: str,
-        rule: str | timedelta,
+        rule: str | timedelta | float,
         job: NewJob,
         *,
-        time_zone: str = "UTC",
+        time_zone: str | ZoneInfo = "UTC",
         catch_up: CatchUp | Literal["skip", "latest", "all"] = "latest",
     ) -> None:
-        """Enqueue `job` (from `task.job(...)`) whenever `rule` is due: a cron rule, "every 15m", or a timedelta."""
-        text = parse_rule(rule, time_zone).text
+        """Enqueue `job` (from `task.job(...)`) whenever `rule` is due: a cron rule, "every 15m", or an interval.
+
+        An interval is a timedelta or a number of seconds.
+        """
+        check_name("schedule", name)
+        check_job(f"schedule {name!r}: the job", job)
+        check_type(f"schedule {name!r}: time_zone", time_zone, str | ZoneInfo)
+        check_type(f"schedule {name!r}: catch_up", catch_up, CatchUp | Literal["skip", "latest", "all"])
+        interval = rule if isinstance(rule, str) else duration_of(rule, f"schedule {name!r}: the rule")
+        zone = time_zone if isinstance(time_zone, str) else time_zone.key
+        text = parse_rule(interval, zone).text
         if name in self.schedules and self.schedules[name].template.task_name != job.task_name:
             raise ConfigurationError(f"schedule {name!r} is declared for two tasks. Give one of them another name.")
-        self.schedules[name] = ScheduleSpec(name, text, time_zone, CatchUp(catch_up), job)
+        self.schedules[name] = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
 
     def pipeline(self, name: str, *, on_complete: AppTask[..., Any] | None = None) -> Pipeline:
         """Declare a pipeline; the task `on_complete` is enqueued once at the end of every run."""
@@ -154,6 +171,9 @@ class App(AppCore):
         items failed; with `"hold"` it waits until they are retried or waived. The job `on_complete`, from
         `task.job(...)`, is enqueued once when the batch is done.
         """
+        check_type(f"batch {key!r}: on_failed", on_failed, OnFailed | Literal["finish", "hold"])
+        if on_complete is not None:
+            check_job(f"batch {key!r}: on_complete", on_complete)
         named = Gate(self, gate) if isinstance(gate, str) else gate
         return BatchHandle(self, key, gate=named, on_failed=on_failed, on_complete=on_complete)
 
@@ -163,6 +183,8 @@ class App(AppCore):
 
     def gate(self, name: str, *, on_open: NewJob | None = None) -> Gate:
         """Get a handle to a gate, which is open while all its batches are done; each opening enqueues `on_open`."""
+        if on_open is not None:
+            check_job(f"gate {name!r}: on_open", on_open)
         return Gate(self, name, on_open=on_open)
 
     def rate_limiter(self, limit: RateLimit, *, shared: bool = True) -> RateLimiter:
@@ -173,6 +195,8 @@ class App(AppCore):
 
     def enqueue_many(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Enqueue many jobs from `task.job(...)` in one transaction."""
+        for number, job in enumerate(jobs):
+            check_job(f"enqueue_many: number {number}", job)
         return [JobHandle(enqueued, self) for enqueued in self.client.enqueue_many(jobs, tx=tx)]
 
     def transaction(self, *, read_only: bool = False) -> Transaction:
@@ -238,15 +262,6 @@ class TaskDecorator:
         self._on_made(task)
         self._app.registry.add(task)
         return task
-
-
-def _task_options(options: dict[str, Any]) -> TaskOptions:
-    try:
-        return TaskOptions(**options)
-    except TypeError:
-        known = ", ".join(TaskOptions.__dataclass_fields__)
-        unknown = ", ".join(sorted(set(options) - set(TaskOptions.__dataclass_fields__)))
-        raise ConfigurationError(f"unknown task option {unknown}. Valid options are: name, {known}.") from None
 
 
 def _wants_context(function: Callable[..., Any]) -> bool:

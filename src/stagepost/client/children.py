@@ -17,8 +17,9 @@ from stagepost.model.children import NewChild
 from stagepost.model.groups import groups_of
 from stagepost.model.job import JobRow, NewJob
 from stagepost.model.lifecycle import JobState
+from stagepost.model.options import NO_OPTIONS, JobOptions, with_changes
 from stagepost.store.listing import list_jobs
-from stagepost.task import NO_OPTIONS, JobOptions, Task, with_changes
+from stagepost.task import Task
 
 if TYPE_CHECKING:
     from stagepost.client.app import App

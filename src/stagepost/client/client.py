@@ -28,7 +28,7 @@ from stagepost.model.series import JobSeries
 from stagepost.store import cancelling, counting, jobs
 from stagepost.store.children import submit_children
 from stagepost.store.listing import list_jobs
-from stagepost.task import Registry, Task
+from stagepost.task import Registry, Task, check_job
 
 __all__ = ["Client"]
 
@@ -57,12 +57,14 @@ class Client:
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; if a live job already holds its unique key, return that job."""
+        check_job("client.enqueue: the job", job)
         enqueued = self._run(jobs.enqueue(job, tell=self._waker.to_others), tx)
         self._waker.wake([job], tx)
         return enqueued
 
     async def enqueue_async(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job without blocking the event loop."""
+        check_job("client.enqueue_async: the job", job)
         enqueued = await self._run_async(jobs.enqueue(job, tell=self._waker.to_others), tx)
         self._waker.wake([job], tx)
         return enqueued

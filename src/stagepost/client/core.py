@@ -18,7 +18,8 @@ from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
 from stagepost.model.alert import Alert
 from stagepost.model.job import NewJob
-from stagepost.task import NO_OPTIONS, Registry, ScheduleSpec
+from stagepost.model.options import NO_OPTIONS
+from stagepost.task import Registry, ScheduleSpec
 
 __all__ = ["AppCore"]
 

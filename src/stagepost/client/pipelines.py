@@ -14,9 +14,10 @@ from stagepost.errors import PipelineError
 from stagepost.model.checks import NAME
 from stagepost.model.context import current_trace
 from stagepost.model.identity import new_id
+from stagepost.model.options import NO_OPTIONS, JobOptions
 from stagepost.model.pipeline import NewRun, OnStepFailed, Plan, Run, RunState, in_order
 from stagepost.store import runs
-from stagepost.task import NO_OPTIONS, JobOptions, Task
+from stagepost.task import Task, check_task
 
 if TYPE_CHECKING:
     from stagepost.client.app import App
@@ -44,6 +45,7 @@ class Pipeline:
             )
         self._on_complete = on_complete
         if on_complete is not None:
+            check_task(f"pipeline {name}: on_complete", on_complete)
             _check_told(name, on_complete)
 
     @property
@@ -81,6 +83,7 @@ class Pipeline:
         `each` names a list, and the step runs one job per element: `each={"segment": asr["segments"]}`, or only the
         list if one parameter is left over. Later steps get the list of the results, in order.
         """
+        check_task(f"pipeline {self.name}: a step's task", task)
         given = JobOptions(queue=queue, priority=priority, max_attempts=max_attempts)
         step = Step(self, task, name or task.__name__, options=given, on_failed=_policy(self, on_failed))
         if step.name in self._steps:

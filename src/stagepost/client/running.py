@@ -94,7 +94,7 @@ class RunningAttempt:
             changed = replace(
                 policy,
                 first_delay=first,
-                longest_delay=max(first, policy.longest_delay),
+                longest_delay=max(first, duration_of(policy.longest_delay, "longest_delay")),
                 jitter=policy.jitter if jitter is None else jitter,
             )
             delay = changed.delay(self.job.failures + 1, random=_random)

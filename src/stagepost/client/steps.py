@@ -25,9 +25,10 @@ from stagepost.model.fitting import (
     shape_of,
 )
 from stagepost.model.job import NewJob
+from stagepost.model.options import JobOptions
 from stagepost.model.payload import PayloadLimits
 from stagepost.model.pipeline import Constant, Gathered, Key, OnStepFailed, Output, RunInput, Source, StepPlan
-from stagepost.task import JobOptions, Task
+from stagepost.task import Task
 
 if TYPE_CHECKING:
     from stagepost.client.pipelines import Pipeline

@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from stagepost.client.handle import JobHandle
 from stagepost.errors import ConfigurationError, TaskError
 from stagepost.model.batch import Item, new_item
 from stagepost.model.identity import NO_ID
 from stagepost.model.job import NewJob
+from stagepost.model.options import NO_OPTIONS, JobKeywords, JobOptions, with_changes
 from stagepost.model.series import Arguments
-from stagepost.task import NO_OPTIONS, JobOptions, Task, with_changes
+from stagepost.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from stagepost.client.app import App
-    from stagepost.task import TaskOptions
+    from stagepost.model.options import TaskOptions
 
 __all__ = ["AppTask", "AsyncAppTask", "Request", "app_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+HINTS = {
+    "delay": ("Celery and RQ", "{}.enqueue(…)"),
+    "apply_async": ("Celery", "{}.using(delay=…, queue=…).enqueue(…)"),
+    "s": ("Celery", "{}.job(…), or a pipeline"),
+    "si": ("Celery", "{}.job(…), or a pipeline"),
+    "signature": ("Celery", "{}.job(…), or a pipeline"),
+    "retry": ("Celery", "raise Retryable(…, after=seconds) in the handler"),
+    "send": ("Dramatiq", "{}.enqueue(…)"),
+    "send_with_options": ("Dramatiq", "{}.using(delay=…).enqueue(…)"),
+    "message": ("Dramatiq", "{}.job(…)"),
+    "defer": ("Procrastinate", "{}.enqueue(…)"),
+    "defer_async": ("Procrastinate", "await {}.enqueue_async(…)"),
+    "configure": ("Procrastinate", "{}.using(…).enqueue(…)"),
+    "aenqueue": ("django.tasks", "await {}.enqueue_async(…)"),
+    "schedule": ("Huey", "{}.using(delay=…).enqueue(…)"),
+}
+"""What to write instead of the words of other libraries, as `{}` for the task."""
 
 
 class AppTask(Task[P, R]):
@@ -60,14 +80,23 @@ class AppTask(Task[P, R]):
         """Create an item of a batch: a job with these arguments, at most one per key."""
         return new_item(key, self.build(NO_OPTIONS, args, kwargs, job_id=NO_ID))
 
-    def using(self, tx: Any = None, /, **options: Any) -> Request[P, R]:
+    def using(self, tx: Any = None, /, **options: Unpack[JobKeywords]) -> Request[P, R]:
         """Choose the transaction and the `JobOptions` for the next job."""
-        queue = options.get("queue")
+        chosen = with_changes(NO_OPTIONS, options) if options else NO_OPTIONS
+        queue = chosen.queue
         if queue is not None and not self.options.remote and queue in self._app.registry.remote_queues:
             raise ConfigurationError(
                 f"queue {queue!r} is for remote tasks: its program does not know {self.name}. Use another queue."
             )
-        return Request(self._app, self, tx, with_changes(NO_OPTIONS, options) if options else NO_OPTIONS)
+        return Request(self._app, self, tx, chosen)
+
+    if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks
+
+        def __getattr__(self, name: str) -> Any:
+            if (hint := HINTS.get(name)) is None:
+                raise AttributeError(f"{type(self).__name__} {self.name!r} has no attribute {name!r}")
+            library, line = hint
+            raise AttributeError(f"{name} is a word of {library}. Write: {line.format(self.__name__)}")
 
 
 def app_of(task: Task[..., Any]) -> App:

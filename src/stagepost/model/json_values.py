@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from stagepost.errors import ConfigurationError
+from stagepost.model.option_types import check_types
 
 __all__ = [
     "ENCODER",
@@ -46,6 +47,7 @@ class PayloadLimits:
     """Levels of nested lists and objects; at most 200."""
 
     def __post_init__(self) -> None:
+        check_types("payload limit", self)
         if not 2 <= self.max_bytes <= HARD_MAX_BYTES:
             raise ConfigurationError(
                 f"max_bytes of PayloadLimits is {self.max_bytes:,}; it must be from 2 to {HARD_MAX_BYTES:,}."

@@ -24,6 +24,15 @@ _KINDS_IN_ORDER = (*_POSITIONAL_KINDS, _KINDS.VAR_POSITIONAL, _KINDS.KEYWORD_ONL
 _FIELD_IN_MESSAGE = re.compile(r"`\$\.([^.\[`]+)|(?:missing required|unknown) field `([^`]+)`$")
 
 
+JOB_OPTIONS = frozenset(
+    {"at", "delay", "id", "longest_wait", "max_attempts", "on_conflict", "priority", "queue", "trace", "unique_for"}
+    | {"unique_key"}
+)
+"""Names that `using` takes."""
+OTHER_WORDS = {"countdown": "delay", "eta": "at", "schedule_in": "delay", "schedule_at": "at", "run_after": "at"}
+"""Words of other libraries for them."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Parameter:
     """One parameter of the function, which is a field of the JSON object."""
@@ -195,7 +204,7 @@ class Signature:
         if not self._extra_keywords:
             name = next(iter(extra))
             reason = "is positional only" if name in self._positional_only else "is not one of its parameters"
-            raise PayloadError(f"{self.function_name}: `{name}` {reason}. They are {self._listing()}.")
+            raise PayloadError(f"{self.function_name}: `{name}` {reason}. They are {self._listing()}.{_hint(name)}")
         values[self._extra_keywords] = extra
 
     def _as_call(self, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -315,3 +324,9 @@ def _struct_of(parameters: typing.Iterable[_Parameter]) -> type[msgspec.Struct]:
         if not p.trouble
     ]
     return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _hint(name: str) -> str:
+    """Say how to set an option of the job, if that is what an unknown argument was meant for."""
+    option = OTHER_WORDS.get(name, name)
+    return f" To set this option of the job, write using({option}=…).enqueue(…)." if option in JOB_OPTIONS else ""

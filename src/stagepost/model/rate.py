@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from stagepost.errors import ConfigurationError
+from stagepost.model.option_types import check_types
 
 __all__ = ["MOST_EARLY_US", "RateLimit", "TokenGrant", "due_times", "take", "token_times"]
 
@@ -33,6 +34,7 @@ class RateLimit:
     """How many tokens may be taken at once after a quiet time."""
 
     def __post_init__(self) -> None:
+        check_types("rate limit option", self)
         if not self.name:
             raise ConfigurationError("a rate limit needs a name; limits of the same name share their tokens.")
         if not SLOWEST_RATE <= self.per_second <= FASTEST_RATE:
@@ -40,7 +42,7 @@ class RateLimit:
                 f"rate limit {self.name!r}: per_second is {self.per_second}; it must be from one per year to "
                 f"{FASTEST_RATE:,.0f} per second. 30 per minute is `per_second=30 / 60`."
             )
-        if type(self.burst) is not int or not 1 <= self.burst <= LARGEST_BURST:
+        if not 1 <= self.burst <= LARGEST_BURST:
             raise ConfigurationError(
                 f"rate limit {self.name!r}: burst is {self.burst}; it must be a whole number from 1 to "
                 f"{LARGEST_BURST:,}."

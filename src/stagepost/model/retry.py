@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from stagepost.errors import ConfigurationError, PayloadError, Permanent, Retryable, StoreUnavailable
+from stagepost.errors import ConfigurationError, PayloadError, Permanent, Retryable, StoreUnavailable, duration_of
 from stagepost.model.backoff import backoff_seconds
+from stagepost.model.option_types import check_types
 
 __all__ = ["MAX_ERROR_LENGTH", "MAX_TRACEBACK_LENGTH", "RetryPolicy", "describe_error", "shortened_error"]
 
@@ -29,6 +30,10 @@ BUILT_IN_RETRYABLE = (Retryable, StoreUnavailable, OSError)
 BUILT_IN_PERMANENT = (Permanent, PayloadError, msgspec.ValidationError)
 
 ErrorTypes = tuple[type[BaseException], ...]
+ADVICE = {
+    "retry_on": "A tuple of one class ends with a comma: retry_on=(ValueError,).",
+    "permanent_on": "A tuple of one class ends with a comma: permanent_on=(ValueError,).",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +47,11 @@ class RetryPolicy:
 
     max_attempts: int = 5
     """Number of failures, including the first attempt's, after which the job becomes a dead letter."""
-    first_delay: timedelta = timedelta(seconds=1)
+    first_delay: timedelta | float = timedelta(seconds=1)
     """The delay after the first failure."""
-    longest_delay: timedelta = timedelta(hours=1)
+    longest_delay: timedelta | float = timedelta(hours=1)
     """The delay stops growing here."""
-    minimum_delay: timedelta = timedelta(seconds=1)
+    minimum_delay: timedelta | float = timedelta(seconds=1)
     """The shortest delay that this policy computes; `Retryable(after=…)` may ask for a shorter one."""
     factor: float = 2.0
     """Multiplies the delay after every further failure; 1 keeps it constant."""
@@ -60,13 +65,14 @@ class RetryPolicy:
     """How to treat errors that no rule matches."""
 
     def __post_init__(self) -> None:
+        check_types("retry option", self, advice=ADVICE)
         _check_counts(self)
         _check_delays(self)
         _check_error_types(self)
 
     def delay(self, failures: int, *, random: Random) -> timedelta:
         """Return how long to wait after this many failures, including the latest one."""
-        seconds = max(self._growing_delay(failures), self.minimum_delay.total_seconds())
+        seconds = max(self._growing_delay(failures), _seconds_in(self.minimum_delay))
         return timedelta(seconds=seconds * (1 + self.jitter * random.random()))
 
     def delay_after(self, error: BaseException, failures: int, *, random: Random) -> timedelta:
@@ -109,12 +115,12 @@ class RetryPolicy:
             _seconds_in_headers(error),
         ):
             if seconds is not None:
-                within = min(seconds, self.longest_delay.total_seconds())
-                return max(timedelta(seconds=within), self.minimum_delay)
+                within = max(min(seconds, _seconds_in(self.longest_delay)), _seconds_in(self.minimum_delay))
+                return timedelta(seconds=within)
         return None
 
     def _growing_delay(self, failures: int) -> float:
-        first, longest = self.first_delay.total_seconds(), self.longest_delay.total_seconds()
+        first, longest = _seconds_in(self.first_delay), _seconds_in(self.longest_delay)
         return backoff_seconds(failures, first=first, longest=longest, factor=self.factor)
 
 
@@ -216,30 +222,27 @@ def _check_counts(policy: RetryPolicy) -> None:
         raise ConfigurationError(f"factor is {policy.factor}; it must be from 1 (constant delay) to 1,000.")
     if not 0 <= policy.jitter <= 1:
         raise ConfigurationError(f"jitter is {policy.jitter}; it is a fraction of the delay, from 0 to 1.")
-    if policy.unknown_errors not in {"retry", "permanent"}:
-        raise ConfigurationError(f"unknown_errors is {policy.unknown_errors!r}; it must be 'retry' or 'permanent'.")
 
 
 def _check_delays(policy: RetryPolicy) -> None:
     for name in ("first_delay", "longest_delay", "minimum_delay"):
-        delay = getattr(policy, name)
-        if not isinstance(delay, timedelta):
-            raise ConfigurationError(f"{name} is {delay!r}; it must be a timedelta.")
+        delay = duration_of(getattr(policy, name), f"retry option {name}")
+        object.__setattr__(policy, name, delay)
         if not timedelta(0) <= delay <= LONGEST_POSSIBLE_DELAY:
             raise ConfigurationError(f"{name} is {delay}; it must be from 0 to {LONGEST_POSSIBLE_DELAY}.")
-    longest = policy.longest_delay
-    if longest < max(policy.first_delay, policy.minimum_delay) or not longest:
+    longest = _seconds_in(policy.longest_delay)
+    if longest < max(_seconds_in(policy.first_delay), _seconds_in(policy.minimum_delay)) or not longest:
         raise ConfigurationError(
-            f"longest_delay is {longest}; it must be more than 0 and not less than first_delay "
+            f"longest_delay is {policy.longest_delay}; it must be more than 0 and not less than first_delay "
             f"({policy.first_delay}) and minimum_delay ({policy.minimum_delay})."
         )
 
 
+def _seconds_in(delay: timedelta | float) -> float:
+    return delay.total_seconds() if isinstance(delay, timedelta) else delay
+
+
 def _check_error_types(policy: RetryPolicy) -> None:
-    for name in ("retry_on", "permanent_on"):
-        for kind in getattr(policy, name):
-            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-                raise ConfigurationError(f"{name} has {kind!r}, which is not an exception class.")
     both = set(policy.retry_on) & set(policy.permanent_on)
     if both:
         names = ", ".join(sorted(kind.__qualname__ for kind in both))

@@ -11,12 +11,14 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
 from stagepost.errors import ConfigurationError, duration_of
+from stagepost.model.checks import check_name
 from stagepost.model.identity import new_id
+from stagepost.model.option_types import check_type
 from stagepost.store.health import durability_warnings
 from stagepost.upkeep.scheduler import declare
 from stagepost.upkeep.threads import in_thread
@@ -46,6 +48,7 @@ class Worker:
         concurrency: int | None = None,
         shutdown_timeout: timedelta | float | None = None,
     ) -> None:
+        _check_options(queues, concurrency, shutdown_timeout)
         settings = app.settings
         if not len(app.registry):
             raise ConfigurationError("the app has no tasks. Import the modules that define them before the worker.")
@@ -190,6 +193,18 @@ class Worker:
             except asyncio.CancelledError:
                 self.hurry()
         return await step()
+
+
+def _check_options(queues: object, concurrency: object, shutdown_timeout: object) -> None:
+    if isinstance(queues, str):
+        raise ConfigurationError(f"worker option queues is {queues!r}: it must be a list of names, [{queues!r}].")
+    check_type("worker option queues", queues, list[str] | tuple[str, ...])
+    for queue in cast("Sequence[str]", queues):
+        check_name("queue", queue)
+    check_type("worker option concurrency", concurrency, int | None)
+    if isinstance(concurrency, int) and concurrency < 1:
+        raise ConfigurationError(f"worker option concurrency is {concurrency}: it must be 1 or more.")
+    check_type("worker option shutdown_timeout", shutdown_timeout, timedelta | float | None)
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:

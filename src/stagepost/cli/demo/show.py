@@ -20,9 +20,9 @@ from stagepost.config import Settings
 from stagepost.database.migrate import migrate
 from stagepost.database.store import Store
 from stagepost.errors import StagepostError
+from stagepost.model.options import JobOptions
 from stagepost.store.queues import list_queues
 from stagepost.store.workers import list_workers
-from stagepost.task import JobOptions
 from stagepost.worker.supervisor_connection import ChildConnection
 
 __all__ = ["DemoFailed", "DemoWorker", "Show"]

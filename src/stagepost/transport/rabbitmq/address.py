@@ -19,6 +19,7 @@ __all__ = ["driver", "parameters_of"]
 CONNECT_SECONDS = 10.0
 HEARTBEAT_SECONDS = 10
 """A peer that is silent for about two heartbeats counts as lost."""
+LONGEST_HEARTBEAT_SECONDS = 3600
 PORTS = {"amqp": 5672, "amqps": 5671}
 KNOWN = ("cafile", "certfile", "keyfile", "heartbeat")
 
@@ -56,13 +57,23 @@ def parameters_of(url: str) -> pika.ConnectionParameters:
         virtual_host=unquote(parts.path[1:]) or "/",
         credentials=pika.PlainCredentials(user, unquote(parts.password or "guest"), erase_on_connect=False),
         ssl_options=pika.SSLOptions(_tls(options), host) if parts.scheme == "amqps" else None,
-        heartbeat=int(options.get("heartbeat", HEARTBEAT_SECONDS)),
+        heartbeat=_heartbeat(url, options),
         connection_attempts=1,
         socket_timeout=CONNECT_SECONDS,
         stack_timeout=CONNECT_SECONDS,
         blocked_connection_timeout=None,
         client_properties={"connection_name": "stagepost", "product": "Stagepost"},
     )
+
+
+def _heartbeat(url: str, options: dict[str, str]) -> int:
+    given = options.get("heartbeat", str(HEARTBEAT_SECONDS))
+    if not (given.isascii() and given.isdigit() and int(given) <= LONGEST_HEARTBEAT_SECONDS):
+        raise ConfigurationError(
+            f"transport {masked(url)}: heartbeat is {given!r}: it must be whole seconds from 0 (none) to "
+            f"{LONGEST_HEARTBEAT_SECONDS}."
+        )
+    return int(given)
 
 
 def _tls(options: dict[str, str]) -> ssl.SSLContext:
