@@ -18,8 +18,9 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import JobFailed, UnknownTask
+from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, UnknownTask
 from stagepost.model.batch import Counts
+from stagepost.model.checks import checked_id
 from stagepost.model.children import NewChild
 from stagepost.model.job import Enqueued, FailureRecord, JobRow, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
@@ -97,27 +98,27 @@ class Client:
 
     def children_of(self, job_id: str) -> Counts:
         """Count a job's children by state."""
-        return self._run(counting.count_items(job_id))
+        return self._run(counting.count_items(known_id(job_id)))
 
     async def children_of_async(self, job_id: str) -> Counts:
         """Count a job's children by state without blocking the event loop."""
-        return await self._run_async(counting.count_items(job_id))
+        return await self._run_async(counting.count_items(known_id(job_id)))
 
     def progress_of(self, job_id: str) -> Any:
         """Return the latest progress that a job reported, as its task's `progress` type; None if there is none."""
-        return typed_progress(self._run(jobs.get(job_id)), self._registry)
+        return typed_progress(self._run(jobs.get(known_id(job_id))), self._registry)
 
     async def progress_of_async(self, job_id: str) -> Any:
         """Return the latest progress that a job reported, without blocking the event loop."""
-        return typed_progress(await self._run_async(jobs.get(job_id)), self._registry)
+        return typed_progress(await self._run_async(jobs.get(known_id(job_id))), self._registry)
 
     def job(self, job_id: str, *, tx: Any = None) -> Job:
         """Read a job, live or ended; raises JobNotFound."""
-        return Job(self._run(jobs.get(job_id), tx))
+        return Job(self._run(jobs.get(known_id(job_id)), tx))
 
     async def job_async(self, job_id: str, *, tx: Any = None) -> Job:
         """Read a job without blocking the event loop."""
-        return Job(await self._run_async(jobs.get(job_id), tx))
+        return Job(await self._run_async(jobs.get(known_id(job_id)), tx))
 
     def jobs(
         self,
@@ -148,21 +149,21 @@ class Client:
 
     def failures(self, job_id: str) -> list[FailureRecord]:
         """List the attempts that did not complete a job, oldest first."""
-        return self._run(jobs.failures_of(job_id))
+        return self._run(jobs.failures_of(known_id(job_id)))
 
     async def failures_async(self, job_id: str) -> list[FailureRecord]:
         """List the attempts that did not complete a job without blocking the event loop."""
-        return await self._run_async(jobs.failures_of(job_id))
+        return await self._run_async(jobs.failures_of(known_id(job_id)))
 
     def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask a running one to stop; returns the job's state after the call."""
-        state = self._run(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
+        state = self._run(cancelling.cancel_job(known_id(job_id), actor=actor or default_actor()), tx)
         self._waker.notify_stop(state, tx)
         return state
 
     async def cancel_async(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask it to stop, without blocking the event loop."""
-        state = await self._run_async(cancelling.cancel_job(job_id, actor=actor or default_actor()), tx)
+        state = await self._run_async(cancelling.cancel_job(known_id(job_id), actor=actor or default_actor()), tx)
         self._waker.notify_stop(state, tx)
         return state
 
@@ -195,7 +196,7 @@ class Client:
 
     def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
         for pause in _pauses(job_id, timeout):
-            job = self._run(jobs.get(job_id))
+            job = self._run(jobs.get(known_id(job_id)))
             if job.state in FINAL:
                 return job
             sleep(pause)
@@ -203,7 +204,7 @@ class Client:
 
     async def _ended_async(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
         for pause in _pauses(job_id, timeout):
-            job = await self._run_async(jobs.get(job_id))
+            job = await self._run_async(jobs.get(known_id(job_id)))
             if job.state in FINAL:
                 return job
             await asyncio.sleep(pause)
@@ -235,6 +236,14 @@ def typed_result(job: JobRow, registry: Registry) -> Any:
 def typed_progress(job: JobRow, registry: Registry) -> Any:
     """Decode a job's progress as its task's `progress` type, or as plain JSON if the task is not known here."""
     return decode_progress(job.progress, _declared(job, registry, lambda task: task.options.progress))
+
+
+def known_id(job_id: str) -> str:
+    """Normalize the id of a job; no job has an id that is not a UUID."""
+    try:
+        return checked_id(job_id)
+    except ConfigurationError:
+        raise JobNotFound(job_id) from None
 
 
 @cache
