@@ -285,7 +285,7 @@ def test_waiting_ends_in_time(app: App, recognise: Recognise) -> None:
         (lambda app: app.batch(" x"), "white space"),
         (lambda app: app.batch("x", gate=""), "gate name"),
         (lambda app: app.gate("x" * 192), "192 characters"),
-        (lambda app: app.batch("x", on_failed="explode"), "on_failed is 'explode'. Valid values are: finish, hold"),
+        (lambda app: app.batch("x", on_failed="explode"), "on_failed is 'explode': it must be 'finish' or 'hold'"),
         (lambda app: app.batch("x").add([], chunk=0), "chunk is 0"),
     ],
 )

@@ -78,6 +78,7 @@ def quick_variables(directory: Path, control: Control) -> dict[str, str]:
         "DUBBING_RECOGNISER": f"{HERE}:StandInRecogniser",
         "DUBBING_TRANSLATOR": f"{HERE}:StandInTranslator",
         "DUBBING_VOICE": f"{HERE}:StandInVoice",
+        "DUBBING_REQUEUE_RULE": "@yearly",  # the default is due every quarter of an hour, also during a test
         "STAND_INS": str(control.directory),
         "STAGEPOST_POLL_SHORTEST_SECONDS": "0.02",
         "STAGEPOST_POLL_LONGEST_SECONDS": "0.1",
