@@ -241,7 +241,7 @@ def typed_progress(job: JobRow, registry: Registry) -> Any:
 def known_id(job_id: str) -> str:
     """Normalize the id of a job; no job has an id that is not a UUID."""
     try:
-        return checked_id(job_id)
+        return checked_id(str(job_id))
     except ConfigurationError:
         raise JobNotFound(job_id) from None
 
