@@ -21,6 +21,7 @@ from tests.depth import quickly_on
 SOON = RetryPolicy(
     max_attempts=3, first_delay=timedelta(seconds=0.3), minimum_delay=timedelta(seconds=0.3), jitter=0
 )  # fmt: skip
+SLOTS = 10
 
 
 @pytest.fixture
@@ -220,4 +221,52 @@ async def test_jobs_start_though_the_broker_gives_their_messages_to_nobody(
             broker.make_anew(f"{app.settings.rabbitmq.prefix}.default")
             assert await greet.enqueue("Grace").result_async(timeout=60) == "hello Grace"
             await until(broker.is_empty)
+    app.close()
+
+
+async def test_by_default_a_worker_runs_as_many_carried_jobs_at_once_as_it_has_slots(
+    on_postgres: DatabaseOnBench, broker_url: str
+) -> None:
+    app = carried(on_postgres.url, broker_url, prefetch=None)
+    together = asyncio.Barrier(SLOTS)
+
+    @app.task
+    async def meet() -> None:
+        await together.wait()
+
+    jobs = [meet.enqueue() for _ in range(3 * SLOTS)]
+    with listening(app):
+        async with working(app, concurrency=SLOTS):
+            for job in jobs:
+                await job.result_async(timeout=60)
+    app.close()
+
+
+async def test_a_worker_with_free_slots_runs_what_a_worker_with_long_jobs_has_no_slot_for(
+    on_postgres: DatabaseOnBench, broker_url: str
+) -> None:
+    app = carried(on_postgres.url, broker_url, prefetch=None)
+    have_started, may_end = asyncio.Barrier(SLOTS + 1), asyncio.Event()
+
+    @app.task
+    async def hold() -> None:
+        await have_started.wait()
+        await may_end.wait()
+
+    @app.task
+    async def quick() -> None:
+        pass
+
+    with listening(app):
+        async with working(app, concurrency=SLOTS) as first:
+            held = [hold.enqueue() for _ in range(SLOTS)]
+            await have_started.wait()
+            quick_jobs = [quick.enqueue() for _ in range(SLOTS)]
+            async with working(app, concurrency=SLOTS):
+                for job in quick_jobs:
+                    await job.result_async(timeout=60)
+                assert first.parts.executor.ready == 0
+                may_end.set()
+                for job in held:
+                    await job.result_async(timeout=60)
     app.close()

@@ -143,7 +143,7 @@ def test_an_invalid_setting_is_named_with_the_valid_values(text: str, why: str, 
 
 
 def test_a_bad_value_of_the_environment_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"Expected `int`, got `str` - at `\$\.rabbitmq\.prefetch`"):
+    with pytest.raises(ConfigurationError, match=r"Expected `int \| null`, got `str` - at `\$\.rabbitmq\.prefetch`"):
         load(STAGEPOST_RABBITMQ_PREFETCH="many")
 
 
@@ -155,6 +155,12 @@ def test_a_queue_inherits_the_settings_for_all_queues() -> None:
     mail = BrokerQueueSettings(prefetch=5, message_ttl_seconds=60, queue_type="quorum", priorities=[])
     assert settings.of("mail") == mail
     assert settings.of("films") == msgspec.structs.replace(mail, prefetch=0, max_length=9)
+
+
+def test_prefetch_follows_the_worker_unless_it_is_set() -> None:
+    settings = RabbitmqSettings(priorities=[1], queue={"films": BrokerQueueSettings(prefetch=1)})
+
+    assert (settings.of("mail").prefetch, settings.of("films").prefetch) == (None, 1)
 
 
 def test_a_queue_may_have_priorities_and_a_type_of_its_own() -> None:

@@ -13,14 +13,15 @@ import msgspec
 from stagepost.errors import ConfigurationError
 from stagepost.model.alert import ALERT_QUEUE
 
-__all__ = ["BrokerQueueSettings", "QueueType", "RabbitmqSettings"]
+__all__ = ["MOST_PREFETCH", "BrokerQueueSettings", "QueueType", "RabbitmqSettings"]
 
 QueueType = Literal["quorum", "classic"]
 
 NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,180}")
 LONGEST_SECONDS = 365 * 24 * 3600
 MOST_SENDS = 1_000_000
-LIMITS = {"prefetch": (0, 65_535), "message_ttl_seconds": (0.001, LONGEST_SECONDS), "max_length": (1, 2**31 - 1)}
+MOST_PREFETCH = 65_535
+LIMITS = {"prefetch": (0, MOST_PREFETCH), "message_ttl_seconds": (0.001, LONGEST_SECONDS), "max_length": (1, 2**31 - 1)}
 """The ranges that a broker accepts; a prefetch of 0 means no limit."""
 LEAST_PRIORITY, MOST_PRIORITY = -(2**15), 2**15 - 1
 """The range of a job's priority."""
@@ -67,8 +68,9 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """`quorum` survives the loss of a node; `classic` is for brokers without quorum queues."""
     declare: bool = True
     """Let workers create the exchange and missing queues. Otherwise, run `stagepost rabbitmq apply` yourself."""
-    prefetch: int = 1
-    """Maximum number of messages per queue that one worker process holds at once, including those it is processing."""
+    prefetch: int | None = None
+    """Maximum number of messages per queue that one worker process holds at once, including those it is processing;
+    None means as many as the worker has slots."""
     message_ttl_seconds: float | None = None
     """How long a message may wait in its queue before it becomes a dead letter; None means forever."""
     max_length: int | None = None
@@ -150,7 +152,10 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return self.of(queue).name or f"{self.prefix}.{queue}"
 
     def of(self, queue: str) -> BrokerQueueSettings:
-        """Combine the settings for all queues with one queue's overrides; None then means unlimited."""
+        """Combine the settings for all queues with one queue's overrides.
+
+        None then means no limit; for `prefetch` it means as many messages as the worker has slots.
+        """
         own = self.queue.get(queue, NOTHING)
         return BrokerQueueSettings(
             name=own.name,

@@ -55,6 +55,7 @@ class BrokerParts:
         signals: Signals,
         *,
         queues: Sequence[str],
+        slots: int,
         owner: str,
         lease: timedelta,
         term: timedelta,
@@ -67,6 +68,7 @@ class BrokerParts:
         self._store = store
         self._attempts = attempts
         self._signals = signals
+        self._slots = slots
         self._owner = owner
         self._lease = lease
         self._term = term
@@ -172,6 +174,7 @@ class BrokerParts:
             url=self._url,
             settings=self._settings,
             queues=self._received,
+            slots=self._slots,
             task_names=[task.name for task in registry if not task.options.remote],
             rules=registry.limit_rules,
             owner=self._owner,

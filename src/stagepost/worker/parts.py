@@ -137,6 +137,7 @@ class Parts:
             self.attempts,
             self.signals,
             queues=self.queues,
+            slots=self.concurrency,
             owner=self.owner,
             lease=self.lease,
             term=self.leader.term,

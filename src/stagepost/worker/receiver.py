@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 
 from stagepost.clock import Clock
-from stagepost.config.rabbitmq import RabbitmqSettings
+from stagepost.config.rabbitmq import MOST_PREFETCH, RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BadMessage
 from stagepost.loops.signals import Signals
@@ -52,6 +52,7 @@ class Receiver(MessageIngester):
         url: str,
         settings: RabbitmqSettings,
         queues: Sequence[str],
+        slots: int,
         task_names: Sequence[str],
         owner: str,
         lease: timedelta,
@@ -64,7 +65,7 @@ class Receiver(MessageIngester):
         """`on_bad` stores messages that cannot be read; they are acknowledged when it returns."""
         super().__init__(
             url,
-            {settings.routing_key(queue): settings.of(queue).prefetch or 0 for queue in queues},
+            {settings.routing_key(queue): _prefetch(settings, queue, slots=slots) for queue in queues},
             name="stagepost-consume",
             prepare=prepare,
             most_at_once=MOST_AT_ONCE,
@@ -171,6 +172,12 @@ class Receiver(MessageIngester):
         limited = {settings.name for settings in rows.values() if settings.is_limited or settings.paused_at is not None}
         self._limited = frozenset(queues if ALL_QUEUES in limited else limited)
         self._settings_read_at = self._clock.monotonic()
+
+
+def _prefetch(settings: RabbitmqSettings, queue: str, *, slots: int) -> int:
+    """Return how many messages of a queue to hold; by default, all slots can run its jobs."""
+    prefetch = settings.of(queue).prefetch
+    return min(slots, MOST_PREFETCH) if prefetch is None else prefetch
 
 
 def _without_body(delivery: Delivery) -> Delivery:

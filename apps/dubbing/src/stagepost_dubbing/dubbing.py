@@ -332,9 +332,14 @@ def _digest(video: Path) -> str:
 def _platform_settings(settings: DubbingSettings, environment: Mapping[str, str]) -> Settings:
     """Build Stagepost's own settings, with this app's database and queues."""
     platform = Settings.load(environment=environment, database_url=settings.database_url)
-    changes: dict[str, Any] = {}
-    if platform.rabbitmq.queues is None:
-        changes["rabbitmq"] = msgspec.structs.replace(platform.rabbitmq, queues=list(CARRIED))
+    rabbitmq = platform.rabbitmq
+    changes: dict[str, Any] = {
+        "rabbitmq": msgspec.structs.replace(
+            rabbitmq,
+            queues=list(CARRIED) if rabbitmq.queues is None else rabbitmq.queues,
+            prefetch=1 if rabbitmq.prefetch is None else rabbitmq.prefetch,
+        )
+    }
     if "STAGEPOST_CONCURRENCY" not in environment and "STAGEPOST_CONFIG" not in environment:
         # Steps are heavy: running more of them than there are cores only uses more memory.
         changes["concurrency"] = max(2, os.cpu_count() or 2)
