@@ -217,7 +217,7 @@ async def test_a_job_that_is_claimed_before_its_token_is_valid_starts_then_or_is
     assert ran == [0, 1]
 
 
-async def test_the_claimer_reports_jobs_that_it_scheduled_for_their_tokens(
+async def test_the_promoter_is_woken_when_the_claimer_schedules_jobs_for_their_tokens(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task(rate_limit=RateLimit("provider", per_second=2))
@@ -225,6 +225,7 @@ async def test_the_claimer_reports_jobs_that_it_scheduled_for_their_tokens(
 
     app.enqueue_many([send.job(number) for number in range(9)])
     worker, woken = Worker(app), []
+    assert worker.parts.signals.jobs_scheduled.send == worker.parts.promoter.wake
     monkeypatch.setattr(worker.parts.signals.jobs_scheduled, "send", lambda: woken.append("by letting through"))
 
     await worker.parts.claimer.run_once()

@@ -39,7 +39,7 @@ def services() -> Iterator[type[Service]]:
 
 
 @pytest.fixture
-def workers() -> list[Worker]:
+def workers() -> Iterator[list[Worker]]:
     """One worker with all that a broker needs, and one without a broker."""
     plain = App("sqlite:///:memory:")
     carried = App(
@@ -52,7 +52,9 @@ def workers() -> list[Worker]:
     for app in (plain, carried):
         app.task(name="plain")(lambda: None)
     carried.task(name="remote", queue="foreign", remote=True)(lambda: None)
-    return [Worker(plain), Worker(carried)]
+    yield [Worker(plain), Worker(carried)]
+    plain.close()
+    carried.close()
 
 
 def test_every_service_is_in_the_table_of_loops() -> None:
