@@ -169,7 +169,8 @@ def test_a_job_whose_task_no_worker_knows_waits_for_one_that_does(arena: Arena) 
     arena.start_worker(tasks=["note"])
     arena.wait_for_end(known)
 
-    assert {(job.state, job.attempt) for job in arena.jobs(unknown).values()} == {("queued", 0)}
+    # After a slow claim, the worker moves jobs of unknown tasks out of its way.
+    assert {(job.state, job.attempt) for job in arena.jobs(unknown).values()} <= {("queued", 0), ("blocked", 0)}
     arena.start_worker(tasks=["transfer"])
     arena.wait_for_end(unknown)
 
