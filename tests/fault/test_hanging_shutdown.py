@@ -140,6 +140,7 @@ def test_a_worker_whose_database_hangs_ends_in_time_and_leaves_nothing_behind(
     timeout = SHUTDOWN_SECONDS if signals == 1 else HANDLER_SECONDS
     worker = start("--shutdown-timeout", str(timeout), *(["--processes", str(processes)] if processes > 1 else []))
     arena.wait(lambda: len(arena.notes("start", jobs)) == len(jobs), "all to start")
+    worker.wait_for("runs queues", times=processes)  # one process may run all jobs while the other still starts
 
     hang.begin()
     gate.touch()
