@@ -33,7 +33,7 @@ class Scene:
         self._reconciler = reconciler.Reconciler(
             store, leader, url="amqp://nobody", settings=settings, queues=[QUEUE], patience={QUEUE: None}
         )
-        bench.run(workers.say_hello("w", host="h", pid=1, queues=[QUEUE], tasks=[TASK], slots=1))
+        bench.run(workers.register_worker("w", host="h", pid=1, queues=[QUEUE], tasks=[TASK], slots=1))
         bench.run(sending.mark_sent([(enqueue(bench), 1)]))
 
     def resent(self, told: Depth, *, seconds: int, is_heard: bool = True) -> int:

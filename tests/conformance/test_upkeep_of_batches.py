@@ -92,7 +92,7 @@ def test_a_gate_that_counts_wrongly_is_reported_and_repaired(
     assert asyncio.run(recounting.recount_gates()) == []
     end(store, 2)
     for batch in pair:
-        assert (store.run(gates.standing(GATE)).unfinished, told(store)) == (2 - pair.index(batch), 0)
+        assert (store.run(gates.status(GATE)).unfinished, told(store)) == (2 - pair.index(batch), 0)
         store.run(concluding.seal(batch.id))
     assert told(store) == 1
 

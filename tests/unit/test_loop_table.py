@@ -101,7 +101,7 @@ def test_intervals_in_the_table_are_those_of_the_loops(workers: list[Worker]) ->
 def test_every_part_that_sends_signals_sends_those_of_its_worker(workers: list[Worker]) -> None:
     for worker in workers:
         parts = worker.parts
-        senders = [*parts.loops.values(), parts.executor, parts.alarm]
+        senders = [*parts.loops.values(), parts.executor, parts.alerts]
         if parts.broker is not None:
             senders.append(parts.broker.unreadable_messages)
         sent = [sender._signals for sender in senders if hasattr(sender, "_signals")]

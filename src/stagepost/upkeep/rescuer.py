@@ -10,7 +10,7 @@ from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.store.leases import Rescued, rescue_expired
-from stagepost.upkeep.alarm import AlertingRunner
+from stagepost.upkeep.alerting import AlertingRunner
 
 __all__ = ["Rescuer"]
 
@@ -34,16 +34,16 @@ class Rescuer(Service):
         *,
         interval: float = 5.0,
         margin: timedelta = MARGIN,
-        alarm: AlertingRunner | None = None,
+        alerts: AlertingRunner | None = None,
     ) -> None:
         super().__init__(interval=interval)
-        self._alarm = alarm or AlertingRunner(store)
+        self._alerts = alerts or AlertingRunner(store)
         self._margin = margin
         self._signals = signals or Signals()
 
     async def run_once(self) -> Rescued:
         """Rescue jobs whose lease has expired."""
-        rescued = await self._alarm.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE), _about)
+        rescued = await self._alerts.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE), _about)
         if rescued.queued:
             log.warning("%d jobs of dead workers are queued again", len(rescued.queued))
             self._signals.jobs_ready.send()

@@ -43,7 +43,7 @@ HELD_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 
 Named = Mapping[Fence, list[tuple[Answer, Delivery]]]
-Park = Callable[[Delivery, str], Awaitable[None]]
+AddUnreadable = Callable[[Delivery, str], Awaitable[None]]
 
 _random = random.Random()  # noqa: S311 - spreads retries
 
@@ -81,10 +81,10 @@ class Answers(MessageIngester):
         url: str,
         settings: RabbitmqSettings,
         clock: Clock,
-        park: Park,
+        add_unreadable: AddUnreadable,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """`park` stores a message that is not an answer, with the reason; after that the message is acknowledged."""
+        """`add_unreadable` stores a message that is not an answer, with the reason, before it is acknowledged."""
         super().__init__(
             url,
             {settings.answers: PREFETCH},
@@ -99,7 +99,7 @@ class Answers(MessageIngester):
         self._tasks = {task.name: task for task in registry if task.options.remote}
         self._patience = registry.remote_queues
         self._clock = clock
-        self._park = park
+        self._add_unreadable = add_unreadable
         self._held: list[tuple[float, Delivery]] = []
         self._activity = Activity(store, clock)
         self._consumer_check = StalledConsumerCheck(
@@ -249,7 +249,7 @@ class Answers(MessageIngester):
 
     async def _refuse(self, deliveries: list[Delivery], reason: str) -> None:
         for delivery in deliveries:
-            await self._park(delivery, reason)
+            await self._add_unreadable(delivery, reason)
         self.counted.bad += len(deliveries)
         self._done(deliveries)
 

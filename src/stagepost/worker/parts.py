@@ -12,7 +12,7 @@ from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Released
 from stagepost.transport import Wakeups, wakeups_for
-from stagepost.upkeep.alarm import AlertingRunner
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.leader import TERM, Leader
 from stagepost.upkeep.move_compactor import MoveCompactor
@@ -142,7 +142,7 @@ class Parts:
             lease=self.lease,
             term=self.leader.term,
             start=self._start_attempts,
-            alarm=self.alarm,
+            alerts=self.alerts,
         )
 
     @cached_property
@@ -152,7 +152,7 @@ class Parts:
         return wakeups_for(self.app.store, self.app.settings, queues={*self.queues, *carried})
 
     @cached_property
-    def alarm(self) -> AlertingRunner:
+    def alerts(self) -> AlertingRunner:
         """Raises the app's alerts."""
         return AlertingRunner(self.store, self.signals, job_for=self.app.alert_job)
 
@@ -180,7 +180,7 @@ class Parts:
     def rescuer(self) -> Rescuer:
         """Queues the jobs of dead workers."""
         interval = min(RESCUE_SECONDS, self.lease.total_seconds() / 3)
-        return Rescuer(self.store, self.signals, interval=interval, alarm=self.alarm)
+        return Rescuer(self.store, self.signals, interval=interval, alerts=self.alerts)
 
     @cached_property
     def scheduler(self) -> Scheduler:

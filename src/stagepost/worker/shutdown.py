@@ -120,7 +120,7 @@ class Shutdown:
         with contextlib.suppress(Exception):
             if parts.claimer.may_have_strays or (receiver is not None and receiver.may_have_strays):
                 await parts.store.finish_calls()
-                await parts.claimer.release_strays()
+                await parts.claimer.release_unknown_leases()
             for leader in parts.leaders:
                 await leader.resign()
             await parts.store.run(forget_worker(parts.owner), patience_seconds=1)
