@@ -18,6 +18,7 @@ from stagepost.database import Store
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ValueTooLarge
+from stagepost.loops.signals import Signals
 from stagepost.store.jobs import enqueue, enqueue_many
 from stagepost.store.outbox import next_messages
 from stagepost.transport.rabbitmq.consumer import Delivery
@@ -152,7 +153,7 @@ def test_the_beginning_of_a_message_too_large_for_any_statement_is_stored(arena:
     async def add() -> None:
         nonlocal added
         store = AsyncStore(opened_store)
-        unreadable = UnreadableMessages(store, settings=RabbitmqSettings())
+        unreadable = UnreadableMessages(store, Signals(), settings=RabbitmqSettings())
         await unreadable.add([(delivery(b"{", 1), "no JSON"), (delivery(b"\"'" * 1_000_000, 2), "no JSON, either")])
         added = unreadable.added
         store.close()

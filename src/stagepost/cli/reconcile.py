@@ -16,7 +16,9 @@ from stagepost.clock import SystemClock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BrokerUnavailable
+from stagepost.loops.signals import Signals
 from stagepost.model.identity import new_id
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.leader import TERM, Leader
 from stagepost.upkeep.reconciler import Finding, QueueCheck, Reconciler
 
@@ -67,16 +69,18 @@ class ByHand(Leader):
 async def _look(
     invocation: Invocation, url: str, queues: list[str], *, only_looks: bool
 ) -> tuple[dict[str, QueueCheck], list[Finding]]:
-    store = AsyncStore(invocation.store)
+    store, signals = AsyncStore(invocation.store), Signals()
     try:
         reconciler = Reconciler(
             store,
-            ByHand(store, owner=new_id(), clock=SystemClock(), term=TERM),
+            ByHand(store, signals, owner=new_id(), clock=SystemClock(), term=TERM),
+            signals,
             url=url,
             settings=invocation.settings.rabbitmq,
             queues=queues,
             is_by_hand=True,
             only_looks=only_looks,
+            alerts=AlertingRunner(store, signals),
         )
         findings = await reconciler.run_once()
         return reconciler.looks, findings

@@ -41,12 +41,12 @@ class DeadLetterCollector(MessageIngester):
         self,
         store: AsyncStore,
         leader: Leader,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         url: str,
         settings: RabbitmqSettings,
         prepare: Callable[[], None],
-        alerts: AlertingRunner | None = None,
+        alerts: AlertingRunner,
     ) -> None:
         super().__init__(
             url,
@@ -59,10 +59,10 @@ class DeadLetterCollector(MessageIngester):
         self.collected: Counter[str] = Counter()
         """Number of dead letters of each kind."""
         self._store = store
-        self._alerts = alerts or AlertingRunner(store)
+        self._alerts = alerts
         self._leader = leader
         self._settings = settings
-        self._signals = signals or Signals()
+        self._signals = signals
 
     async def run(self) -> None:
         """Collect until stopped, then close the connection to the broker."""

@@ -28,7 +28,7 @@ class Promoter(Service):
     def __init__(
         self,
         store: AsyncStore,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         rules: LimitRules = NO_RULES,
         ahead: timedelta = AHEAD,
@@ -39,7 +39,7 @@ class Promoter(Service):
         self._store = store
         self._rules = rules
         self._ahead = ahead
-        self._signals = signals or Signals()
+        self._signals = signals
         self._pass = asyncio.Lock()
         self._swept_until = ""
         self._looked_at = float("-inf")

@@ -96,14 +96,14 @@ class Reconciler(Service):
         self,
         store: AsyncStore,
         leader: Leader,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         url: str,
         settings: RabbitmqSettings,
         queues: Sequence[str],
         patience: Mapping[str, timedelta | None] = NO_QUEUES,
         has_answers: Callable[[str], bool] = lambda _queue: False,
-        alerts: AlertingRunner | None = None,
+        alerts: AlertingRunner,
         is_by_hand: bool = False,
         only_looks: bool = False,
     ) -> None:
@@ -123,9 +123,9 @@ class Reconciler(Service):
         self._settings = settings
         self._queues = queues
         self._undeclared = dict(patience)
-        self._signals = signals or Signals()
+        self._signals = signals
         self._has_answers = has_answers
-        self._alerts = alerts or AlertingRunner(store)
+        self._alerts = alerts
         self._is_by_hand = is_by_hand
         self._only_looks = only_looks
         self.looks: dict[str, QueueCheck] = {}

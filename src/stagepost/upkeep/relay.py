@@ -70,7 +70,7 @@ class Relay(Service):
         clock: Clock,
         interval: float = 1.0,
         declare: Callable[[Sequence[str]], None] = lambda _queues: None,
-        alerts: AlertingRunner | None = None,
+        alerts: AlertingRunner,
     ) -> None:
         """`declare` creates what the broker needs for queues; it is called in a thread. The relay adds to `queues`."""
         super().__init__(interval=interval)
@@ -89,7 +89,7 @@ class Relay(Service):
         self._portions: dict[str, ReadSize] = {}
         self._resting: dict[str, float] = {}
         self._returned_since: dict[str, dict[Fence, float]] = {}
-        self._alerts = alerts or AlertingRunner(store)
+        self._alerts = alerts
         self._outgoing = Outgoing(
             store, publisher, settings=settings, queues=self.queues, clock=clock, alerts=self._alerts
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
@@ -29,17 +28,16 @@ class Rescuer(Service):
 
     def __init__(
         self,
-        store: AsyncStore,
-        signals: Signals | None = None,
+        alerts: AlertingRunner,
+        signals: Signals,
         *,
         interval: float = 5.0,
         margin: timedelta = MARGIN,
-        alerts: AlertingRunner | None = None,
     ) -> None:
         super().__init__(interval=interval)
-        self._alerts = alerts or AlertingRunner(store)
+        self._alerts = alerts
         self._margin = margin
-        self._signals = signals or Signals()
+        self._signals = signals
 
     async def run_once(self) -> Rescued:
         """Rescue jobs whose lease has expired."""

@@ -34,14 +34,14 @@ class SentJobRequeuer(Service):
         self,
         store: AsyncStore,
         leader: Leader,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         interval: float = 5.0,
     ) -> None:
         super().__init__(interval=interval)
         self._store = store
         self._leader = leader
-        self._signals = signals or Signals()
+        self._signals = signals
 
     async def run_once(self) -> int:
         """Return all sent jobs to their queues; returns how many."""

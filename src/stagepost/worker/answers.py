@@ -76,7 +76,7 @@ class Answers(MessageIngester):
         self,
         store: AsyncStore,
         registry: Registry,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         url: str,
         settings: RabbitmqSettings,
@@ -95,7 +95,7 @@ class Answers(MessageIngester):
         )
         self.counted = Counted()
         self._store = store
-        self._signals = signals or Signals()
+        self._signals = signals
         self._tasks = {task.name: task for task in registry if task.options.remote}
         self._patience = registry.remote_queues
         self._clock = clock

@@ -37,7 +37,7 @@ class Claimer(Service):
         self,
         store: AsyncStore,
         attempts: LeasedAttempts,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         queues: Sequence[str],
         task_names: Sequence[str],
@@ -72,7 +72,7 @@ class Claimer(Service):
         self._positions = {queue: ClaimPositions() for queue in queues}
         self._settings_read_at = float("-inf")
         self._rules = rules
-        self._signals = signals or Signals()
+        self._signals = signals
         self._front = FrontClearer(store, rules, clock, self._signals)
         self._held: frozenset[str] = frozenset()
         self._was_slow = False

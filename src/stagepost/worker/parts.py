@@ -33,7 +33,7 @@ from stagepost.worker.finisher import Finisher
 from stagepost.worker.leased_ahead import LeasedAhead
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.limit_opener import LimitOpener
-from stagepost.worker.loop_table import LOOPS, Loop, Stage
+from stagepost.worker.loop import Loop, Stage
 from stagepost.worker.pace import Pace
 from stagepost.worker.processes import ProcessPool
 from stagepost.worker.reporter import Reporter
@@ -48,8 +48,18 @@ RESCUE_SECONDS = 5.0
 class Parts:
     """The parts of one worker. Each is built when another part, or the table of loops, first needs it."""
 
-    def __init__(self, app: App, *, owner: str, queues: Sequence[str], concurrency: int, lease: timedelta) -> None:
+    def __init__(
+        self,
+        app: App,
+        table: Sequence[Loop[Parts]],
+        *,
+        owner: str,
+        queues: Sequence[str],
+        concurrency: int,
+        lease: timedelta,
+    ) -> None:
         self.app = app
+        self._table = table
         self.owner = owner
         self.queues = queues
         self.concurrency = concurrency
@@ -61,10 +71,9 @@ class Parts:
         self.store = AsyncStore(app.store)
 
     @cached_property
-    def loops(self) -> dict[Loop, Service]:
+    def loops(self) -> dict[Loop[Parts], Service]:
         """The loops that this worker runs, in the order of the table."""
-        found = {loop: getattr(self.broker if loop.needs_broker else self, loop.name, None) for loop in LOOPS}
-        return {loop: service for loop, service in found.items() if service is not None}
+        return {loop: service for loop in self._table if (service := loop.part(self)) is not None}
 
     def loops_of(self, stage: Stage) -> list[Service]:
         """Return the loops that a shutdown stops in this stage."""
@@ -180,7 +189,7 @@ class Parts:
     def rescuer(self) -> Rescuer:
         """Queues the jobs of dead workers."""
         interval = min(RESCUE_SECONDS, self.lease.total_seconds() / 3)
-        return Rescuer(self.store, self.signals, interval=interval, alerts=self.alerts)
+        return Rescuer(self.alerts, self.signals, interval=interval)
 
     @cached_property
     def scheduler(self) -> Scheduler:

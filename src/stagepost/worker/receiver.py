@@ -47,7 +47,7 @@ class Receiver(MessageIngester):
         self,
         store: AsyncStore,
         attempts: LeasedAttempts,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         url: str,
         settings: RabbitmqSettings,
@@ -94,7 +94,7 @@ class Receiver(MessageIngester):
         self.may_have_strays = False
         """Whether the reply to a claim was lost, so that jobs may be leased to this worker without its knowledge."""
         self._rules = rules
-        self._signals = signals or Signals()
+        self._signals = signals
         self._front = FrontClearer(store, rules, clock, self._signals)
 
     async def _prepare_pass(self) -> None:

@@ -14,7 +14,7 @@ from stagepost.loops.service import Service
 from stagepost.store.workers import forget_worker
 from stagepost.upkeep.threads import in_thread
 from stagepost.worker.lease_keeper import LeaseKeeper
-from stagepost.worker.loop_table import Stage
+from stagepost.worker.loop import Stage
 from stagepost.worker.parts import Parts
 
 __all__ = ["Shutdown"]

@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 class UnreadableMessages:
     """Sends unreadable messages to the dead-letter queue through the outbox."""
 
-    def __init__(self, store: AsyncStore, signals: Signals | None = None, *, settings: RabbitmqSettings) -> None:
+    def __init__(self, store: AsyncStore, signals: Signals, *, settings: RabbitmqSettings) -> None:
         self.added = 0
         self._store = store
         self._settings = settings
-        self._signals = signals or Signals()
+        self._signals = signals
 
     async def add(self, bad: Sequence[tuple[Delivery, str]]) -> None:
         """Store deliveries with the reason why each cannot be read; after that they can be acknowledged."""
