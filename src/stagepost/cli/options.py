@@ -125,7 +125,7 @@ def confirm(question: str, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} There is no terminal to ask on: add --yes to confirm.")
+        raise click.UsageError(f"{question} Without a terminal, confirm with --yes.")
     click.confirm(question, abort=True, err=True)
 
 
