@@ -117,7 +117,7 @@ def block_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed
     checked = [job for job in jobs if rules.rule(job.task_name) is not None]
     if not checked:
         return Claimed(jobs)
-    keys = {job.id: key for job in checked if (key := _key_in_force(job, rules)) is not None}
+    keys = {job.id: key for job in checked if (key := _current_key(job, rules)) is not None}
     held = yield from _over_limits([job for job in checked if job.id in keys], keys, jobs, rules)
     tokens = yield from _take_tokens([job for job in checked if job.id not in held], rules)
     blocked_on = held | tokens.held | tokens.late
@@ -138,12 +138,12 @@ def block_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed
 
 
 def _as_checked(job: LeasedJob, keys: Mapping[str, str], starts_in_us: Mapping[str, int]) -> LeasedJob:
-    """Give a job the limit key in force and the instant of its token."""
+    """Set the job's current limit key, and how long to wait for its token."""
     key, wait = keys.get(job.id, job.limit_key), starts_in_us.get(job.id, 0)
     return msgspec.structs.replace(job, limit_key=key, starts_in_us=wait) if wait or key != job.limit_key else job
 
 
-def _key_in_force(job: LeasedJob, rules: LimitRules) -> str | None:
+def _current_key(job: LeasedJob, rules: LimitRules) -> str | None:
     rule = rules.rule(job.task_name)
     return None if rule is None or rule.max_running is None else rule.key_of(job.limit_key, job.payload)
 
@@ -151,18 +151,18 @@ def _key_in_force(job: LeasedJob, rules: LimitRules) -> str | None:
 def _over_limits(
     checked: Sequence[LeasedJob], keys: Mapping[str, str], claimed: Collection[LeasedJob], rules: LimitRules
 ) -> Statements[dict[str, str]]:
-    """Say which jobs are over their limit, and the names of what they have to wait for."""
+    """Return the jobs that are over their limit, and the name of the limit that blocks each."""
     yield from lock_stripes(keys.values())
     usage = yield from usage_of({limit_name(key): key for key in keys.values()})
-    own = Counter(job.limit_key for job in claimed)  # counted as running, like those of others
+    own = Counter(job.limit_key for job in claimed)  # already counted as running, like the jobs of others
     taken = {limit_name(key): usage[limit_name(key)].running - own[key] for key in keys.values()}
     held: dict[str, str] = {}
     for job in sorted(checked, key=lambda job: job.blocked_on != limit_name(keys[job.id])):
         name, rule = limit_name(keys[job.id]), rules.tasks[job.task_name]
-        was_let_through = job.blocked_on == name
-        # A newcomer takes no place that is promised, and goes to the end of the line if there is one.
-        promised = 0 if was_let_through else usage[name].through
-        is_next = was_let_through or not usage[name].has_blocked
+        was_unblocked = job.blocked_on == name
+        # A new job takes no slot that is promised to an unblocked job, and waits behind jobs that are blocked.
+        promised = 0 if was_unblocked else usage[name].through
+        is_next = was_unblocked or not usage[name].has_blocked
         if is_next and rule.max_running is not None and taken[name] + promised < rule.max_running:
             taken[name] += 1
         else:
