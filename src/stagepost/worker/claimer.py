@@ -66,7 +66,7 @@ class Claimer(Service):
         self._start = start
         self._clock = clock
         self._shortest, self._longest = poll_shortest_seconds, poll_longest_seconds
-        self.may_have_strays = False
+        self.may_have_unknown_leases = False
         """Whether the reply to a claim was lost, so that this worker may hold leases it does not know of."""
         self._limited: frozenset[str] = frozenset()
         self._positions = {queue: ClaimPositions() for queue in queues}
@@ -74,17 +74,17 @@ class Claimer(Service):
         self._rules = rules
         self._signals = signals
         self._front = FrontClearer(store, rules, clock, self._signals)
-        self._held: frozenset[str] = frozenset()
+        self._blocked_on: frozenset[str] = frozenset()
         self._was_slow = False
 
     async def run_once(self) -> int:
         """Fill the free room from all queues; returns how many jobs were claimed."""
-        if self.may_have_strays:
+        if self.may_have_unknown_leases:
             await self.release_unknown_leases()
         await self._read_settings()
         looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._positions.values())
         claimed = wanted = 0
-        held_some = False
+        blocked_some = False
         for _ in range(len(self._queues)):
             slots = min(self._room(), MOST_AT_ONCE)
             if slots <= 0 or self.is_stopping:
@@ -92,13 +92,13 @@ class Claimer(Service):
             wanted += slots
             async with self._attempts.claiming:
                 claimed += await self._claim(self._queues[0], slots)
-            held_some |= await self._front.clear(self._queues[0], self._held, is_slow=self._was_slow)
+            blocked_some |= await self._front.clear(self._queues[0], self._blocked_on, is_slow=self._was_slow)
             self._queues.rotate(-1)
         looked = bool(wanted) or not self._queues
         self.empty_passes = self.empty_passes + 1 if looked and not claimed and looks_everywhere else 0
         self._is_full = claimed >= wanted
         self._choose_interval(claimed=claimed, wanted=wanted)
-        if held_some:
+        if blocked_some:
             self.empty_passes, self.interval = 0, 0.0  # jobs that can start may be behind the blocked ones
         return claimed
 
@@ -106,7 +106,7 @@ class Claimer(Service):
         """Return jobs that were leased without this worker's knowledge."""
         async with self._attempts.claiming:
             await self._store.run(release_unknown_leases(owner=self._owner, held=self._held_fences()))
-        self.may_have_strays = False
+        self.may_have_unknown_leases = False
 
     def wake_if_full(self) -> None:
         """Claim again if there may be more jobs, because the last pass stopped for lack of room."""
@@ -123,13 +123,13 @@ class Claimer(Service):
         asked_at = self._clock.monotonic()
         start = self._positions[queue].at(asked_at)
         # Until the reply arrives: if it is lost, jobs are leased to this worker that it does not know of.
-        self.may_have_strays = True
+        self.may_have_unknown_leases = True
         try:
-            jobs, self._held = await self._ask(queue, slots, start)
+            jobs, self._blocked_on = await self._ask(queue, slots, start)
         except StoreError:
             self.interval = self._longest
             raise
-        self.may_have_strays = False
+        self.may_have_unknown_leases = False
         self.looked_at = self._clock.monotonic()
         self._positions[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
         self._was_slow = start is None and self._front.is_slow(self.looked_at - asked_at, len(jobs))
@@ -155,7 +155,7 @@ class Claimer(Service):
         claimed = await self._store.run(operation, patience_seconds=0)
         if claimed.is_any_scheduled:
             self._signals.jobs_scheduled.send()
-        return claimed.jobs, claimed.held
+        return claimed.jobs, claimed.blocked_on
 
     def _leasing(self, queue: str, slots: int, start: Mapping[int, int] | None) -> Operation[list[LeasedJob]]:
         owner, names, lease = self._owner, self._task_names, self._lease
