@@ -96,7 +96,7 @@ class AppTask(Task[P, R]):
             if (hint := HINTS.get(name)) is None:
                 raise AttributeError(f"{type(self).__name__} {self.name!r} has no attribute {name!r}")
             library, line = hint
-            raise AttributeError(f"{name} belongs to {library}. In Stagepost, write: {line.format(self.__name__)}")
+            raise AttributeError(f"{name} is a word of {library}. Write: {line.format(self.__name__)}")
 
 
 def app_of(task: Task[..., Any]) -> App:

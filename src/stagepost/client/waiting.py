@@ -1,4 +1,4 @@
-"""Pauses between two checks of something that other processes do."""
+"""How long to wait between two looks at something that others bring about."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def pauses(timeout: timedelta | float | None, subject: str, *, missing: str, adv
             yield max(0.0, min(pause, left))
             if left <= 0:
                 raise WaitTimeout(f"{subject} {missing} within {seconds:g} s; it goes on. {advice}")
-            if looks == 1:  # the first check found that it has not happened yet
+            if looks == 1:  # the first look found that it has not happened yet
                 waiting.enter_context(_known_to_the_worker(subject))
 
 
 @contextmanager
 def _known_to_the_worker(subject: str) -> Iterator[None]:
-    """Record that a handler waits, and warn at its first wait: it occupies a slot that other jobs may need."""
+    """Note that a handler waits, and warn at its first wait: it holds a slot that others may need to get on."""
     identity = current_identity.get()
     if identity is None:
         yield

@@ -1,4 +1,4 @@
-"""Returns jobs that were leased ahead to their queue if no slot becomes free for them."""
+"""Gives jobs that were leased ahead back to the queue when no slot comes free for them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["LeasedAhead"]
 
 LOOK_SECONDS = 0.025
 ALONE_SECONDS = 1.0
-"""How often a worker that is alone checks whether another has started."""
+"""How often a worker with no other beside it looks whether one has started."""
 IDLE_SECONDS = 3600.0
 
 
 class LeasedAhead(Service):
     """Watches the jobs that wait for a slot of this worker, so that long jobs do not keep them from other workers.
 
-    Jobs that a broker delivered stay, because a returned one would only be published and delivered again.
+    What a broker delivered stays: given back, it would only be published and delivered again.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class LeasedAhead(Service):
     ) -> None:
         super().__init__(interval=IDLE_SECONDS)
         self.given_back = 0
-        """Number of jobs that were returned so far."""
+        """How many jobs were given back so far."""
         self._store = store
         self._executor = executor
         self._pace = pace
@@ -39,9 +39,9 @@ class LeasedAhead(Service):
         self._was_late = False
 
     async def run_once(self) -> int:
-        """Return all waiting jobs if they were late in two checks in a row; returns how many.
+        """Give back all that wait if they were late at two looks in a row; returns how many.
 
-        Two, because a process that was paused finds every job late in its first check and none in the second.
+        Twice, because a process that was paused finds every job late at its first look and none at the second.
         """
         waits_since = self._executor.waits_since
         self.interval = IDLE_SECONDS if waits_since is None else LOOK_SECONDS
@@ -50,13 +50,13 @@ class LeasedAhead(Service):
         if not (is_late and was_late):
             return 0
         if not await self._store.run(other_workers(self._owner, self._queues), patience_seconds=0):
-            self.interval = ALONE_SECONDS  # no other worker could run them
+            self.interval = ALONE_SECONDS  # nobody else could run them
             return 0
         given_back = self._executor.give_back_ready(keep_delivered=True)
         if given_back:
             self._pace.stall()
         self.given_back += given_back
-        self.interval = IDLE_SECONDS  # the next job that waits wakes this loop
+        self.interval = IDLE_SECONDS  # more that wait wake us
         return given_back
 
     def _is_late(self, waits_since: float) -> bool:
