@@ -20,7 +20,7 @@ from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ValueTooLarge
 from stagepost.store.jobs import enqueue, enqueue_many
 from stagepost.store.outbox import next_messages
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.line import Delivery
 from stagepost.worker.unreadable_messages import UnreadableMessages
 from tests.conformance.bench import mysql_options
 from tests.depth import sized

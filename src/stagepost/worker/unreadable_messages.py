@@ -12,7 +12,7 @@ from stagepost.loops.signals import Signals
 from stagepost.model.dead_letter import Bad
 from stagepost.model.groups import halves
 from stagepost.store.outbox import park
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.line import Delivery
 
 __all__ = ["UnreadableMessages"]
 
