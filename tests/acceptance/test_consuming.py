@@ -14,8 +14,8 @@ from stagepost.model.identity import new_id
 from stagepost.transport.rabbitmq import broker_thread
 from stagepost.transport.rabbitmq import consumer as consumer_module
 from stagepost.transport.rabbitmq.address import parameters_of
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from stagepost.transport.rabbitmq.consumer import Consumer
-from stagepost.transport.rabbitmq.line import Delivery
 from tests.acceptance.remote import until
 
 NEVER = 300.0

@@ -13,8 +13,8 @@ from stagepost.model.backoff import backoff_seconds
 from stagepost.transport.rabbitmq.address import driver
 from stagepost.transport.rabbitmq.admin import NOT_FOUND
 from stagepost.transport.rabbitmq.broker_thread import BrokerThread
+from stagepost.transport.rabbitmq.consumed_queue import ConsumedQueue, Delivery
 from stagepost.transport.rabbitmq.deliveries import keep_receiving
-from stagepost.transport.rabbitmq.line import Delivery, Line
 
 __all__ = ["Consumer", "Position"]
 
@@ -56,7 +56,7 @@ class Consumer(BrokerThread):
         self._acks: deque[Delivery] = deque()
         self._ack_lock = threading.Lock()
         self._acks_are_asked = False
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, ConsumedQueue] = {}
         self._lines_made = 0
         self._withheld: dict[str, deque[Delivery]] = {}
         self._ahead_bytes = 0
@@ -134,10 +134,10 @@ class Consumer(BrokerThread):
 
     def _open_line(self, connection: Any, queue: str, prefetch: int, *, is_ahead: bool = False) -> None:
         self._lines_made += 1
-        line = self._lines[self._lines_made] = Line(self._lines_made, queue, prefetch, is_ahead=is_ahead)
+        line = self._lines[self._lines_made] = ConsumedQueue(self._lines_made, queue, prefetch, is_ahead=is_ahead)
         line.channel = connection.channel(on_open_callback=lambda _: self._consume(line))
 
-    def _consume(self, line: Line) -> None:
+    def _consume(self, line: ConsumedQueue) -> None:
         channel = line.channel
         channel.add_on_close_callback(partial(self._channel_closed, line))
         channel.add_on_cancel_callback(lambda _: self._break_off(f"queue {line.queue} was deleted"))
@@ -149,7 +149,7 @@ class Consumer(BrokerThread):
             if not line.is_ahead:
                 self._check_later(line)
 
-    def _lines_ahead(self, queue: str | None = None) -> list[Line]:
+    def _lines_ahead(self, queue: str | None = None) -> list[ConsumedQueue]:
         lines = tuple(self._lines.values())
         return [line for line in lines if line.is_ahead and not line.is_ending and queue in (None, line.queue)]
 
@@ -167,7 +167,7 @@ class Consumer(BrokerThread):
         if messages - offered > offered // 2 and monotonic() >= self._reads_ahead_from:
             self._open_line(always[-1].channel.connection, queue, messages - offered, is_ahead=True)
 
-    def _end(self, line: Line, *, returns_rest: bool = False) -> None:
+    def _end(self, line: ConsumedQueue, *, returns_rest: bool = False) -> None:
         """Stop consuming through a channel. With `returns_rest`, the driver returns messages that still arrive."""
         line.is_ending = True
         if line.channel.is_open:
@@ -176,17 +176,17 @@ class Consumer(BrokerThread):
                 if not returns_rest:
                     keep_receiving(line.channel, tag)
 
-    def _cancelled(self, line: Line) -> None:
+    def _cancelled(self, line: ConsumedQueue) -> None:
         line.is_cancelled = True
         if self._is_paused:
             self._empty()
         self._close_if_over(line)
 
-    def _close_if_over(self, line: Line) -> None:
+    def _close_if_over(self, line: ConsumedQueue) -> None:
         if line.is_over and not line.is_closed:
             self._close_line(line)
 
-    def _close_line(self, line: Line) -> None:
+    def _close_line(self, line: ConsumedQueue) -> None:
         line.is_closed = True
         self._lines.pop(line.number, None)
         if line.channel.is_open:
@@ -205,11 +205,11 @@ class Consumer(BrokerThread):
             self.ack([withheld.popleft() for _ in range(min(messages, len(withheld)))])
         self._withheld = {queue: withheld for queue, withheld in self._withheld.items() if withheld}
 
-    def _check_later(self, line: Line) -> None:
+    def _check_later(self, line: ConsumedQueue) -> None:
         pause = backoff_seconds(self._alarms + 1, first=CHECK_SECONDS, longest=LONGEST_CHECK_SECONDS)
         line.channel.connection.ioloop.call_later(pause, partial(self._check, line))
 
-    def _check(self, line: Line) -> None:
+    def _check(self, line: ConsumedQueue) -> None:
         """Check a silent queue, on the line's own channel; the broker closes the channel if the queue is gone."""
         if not line.channel.is_open or self._is_paused or line.queue in self._unchecked:
             return
@@ -222,7 +222,7 @@ class Consumer(BrokerThread):
         line.checked_tag, line.is_passed_over, line.idle_checks = line.last_tag, False, 0
         self._check_later(line)
 
-    def _checked(self, line: Line, frame: Any) -> None:
+    def _checked(self, line: ConsumedQueue, frame: Any) -> None:
         line.is_asked = False
         if self._is_paused:
             return
@@ -236,17 +236,17 @@ class Consumer(BrokerThread):
         else:
             self._check_later(line)
 
-    def _replace_channel(self, line: Line) -> None:
+    def _replace_channel(self, line: ConsumedQueue) -> None:
         """Consume through a new channel; the messages of the old channel return to the queue."""
         self._close_line(line)
         self._open_line(line.channel.connection, line.queue, line.prefetch)
 
-    def _consumes(self, line: Line, _frame: Any) -> None:
+    def _consumes(self, line: ConsumedQueue, _frame: Any) -> None:
         self._consuming += not line.is_ahead
         if self._consuming == len(self._queues):
             self._works()
 
-    def _receiver(self, line: Line) -> Callable[[Any, Any, Any, bytes], None]:
+    def _receiver(self, line: ConsumedQueue) -> Callable[[Any, Any, Any, bytes], None]:
         def receive(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
             line.last_tag = method.delivery_tag
             self._inbox.append(
@@ -275,7 +275,7 @@ class Consumer(BrokerThread):
         for line in self._lines_ahead():
             self._end(line, returns_rest=True)
 
-    def _channel_closed(self, line: Line, channel: Any, reason: Any) -> None:
+    def _channel_closed(self, line: ConsumedQueue, channel: Any, reason: Any) -> None:
         is_refused = isinstance(reason, driver().exceptions.ChannelClosedByBroker) and reason.reply_code != NOT_FOUND
         if line.is_asked and is_refused:
             self._unchecked.add(line.queue)
@@ -327,7 +327,7 @@ class Consumer(BrokerThread):
                     line.channel.basic_ack(tag)
                 self._forget(line, sum(acked.values()))
 
-    def _forget(self, line: Line, size: int) -> None:
+    def _forget(self, line: ConsumedQueue, size: int) -> None:
         """Count messages that are acknowledged or returned."""
         if line.is_ahead:
             self._ahead_bytes -= size

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Delivery", "Line"]
+__all__ = ["ConsumedQueue", "Delivery"]
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +46,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass
-class Line:
+class ConsumedQueue:
     """A queue's channel, and the messages acknowledged on it so far."""
 
     number: int
