@@ -51,7 +51,7 @@ def test_a_blocking_call_on_an_event_loop_names_the_async_method(app: App) -> No
     assert warnings_of(enqueue_twice, debug=True) == [
         "`greet.enqueue` was called in a running event loop and blocks it; use `await greet.enqueue_async(…)`."
     ]
-    assert warnings_of(lambda: job.state(), debug=True) == [
+    assert warnings_of(job.state, debug=True) == [
         "`JobHandle.state` was called in a running event loop and blocks it; use `await JobHandle.state_async(…)`."
     ]
 
@@ -96,7 +96,7 @@ def test_nobody_is_warned_in_threads_by_async_methods_or_without_debug_mode(app:
             await greet.using(tx).enqueue_async()
 
     assert warnings_of(well_behaved, debug=True) == []
-    assert warnings_of(lambda: greet.enqueue(), debug=False) == []
+    assert warnings_of(greet.enqueue, debug=False) == []
 
 
 def test_handlers_are_warned_if_they_run_on_the_loop_of_their_worker(app: App) -> None:

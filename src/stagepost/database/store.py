@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
 from stagepost.config.urls import masked
-from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.blocking_calls import warn_if_on_event_loop
+from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
 from stagepost.database.local_notifier import LocalNotifier
