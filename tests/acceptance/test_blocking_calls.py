@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stagepost import App, Worker
+from stagepost.testing import inline
 from tests.acceptance.helpers import LIMIT
 
 
@@ -97,6 +98,22 @@ def test_nobody_is_warned_in_threads_by_async_methods_or_without_debug_mode(app:
 
     assert warnings_of(well_behaved, debug=True) == []
     assert warnings_of(greet.enqueue, debug=False) == []
+
+
+def test_nobody_is_warned_of_the_database_in_memory_of_a_test(app: App) -> None:
+    @app.task
+    async def greet() -> None: ...
+
+    @app.task
+    async def enqueue_another() -> None:
+        await greet.enqueue_async()
+
+    async def test() -> None:
+        with inline(app):
+            await enqueue_another.enqueue_async()
+            greet.enqueue()
+
+    assert warnings_of(test, debug=True) == []
 
 
 def test_handlers_are_warned_if_they_run_on_the_loop_of_their_worker(app: App) -> None:

@@ -41,7 +41,7 @@ def _warn(frame: FrameType | None) -> None:
 def _message(owner: object, method: str) -> str:
     if method == "__enter__":
         return "`with` blocks the running event loop here; use `async with`."
-    label = f"{getattr(owner, '__name__', type(owner).__name__)}.{method}"
+    label = method if owner is None else f"{getattr(owner, '__name__', type(owner).__name__)}.{method}"
     remedy = f"`await {label}_async(…)`" if hasattr(type(owner), f"{method}_async") else "`await asyncio.to_thread(…)`"
     return f"`{label}` was called in a running event loop and blocks it; use {remedy}."
 
