@@ -14,10 +14,13 @@ BETWEEN = frozenset({"contextlib", "functools"})
 """Modules of the standard library through which a call may reach the store."""
 
 
-def warn_if_on_event_loop() -> None:
-    """Name the async method if this call blocks an event loop in debug mode; Python shows it once per call site."""
+def warn_if_on_event_loop(*, blocks: bool = True) -> None:
+    """Name the async method if this call blocks an event loop in debug mode; Python shows it once per call site.
+
+    A database in memory, as tests use it, does not block.
+    """
     loop = asyncio._get_running_loop()  # noqa: SLF001 - the public function raises where no loop runs, which is slow
-    if loop is not None and loop.get_debug():
+    if loop is not None and blocks and loop.get_debug():
         _warn(sys._getframe(1))  # noqa: SLF001 - the callers are only read
 
 

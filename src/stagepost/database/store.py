@@ -72,8 +72,7 @@ class Store:
         If its only statement has committed by itself, only the operation that follows is run again. A caller that
         passes its own `deadlines` can abort its operations without aborting those of others.
         """
-        if not self.database.is_memory:
-            warn_if_on_event_loop()
+        warn_if_on_event_loop(blocks=not self.database.is_memory)
         deadlines = deadlines or self._deadlines
         give_up_at = monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
         current, tries = operation, 0
@@ -106,8 +105,7 @@ class Store:
     @contextlib.contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Connection]:
         """Lend a connection inside a transaction that commits if the body returns."""
-        if not self.database.is_memory:
-            warn_if_on_event_loop()
+        warn_if_on_event_loop(blocks=not self.database.is_memory)
         with self._begun(read_only=read_only) as loan:
             connection = loan.connection
             try:
