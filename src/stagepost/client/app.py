@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, get_type_hints, overload
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -32,6 +32,7 @@ from stagepost.model.checks import check_name
 from stagepost.model.job import Enqueued, NewJob
 from stagepost.model.option_types import check_type
 from stagepost.model.options import TaskKeywords, TaskOptions, task_options
+from stagepost.model.other_libraries import APP_WORDS, missing_attribute
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
 from stagepost.task import ScheduleSpec, check_job, default_name
@@ -233,6 +234,11 @@ class App(AppCore):
         lock.
         """
         return Transaction(self, read_only=read_only)
+
+    if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks
+
+        def __getattr__(self, name: str) -> Any:
+            return missing_attribute(self, name, APP_WORDS)
 
     def close(self) -> None:
         """Close every connection; the app opens new ones if it is used again."""

@@ -100,17 +100,22 @@ class Executor:
         """When the next attempt began to wait for a slot; None if no attempt waits."""
         return self._ready[0].waits_since if self._ready else None
 
-    def give_back_ready(self, *, keep_delivered: bool = False) -> int:
-        """Return attempts that have not started to their queues; returns how many.
+    def give_back_ready(self) -> int:
+        """Return attempts that have not started to their queues; returns how many."""
+        self._ready.extend(self._early.take_all())
+        return self._release_ready()
 
-        With `keep_delivered`, attempts stay that a broker delivered, and those whose token is not valid yet, because
-        they do not wait for a slot.
+    def give_back_late(self) -> int:
+        """Return attempts that wait for a slot to their queues; returns how many.
+
+        Attempts whose token is not valid yet stay, because they do not wait for a slot.
         """
-        if not keep_delivered:
-            self._ready.extend(self._early.take_all())
-        kept = [attempt for attempt in self._ready if keep_delivered and attempt.is_delivered]
-        released = [attempt for attempt in self._ready if not (keep_delivered and attempt.is_delivered)]
-        self._ready = deque(kept)
+        for attempt in self._ready:
+            attempt.is_late = True
+        return self._release_ready()
+
+    def _release_ready(self) -> int:
+        released, self._ready = self._ready, deque()
         for attempt in released:
             self._finisher.put(attempt, Released())
         return len(released)

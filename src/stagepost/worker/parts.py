@@ -119,11 +119,16 @@ class Parts:
         return CrashIsolation(self.store, self.attempts, self.finisher, start=self.executor.start, clock=self.app.clock)
 
     @cached_property
+    def room(self) -> ClaimRoom:
+        """How much this worker may hold."""
+        prefetch = self.app.settings.prefetch
+        return ClaimRoom(self.attempts, self.executor, self.finisher, self.pace, prefetch=prefetch)
+
+    @cached_property
     def claimer(self) -> Claimer:
         """Leases jobs of queues that no broker carries."""
         app, settings = self.app, self.app.settings
         carries = settings.rabbitmq.carries if settings.transport is not None else lambda _queue: False
-        room = ClaimRoom(self.attempts, self.executor, self.finisher, self.pace, prefetch=settings.prefetch)
         return Claimer(
             self.store,
             self.attempts,
@@ -132,7 +137,7 @@ class Parts:
             task_names=[task.name for task in app.registry if not task.options.remote],
             owner=self.owner,
             lease=self.lease,
-            room=room.jobs,
+            room=self.room.jobs,
             start=self._start_attempts,
             clock=app.clock,
             poll_shortest_seconds=settings.poll_shortest_seconds,
@@ -154,6 +159,7 @@ class Parts:
             self.signals,
             queues=self.queues,
             slots=self.concurrency,
+            messages_ahead=self.room.messages_ahead,
             owner=self.owner,
             lease=self.lease,
             term=self.leader.term,
