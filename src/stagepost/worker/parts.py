@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 from stagepost.client.app import App
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.failure_log import FailureLog
 from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Released
@@ -59,12 +60,16 @@ class Parts:
         self.attempts = LeasedAttempts()
         self.pace = Pace(app.clock)
         self.store = AsyncStore(app.store)
+        self.failure_log = FailureLog(app.clock)
 
     @cached_property
     def loops(self) -> dict[Loop, Service]:
         """The loops that this worker runs, in the order of the table."""
         found = {loop: getattr(self.broker if loop.needs_broker else self, loop.name, None) for loop in LOOPS}
-        return {loop: service for loop, service in found.items() if service is not None}
+        loops = {loop: service for loop, service in found.items() if service is not None}
+        for loop, service in loops.items():
+            service.report_to(self.failure_log, name=loop.name)
+        return loops
 
     def loops_of(self, stage: Stage) -> list[Service]:
         """Return the loops that a shutdown stops in this stage."""

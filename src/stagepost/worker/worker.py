@@ -148,6 +148,7 @@ class Worker:
             lease=self.parts.lease,
             clock=self.app.clock,
             loop=loop,
+            failure_log=self.parts.failure_log,
         )
         keeper.start()
         self.app.store.notifier.subscribe_to_stops(keeper.wake)
