@@ -27,7 +27,8 @@ from stagepost.task import Registry, Task
 from stagepost.transport.rabbitmq.consumer import Delivery
 from stagepost.upkeep.message_ingester import MessageIngester
 from stagepost.worker.activity import Activity
-from stagepost.worker.finisher import is_conflict, log_failure
+from stagepost.worker.attempt_log import log_end, logs_all_ends
+from stagepost.worker.finisher import is_conflict
 from stagepost.worker.stalled_consumers import StalledConsumerCheck
 
 __all__ = ["Answers", "Counted", "outcome_of_answer"]
@@ -186,7 +187,7 @@ class Answers(MessageIngester):
                 continue  # stays in `_undone` for the next pass
             except Exception as error:
                 reason = f"its answer could not be stored: {type(error).__name__}: {error}"
-                log.exception("job %s: %s", fence[0], reason)
+                log.exception("job %s: %s", fence[0], reason, extra={"job_id": fence[0], "attempt": fence[1]})
                 accepted = await self._fail(one, Refused(shortened_error(reason)))
             if accepted is not None:
                 await self._note(accepted, one)
@@ -235,9 +236,10 @@ class Answers(MessageIngester):
                 self._hold(deliveries)
             else:
                 self._done(deliveries)
+        logs_all = logs_all_ends()
         for settled in accepted.settled:
-            if settled.change.kind is not None:
-                log_failure(settled.job, settled.change)
+            if settled.change.kind is not None or logs_all:
+                log_end(settled.job, settled.change)
         if accepted.settled:
             self._signals.batches_touched.send({settled.job.batch_id for settled in accepted.settled})
             self._signals.messages_ready.send()

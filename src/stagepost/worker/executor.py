@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, cast
 
 from stagepost.client.context import current_job, enter
-from stagepost.client.running import RunningAttempt, outcome_of
+from stagepost.client.running import RunningAttempt
 from stagepost.clock import Clock, monotonic
+from stagepost.config.logging import job_fields
 from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
@@ -128,7 +129,10 @@ class Executor:
         """Return attempts whose handlers did not stop to their queues; the fence rejects what they still write."""
         for attempt in self._running.values():
             if not attempt.has_outcome:
-                log.warning("job %s: its handler did not stop; the job returns to its queue", attempt.job.id)
+                log.warning(
+                    "job %s: its handler did not stop; the job returns to its queue",
+                    attempt.job.id, extra=job_fields(attempt.job),
+                )  # fmt: skip
                 self._finisher.put(attempt, Released())
 
     def close(self) -> None:
@@ -194,7 +198,10 @@ class Executor:
             if not attempt.has_outcome:  # it had not started
                 self._finisher.put(attempt, Released())
         elif (error := task.exception()) is not None:
-            log.error("job %s: the worker failed while it ran this attempt", attempt.job.id, exc_info=error)
+            log.error(
+                "job %s: the worker failed while it ran this attempt",
+                attempt.job.id, extra=job_fields(attempt.job), exc_info=error,
+            )  # fmt: skip
             is_passing = isinstance(error, StoreError)
             self._finisher.put(attempt, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
         if self._is_loop_closing():
@@ -210,9 +217,8 @@ class Executor:
         except UnknownTask:
             log.warning(
                 "job %s: this worker does not know task %r; the job returns to its queue",
-                attempt.job.id,
-                attempt.job.task_name,
-            )
+                attempt.job.id, attempt.job.task_name, extra=job_fields(attempt.job),
+            )  # fmt: skip
             self._finisher.put(attempt, Released())
             return False
         running = attempt.running = RunningAttempt(attempt.job, task, self._clock)
@@ -222,6 +228,7 @@ class Executor:
         except asyncio.CancelledError:
             # Cancelled from outside after the attempt itself ended, so its outcome is lost.
             outcome = Released()
+        running.note_end()
         self._finisher.put(attempt, outcome)
         return task.is_async
 
@@ -237,7 +244,7 @@ class Executor:
             if isinstance(error, Cancelled) and attempt.is_lost:
                 # The handler stopped because its lease was lost. Nobody asked to cancel the job.
                 return Released()
-            return outcome_of(error, attempt.job, task)
+            return running.raised(error)
 
     async def _perform_within(
         self, seconds: float, attempt: LeasedAttempt, task: Task[..., Any], running: RunningAttempt
@@ -245,11 +252,13 @@ class Executor:
         """Fail the job of a handler that takes longer. If the handler does not stop, it keeps only its slot."""
 
         def late() -> Outcome:
-            error = TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
-            return outcome_of(error, attempt.job, task)
+            return running.raised(TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s"))
 
         def abandon() -> None:
-            log.error("job %s: its handler ignores its timeout and keeps a slot of this worker", attempt.job.id)
+            log.error(
+                "job %s: its handler ignores its timeout and keeps a slot of this worker",
+                attempt.job.id, extra=job_fields(attempt.job),
+            )  # fmt: skip
             self._finisher.put(attempt, late())
 
         timer = asyncio.get_running_loop().call_later(seconds + UNRESPONSIVE_SECONDS, abandon)
@@ -287,7 +296,7 @@ class Executor:
         except asyncio.CancelledError:
             child.kill()
             raise
-        running.settled_in_transaction = reply.settled_in_transaction
+        running.settlement = reply.settlement
         return reply.outcome
 
     def _interrupted(self, attempt: LeasedAttempt, running: RunningAttempt, error: BaseException) -> Outcome:
@@ -300,4 +309,4 @@ class Executor:
         if running.stop_reason is not None:
             return Abandoned(running.stop_reason)
         # The handler raised CancelledError by itself.
-        return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), attempt.job, running.task)
+        return running.raised(TaskError(f"the handler raised {type(error).__name__}"))

@@ -10,6 +10,7 @@ from datetime import timedelta
 from itertools import accumulate
 
 from stagepost.clock import Clock, monotonic
+from stagepost.config.logging import job_fields
 from stagepost.database.store import Store
 from stagepost.loops.failure_log import FailureLog
 from stagepost.store.leases import Renewed, asked_to_stop, renew
@@ -174,7 +175,10 @@ class LeaseKeeper(threading.Thread):
         if attempt not in self._attempts or attempt.is_lost:
             return
         attempt.is_lost = True
-        log.warning("job %s: stopping attempt %d: %s", attempt.job.id, attempt.job.attempt, reason)
+        log.warning(
+            "job %s: stopping attempt %d: %s",
+            attempt.job.id, attempt.job.attempt, reason, extra=job_fields(attempt.job),
+        )  # fmt: skip
         attempt.stop(reason)
 
 
