@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import traceback
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from stagepost import App, FailureRecord, JobContext, Permanent, RetryPolicy, Snooze, traced
 from stagepost.worker.attempt_log import ATTEMPTS
-from tests.acceptance.helpers import AT_ONCE, work
+from tests.acceptance.helpers import AT_ONCE, LIMIT, work
 
 IDS = ("job_id", "task", "attempt", "queue", "trace_id", "correlation_id", "user_id")
 LATER = RetryPolicy(max_attempts=5, first_delay=timedelta(hours=1), minimum_delay=timedelta(0), jitter=0)
@@ -36,6 +39,12 @@ def frames_of(record: logging.LogRecord) -> list[str]:
     """The functions in the traceback of a record."""
     assert record.exc_info is not None
     return [frame.name for frame in traceback.extract_tb(record.exc_info[2])]
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    with contextlib.closing(App(f"sqlite:///{tmp_path}/stagepost.db")) as app:
+        yield app
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +171,8 @@ def test_a_result_that_does_not_fit_has_no_frames_of_stagepost(app: App, caplog:
 
     assert frames_of(end(caplog)) == []
     [failure] = app.client.failures(job.id)
-    assert "executor.py" not in traceback_of(failure)
+    assert "File" not in traceback_of(failure)
+    assert traceback_of(failure).startswith("stagepost.errors.PayloadError: ")
 
 
 def test_a_handler_that_raises_after_it_completed_its_job_is_a_warning(
@@ -215,3 +225,27 @@ def test_a_job_that_its_handler_failed_in_a_transaction_is_logged_as_failed(
     record = end(caplog)
     assert record.levelno == logging.ERROR
     assert record.getMessage().endswith("ended as dead_letter: TaskError: the file is corrupt")
+
+
+@pytest.mark.usefixtures("quick_renewals")
+def test_records_about_a_job_carry_its_ids_whoever_logs_them(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    """The lease keeper's thread notices that somebody deleted the job, and the finisher cannot write its outcome."""
+
+    @app.task(name="forgotten", queue="slow")
+    async def forgotten() -> None:
+        with app.transaction() as tx:
+            tx.execute("delete from stagepost_job")
+        await asyncio.sleep(LIMIT)
+
+    with traced(user_id="ada", trace_id="t-1"):
+        job = forgotten.enqueue()
+    with caplog.at_level(logging.WARNING, "stagepost"):
+        work(app)
+
+    stopping = [record for record in caplog.records if record.getMessage().startswith(f"job {job.id}: ")]
+    assert [record.name for record in stopping] == ["stagepost.worker.lease_keeper", "stagepost.worker.finisher"]
+    for record in stopping:
+        assert ids_of(record) == {
+            "job_id": job.id, "task": "forgotten", "attempt": 1, "queue": "slow",
+            "trace_id": "t-1", "correlation_id": None, "user_id": "ada",
+        }  # fmt: skip

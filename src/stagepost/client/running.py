@@ -36,12 +36,18 @@ _random = random.Random()  # noqa: S311 - spreads retries
 class RunningAttempt:
     """The worker's side of a `JobContext`: the leased job, and what the handler has done so far."""
 
+    # Defaults of the class, because most attempts never need another value of their own.
+    settlement: Settlement | None = None
+    """How the handler has ended the attempt in a transaction, which may or may not have committed; no result."""
+    error: BaseException | None = None
+    """What the handler raised, until it is logged."""
+    ended_at: float | None = None
+    """When the handler returned, on the local monotonic clock."""
+
     def __init__(self, job: LeasedJob, task: Task[..., Any], clock: Clock) -> None:
         self.job = job
         self.task = task
         self.trace = TraceContext.decode(job.context)
-        self.settlement: Settlement | None = None
-        """How the handler has ended the attempt in a transaction, which may or may not have committed; no result."""
         self.is_settled = False
         """That transaction has committed."""
         self.identity = JobIdentity(job.id, job.task_name, job.attempt, job.queue_name)
@@ -56,20 +62,13 @@ class RunningAttempt:
         """Why the handler should stop; None if it should not."""
         self.then: NewJob | None = None
         """The job that continues this one when its children have ended."""
-        self.error: BaseException | None = None
-        """What the handler raised, until it is logged."""
         self._clock = clock
         self._started_at = monotonic()
-        self._ended_at: float | None = None
 
     @property
     def seconds(self) -> float:
         """How long the attempt took, or has taken so far."""
-        return (self._ended_at or monotonic()) - self._started_at
-
-    def note_end(self) -> None:
-        """Stop the time."""
-        self._ended_at = monotonic()
+        return (self.ended_at or monotonic()) - self._started_at
 
     @property
     def is_cancelled(self) -> bool:

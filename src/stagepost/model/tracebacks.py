@@ -14,12 +14,14 @@ PACKAGE = __name__.partition(".")[0]
 def begin_in_handler(error: BaseException, *, home: str) -> None:
     """Remove the leading frames that belong to Stagepost; `home` is the handler's module.
 
-    If nothing else is left, an error of Stagepost's own says enough without them. They are kept in all other errors,
-    which are bugs.
+    If nothing else is left, an error of Stagepost's own says enough without frames and cause. They are kept in all
+    other errors, which are bugs.
     """
     rest = error.__traceback__
     while rest is not None and _is_ours(rest, home):
         rest = rest.tb_next
+    if rest is None and isinstance(error, StagepostError):
+        error.__cause__, error.__suppress_context__ = None, True  # its frames are ours as well
     if rest is not None or isinstance(error, StagepostError):
         error.with_traceback(rest)
 

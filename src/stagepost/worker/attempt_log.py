@@ -36,6 +36,8 @@ def log_attempt(attempt: LeasedAttempt, change: Settlement) -> None:
     """Log the end of an attempt that ran in this worker."""
     job, running = attempt.job, attempt.running
     if running is None:  # it did not start
+        if change.kind is not None:
+            log_end(job, change)
         return
     error, running.error = running.error, None  # its frames hold the handler's variables
     settlement = running.settlement if attempt.is_settled else None

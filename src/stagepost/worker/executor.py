@@ -228,7 +228,7 @@ class Executor:
         except asyncio.CancelledError:
             # Cancelled from outside after the attempt itself ended, so its outcome is lost.
             outcome = Released()
-        running.note_end()
+        running.ended_at = monotonic()
         self._finisher.put(attempt, outcome)
         return task.is_async
 
