@@ -49,7 +49,7 @@ class RunningAttempt:
         self.task = task
         self.trace = TraceContext.decode(job.context)
         self.is_settled = False
-        """That transaction has committed."""
+        """The transaction in which the handler ended the attempt has committed."""
         self.identity = JobIdentity(job.id, job.task_name, job.attempt, job.queue_name)
         """What logs show of it, and what its handler is waiting for while it holds its slot."""
         self.numbers = count()
