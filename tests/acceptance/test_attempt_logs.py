@@ -249,3 +249,35 @@ def test_records_about_a_job_carry_its_ids_whoever_logs_them(app: App, caplog: p
             "job_id": job.id, "task": "forgotten", "attempt": 1, "queue": "slow",
             "trace_id": "t-1", "correlation_id": None, "user_id": "ada",
         }  # fmt: skip
+
+
+def test_a_handler_that_raises_after_it_failed_its_job_logs_both_errors(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(name="give_up", retry=LATER)
+    def give_up(job: JobContext) -> None:
+        with app.transaction() as tx:
+            job.fail(tx, "the file is corrupt")
+        raise ValueError("the folder is gone")
+
+    give_up.enqueue()
+    work(app)
+
+    first, second = (record.getMessage() for record in ends(caplog))
+    assert first.endswith("TaskError: the file is corrupt")
+    assert "was failed in attempt 1, then its handler raised ValueError: the folder is gone" in second
+
+
+def test_an_error_that_is_false_is_logged_all_the_same(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    class NoErrorsError(Exception):
+        def __len__(self) -> int:
+            return 0
+
+    @app.task(retry=LATER)
+    def fail() -> None:
+        raise NoErrorsError
+
+    fail.enqueue()
+    work(app)
+
+    assert frames_of(end(caplog)) == ["fail"]

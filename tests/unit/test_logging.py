@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from stagepost import configure_logging, traced
-from stagepost.config.logging import ATTEMPTS, JobContextFilter, JsonFormatter, TextFormatter, log_variables
+from stagepost.config.logging import (
+    ATTEMPTS,
+    JobContextFilter,
+    JsonFormatter,
+    TextFormatter,
+    job_fields,
+    log_variables,
+)
 from stagepost.errors import ConfigurationError
 from stagepost.model.context import JobIdentity, current_identity
+from stagepost.model.job import LeasedJob
 
 
 class Unprintable:
@@ -153,3 +161,12 @@ def test_a_level_or_format_that_does_not_exist_is_refused() -> None:
         configure_logging("loud")
     with pytest.raises(ConfigurationError, match="log format is 'xml': it must be one of text, json"):
         configure_logging(format="xml")
+
+
+def test_a_job_with_unreadable_trace_ids_can_be_logged() -> None:
+    job = LeasedJob("j-1", "mail", "slow", 2, 0, 0, 5, 0, 0, 0, "{}", '{"trace_id": 7', None, None, "me")
+
+    assert job_fields(job) == {
+        "job_id": "j-1", "task": "mail", "attempt": 2, "queue": "slow",
+        "trace_id": None, "correlation_id": None, "user_id": None,
+    }  # fmt: skip

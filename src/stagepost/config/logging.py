@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+import msgspec
+
 from stagepost.errors import ConfigurationError
-from stagepost.model.context import TraceContext, current_identity, current_trace
+from stagepost.model.context import NOTHING, TraceContext, current_identity, current_trace
 from stagepost.model.job import LeasedJob
 
 __all__ = [
@@ -72,7 +74,11 @@ def _current_ids() -> dict[str, Any]:
 def job_fields(job: LeasedJob) -> dict[str, Any]:
     """Return the ids of a job, as `extra` for records about it that are logged outside its handler."""
     ids = {"job_id": job.id, "task": job.task_name, "attempt": job.attempt, "queue": job.queue_name}
-    return ids | _trace_ids(TraceContext.decode(job.context))
+    try:
+        trace = TraceContext.decode(job.context)
+    except msgspec.MsgspecError:  # somebody wrote it by hand, and the record may be about that
+        trace = NOTHING
+    return ids | _trace_ids(trace)
 
 
 def _trace_ids(trace: TraceContext) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 
 from stagepost.clock import Clock, SystemClock
-from stagepost.errors import BrokerUnavailable, StoreError, StoreUnavailable, TransportError
+from stagepost.errors import BrokerUnavailable, StagepostError, StoreUnavailable
 from stagepost.model.reason import reason_of
 
 __all__ = ["MOST_LINES", "REMIND_SECONDS", "Episode", "FailureCounts", "FailureLog", "cause_of_failure"]
@@ -104,7 +104,7 @@ class FailureLog:
             self._is_quiet = False
         if episode is None:
             return
-        exc_info = None if isinstance(error, StoreError | TransportError) else error
+        exc_info = None if isinstance(error, StagepostError) else error  # anything else is a bug
         text = " ".join(str(error).split()).rstrip(".") if exc_info is None else repr(error)
         if episode.failures == 1:
             log.error(

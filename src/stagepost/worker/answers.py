@@ -19,6 +19,7 @@ from stagepost.model.envelope import Answer, decode_answer
 from stagepost.model.groups import halves
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
+from stagepost.model.reason import reason_of
 from stagepost.model.results import check_progress, check_result
 from stagepost.model.retry import shortened_error
 from stagepost.store.answers import Accepted, accept_answers
@@ -95,6 +96,8 @@ class Answers(MessageIngester):
             interval=LOOK_SECONDS,
         )
         self.counted = Counted()
+        self._ignored: dict[str, str] = {}
+        """Why the last progress report that did not fit its task was ignored."""
         self._store = store
         self._signals = signals
         self._tasks = {task.name: task for task in registry if task.options.remote}
@@ -220,7 +223,9 @@ class Answers(MessageIngester):
         try:
             return check_progress(report, annotation=task.options.progress)
         except PayloadError as error:
-            log.warning("task %s: a progress report of its program is ignored: %s", task_name, error)
+            if self._ignored.get(task_name) != (why := reason_of(str(error))):  # a program repeats its mistake
+                self._ignored[task_name] = why
+                log.warning("task %s: a progress report of its program is ignored: %s", task_name, error)
             return None
 
     async def _note(self, accepted: Accepted, final: Named) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import TracebackType
 
 from stagepost.config.logging import ATTEMPTS, job_fields
 from stagepost.model.job import LeasedJob
@@ -14,6 +15,7 @@ __all__ = ["ATTEMPTS", "log_attempt", "log_end", "logs_all_ends"]
 
 log = logging.getLogger(ATTEMPTS)
 
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 WORDS = {JobState.COMPLETED: "completed", JobState.SCHEDULED: "snoozed"}
 """What a handler did to its job in a transaction; everything else is a failure."""
 
@@ -43,13 +45,14 @@ def log_attempt(attempt: LeasedAttempt, change: Settlement) -> None:
     settlement = running.settlement if attempt.is_settled else None
     if settlement is None:
         log_end(job, change, seconds=running.seconds, error=error)
-    elif change.kind is None:
+        return
+    if change.kind is None or settlement.kind is not None:
         log_end(job, settlement, seconds=running.seconds)
-    else:
+    if change.kind is not None:
         log.warning(
             "job %s (%s) was %s in attempt %d, then its handler raised %s. The job is not affected",
             job.id, job.task_name, WORDS.get(settlement.state, "failed"), job.attempt, change.error,
-            extra=job_fields(job), exc_info=error or ReportedError(change),
+            extra=job_fields(job), exc_info=_exc_info(error, change),
         )  # fmt: skip
 
 
@@ -72,7 +75,7 @@ def log_end(
             log.info("attempt %d of job %s (%s) ended%s: %s", *facts, took, change.error, extra=fields)
         return
     word = "crashed" if change.kind == "crashed" else "failed"
-    exc_info = error or (ReportedError(change) if change.traceback is not None else None)
+    exc_info = _exc_info(error, change)
     if change.is_final:
         log.error(
             "attempt %d of job %s (%s) %s%s, and the job ended as %s: %s",
@@ -83,3 +86,10 @@ def log_end(
             "attempt %d of job %s (%s) %s%s, next in %.1f s: %s",
             *facts, word, took, delay, change.error, extra=fields, exc_info=exc_info,
         )  # fmt: skip
+
+
+def _exc_info(error: BaseException | None, change: Settlement) -> ExcInfo | None:
+    if error is None and change.traceback is not None:
+        error = ReportedError(change)
+    # Not the error itself, which may be false: logging would ignore it.
+    return None if error is None else (type(error), error, error.__traceback__)
