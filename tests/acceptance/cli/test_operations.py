@@ -249,3 +249,18 @@ def test_bench_leaves_nothing_behind_when_it_fails(shop: CommandLine, monkeypatc
 
     assert shop.run("bench", "--jobs", "50").exit_code == 1
     assert shop.json("jobs", "list")["jobs"] == []
+
+
+def test_one_queue_and_one_schedule_are_shown(shop: CommandLine) -> None:
+    shop.enqueue("mail", '"ada"')
+    shop.says("queues", "limit", "default", "--max-running", "3")
+    shop.work()
+    shop.says("schedules", "run", "nightly")
+
+    queue, schedule = shop.json("queues", "show", "default"), shop.json("schedules", "show", "nightly")
+
+    assert (queue["name"], queue["jobs"]["queued"], queue["max_running"]) == ("default", 1, 3)
+    assert (schedule["task"], schedule["rule"], schedule["runs"]) == ("shop.mail", "0 3 * * *", [])
+    assert "It has not fired yet." in shop.says("schedules", "show", "nightly")
+    assert "default" in shop.says("queues", "show", "default")
+    assert "does not exist" in shop.fails(1, "schedules", "show", "nobody")
