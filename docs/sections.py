@@ -42,7 +42,8 @@ from stagepost.operations import BulkResult, DeadLetterGroup, Queue, RegisteredW
 from stagepost.store.health import WEAKNESSES
 from stagepost.testing import AttemptRecord, Drained, Manual
 from stagepost.worker import Worker
-from stagepost.worker.loop_table import LOOPS, RunsOn
+from stagepost.worker.loop import RunsOn
+from stagepost.worker.loop_table import LOOPS
 
 __all__ = ["SECTIONS", "commands"]
 

@@ -17,7 +17,7 @@ from stagepost.cli.queues import queue_rows
 from stagepost.cli.render import Section, duration_text, time_text
 from stagepost.cli.workers import worker_rows
 from stagepost.client.app import App
-from stagepost.client.broker_view import MOST_COUNTED, AskInBackground, BrokerView, look_at_broker
+from stagepost.client.broker_view import MOST_COUNTED, AskInBackground, BrokerView, query_broker
 from stagepost.clock import sleep
 from stagepost.model.lifecycle import JobState
 from stagepost.operations import Queue, RegisteredWorker
@@ -45,7 +45,7 @@ def top(invocation: Invocation, *, once: bool, interval: float) -> None:
     ask = AskInBackground(seconds=PATIENCE_SECONDS if once else min(interval, PATIENCE_SECONDS))
     with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
         while True:
-            broker = look_at_broker(app.store, invocation.settings, known=known, ask=ask)
+            broker = query_broker(app.store, invocation.settings, known=known, ask=ask)
             now = Snapshot.take(app, before, at=invocation.now(), broker=broker)
             if output.as_json:
                 output.document_line(now.document())

@@ -13,7 +13,8 @@ from stagepost.cli.options import Group
 from stagepost.cli.render import Section, duration_text
 from stagepost.model.job import microseconds
 from stagepost.operations import RegisteredWorker
-from stagepost.worker.loop_table import LOOPS, Loop
+from stagepost.worker.loop import Loop
+from stagepost.worker.loop_table import LOOPS
 
 __all__ = ["worker_rows", "workers"]
 
@@ -88,11 +89,11 @@ def _loop_documents(worker: RegisteredWorker) -> list[dict[str, Any]]:
     ]
 
 
-def _loops_of(worker: RegisteredWorker) -> list[Loop]:
+def _loops_of(worker: RegisteredWorker) -> list[Loop[Any]]:
     return [loop for loop in LOOPS if loop.name in worker.loops]
 
 
-def _state(loop: Loop, worker: RegisteredWorker) -> str:
+def _state(loop: Loop[Any], worker: RegisteredWorker) -> str:
     """Say whether the loop works here, or waits for this worker to become the leader."""
     leadership = loop.runs_on.leadership
     return "active" if leadership is None or leadership in worker.leads else "standby"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from stagepost.client.broker_view import BrokerView, carried_queues, look_at_broker
+from stagepost.client.broker_view import BrokerView, carried_queues, query_broker
 from stagepost.errors import ConfigurationError
 from stagepost.transport.rabbitmq.admin import Comparison, apply, compare
 from stagepost.transport.rabbitmq.topology import Topology, topology_of
@@ -24,7 +24,7 @@ class Broker:
 
     def look(self) -> BrokerView | None:
         """Read what waits in the database and at the broker; None if no broker is configured."""
-        return look_at_broker(self._app.store, self._app.settings, known=self._app.registry.queues)
+        return query_broker(self._app.store, self._app.settings, known=self._app.registry.queues)
 
     async def look_async(self) -> BrokerView | None:
         """Read what waits in the database and at the broker without blocking the event loop."""

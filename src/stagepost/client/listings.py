@@ -141,8 +141,8 @@ def _getting_gate(name: str) -> Procedure[GateStatus]:
     gate: gates.StoredGate | None = yield gates.find_gate(name)
     if gate is None:
         raise GateNotFound(name)
-    standing: gates.GateStatus = yield gates.standing(name)
-    batches: Mapping[str, str] = {one.batch.key: summary_of(one.batch.state, one.counts) for one in standing.batches}
+    status: gates.GateStatus = yield gates.status(name)
+    batches: Mapping[str, str] = {one.batch.key: summary_of(one.batch.state, one.counts) for one in status.batches}
     return gate_status_of(gate, batches)
 
 

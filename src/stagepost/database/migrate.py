@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import zip_longest
 
 from stagepost.database.connection import Connection
 from stagepost.database.dialect import Dialect
@@ -41,8 +42,8 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """Detects a file that was edited after it was applied."""
-        return hashlib.sha256(self.sql.encode()).hexdigest()
+        """Detects statements that were edited after they were applied; comments may change."""
+        return hashlib.sha256(";\n".join(self.statements).encode()).hexdigest()
 
     @property
     def record(self) -> str:
@@ -60,8 +61,8 @@ class Migration:
         """
         text = re.sub(r"^\s*--.*\n", "", self.sql, flags=re.MULTILINE)
         parts = re.split(r"^(?! )(.*);$", text, flags=re.MULTILINE)
-        statements = ["".join(pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
-        return [statement.strip() for statement in statements]
+        statements = ["".join(pair).strip() for pair in zip_longest(parts[::2], parts[1::2], fillvalue="")]
+        return [statement for statement in statements if statement]
 
 
 def migrations_of(dialect: Dialect) -> list[Migration]:

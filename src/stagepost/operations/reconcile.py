@@ -8,14 +8,16 @@ import msgspec
 
 from stagepost.client.app import App
 from stagepost.client.broker import broker_url
-from stagepost.client.broker_view import carried_queues, look_at_broker
+from stagepost.client.broker_view import carried_queues, query_broker
 from stagepost.clock import SystemClock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BrokerUnavailable
+from stagepost.loops.signals import Signals
 from stagepost.model.identity import new_id
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.leader import TERM, Leader
-from stagepost.upkeep.reconciler import Finding, Look, Reconciler
+from stagepost.upkeep.reconciler import Finding, QueueCheck, Reconciler
 
 __all__ = ["ReconciledQueue", "reconcile", "reconcile_async"]
 
@@ -45,7 +47,7 @@ def reconcile(app: App, *, dry_run: bool = False) -> list[ReconciledQueue]:
 async def reconcile_async(app: App, *, dry_run: bool = False) -> list[ReconciledQueue]:
     """Find jobs whose broker message was lost without blocking the event loop."""
     url, settings, known = broker_url(app), app.settings, app.registry.queues
-    view = await asyncio.to_thread(look_at_broker, app.store, settings, known=known)
+    view = await asyncio.to_thread(query_broker, app.store, settings, known=known)
     if view is not None and view.trouble is not None:
         raise BrokerUnavailable(f"{view.trouble}. Messages can only be checked while the broker can be reached.")
     queues = await asyncio.to_thread(carried_queues, settings, store=app.store, known=known)
@@ -64,17 +66,19 @@ class ByHand(Leader):
         return True
 
 
-async def _look(app: App, url: str, queues: list[str], *, dry_run: bool) -> tuple[dict[str, Look], list[Finding]]:
-    store = AsyncStore(app.store)
+async def _look(app: App, url: str, queues: list[str], *, dry_run: bool) -> tuple[dict[str, QueueCheck], list[Finding]]:
+    store, signals = AsyncStore(app.store), Signals()
     try:
         reconciler = Reconciler(
             store,
-            ByHand(store, owner=new_id(), clock=SystemClock(), term=TERM),
+            ByHand(store, signals, owner=new_id(), clock=SystemClock(), term=TERM),
+            signals,
             url=url,
             settings=app.settings.rabbitmq,
             queues=queues,
             is_by_hand=True,
             only_looks=dry_run,
+            alerts=AlertingRunner(store, signals),
         )
         findings = await reconciler.run_once()
         return reconciler.looks, findings
@@ -82,7 +86,7 @@ async def _look(app: App, url: str, queues: list[str], *, dry_run: bool) -> tupl
         store.close()
 
 
-def _row(queue: str, look: Look, finding: Finding | None, settings: RabbitmqSettings) -> ReconciledQueue:
+def _row(queue: str, look: QueueCheck, finding: Finding | None, settings: RabbitmqSettings) -> ReconciledQueue:
     ready = None if look.depth is None else look.depth.ready
     why = _why(finding, settings) if finding is not None else _why_not(look, settings)
     return ReconciledQueue(queue, ready, 0 if finding is None else finding.lost, why)
@@ -90,12 +94,14 @@ def _row(queue: str, look: Look, finding: Finding | None, settings: RabbitmqSett
 
 def _why(finding: Finding, settings: RabbitmqSettings) -> str:
     """Explain why messages count as lost, and how many were not sent again."""
-    if not finding.given_up:
+    if not finding.unanswered:
         return finding.why
-    return f"{finding.why}; never answered and now dead letters: {finding.given_up} (max_sends is {settings.max_sends})"
+    return (
+        f"{finding.why}; never answered and now dead letters: {finding.unanswered} (max_sends is {settings.max_sends})"
+    )
 
 
-def _why_not(look: Look, settings: RabbitmqSettings) -> str:
+def _why_not(look: QueueCheck, settings: RabbitmqSettings) -> str:
     """Explain why no message of a queue counts as lost."""
     if look.lost_after is not None:
         return "no job has waited that long for its message"
