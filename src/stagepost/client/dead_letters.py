@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from stagepost.client.bulk import (
     PAGE,
@@ -111,9 +113,8 @@ class DeadLetters:
 
         Select them by ids, by group, by the task or queue of jobs, or all of them.
         """
-        return run_procedure(
-            _acting(retry_page, retry_message_page, ids, group, task, queue, everything, actor, on_progress), self._app
-        )
+        chosen = Selection(ids, group, task, queue, everything)
+        return run_procedure(_retrying(chosen, actor, on_progress), self._app)
 
     async def retry_async(
         self,
@@ -126,9 +127,8 @@ class DeadLetters:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Queue dead letters again without blocking the event loop."""
-        return await run_procedure_async(
-            _acting(retry_page, retry_message_page, ids, group, task, queue, everything, actor, on_progress), self._app
-        )
+        chosen = Selection(ids, group, task, queue, everything)
+        return await run_procedure_async(_retrying(chosen, actor, on_progress), self._app)
 
     def discard(
         self,
@@ -141,10 +141,8 @@ class DeadLetters:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Delete dead letters and their history permanently; skip those that unfinished work depends on."""
-        return run_procedure(
-            _acting(discard_page, discard_message_page, ids, group, task, queue, everything, actor, on_progress),
-            self._app,
-        )
+        chosen = Selection(ids, group, task, queue, everything)
+        return run_procedure(_discarding(chosen, actor, on_progress), self._app)
 
     async def discard_async(
         self,
@@ -157,10 +155,8 @@ class DeadLetters:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Delete dead letters without blocking the event loop."""
-        return await run_procedure_async(
-            _acting(discard_page, discard_message_page, ids, group, task, queue, everything, actor, on_progress),
-            self._app,
-        )
+        chosen = Selection(ids, group, task, queue, everything)
+        return await run_procedure_async(_discarding(chosen, actor, on_progress), self._app)
 
 
 def _grouping(limit: int) -> Procedure[list[DeadLetterGroup]]:
@@ -219,45 +215,58 @@ def _getting(letter_id: str) -> Procedure[Job | DeadMessage]:
     return letter
 
 
-def _acting(
-    on_jobs: Callable[[str], Act],
-    on_messages: Callable[[str], Act],
-    ids: Sequence[str],
-    group: str | None,
-    task: str | None,
-    queue: str | None,
-    everything: bool,
-    actor: str | None,
-    on_progress: Report | None,
-) -> Procedure[BulkResult]:
-    if sum((bool(ids), group is not None, task is not None or queue is not None, everything)) != 1:
+class Selection(msgspec.Struct, frozen=True):
+    """Which dead letters to act on: these ids, one group, the jobs of a task or queue, or all."""
+
+    ids: tuple[str, ...]
+    group: str | None
+    task: str | None
+    queue: str | None
+    everything: bool
+
+    @property
+    def ways(self) -> int:
+        """In how many ways the selection is made; one is right."""
+        has_filter = self.task is not None or self.queue is not None
+        return sum((bool(self.ids), self.group is not None, has_filter, self.everything))
+
+
+def _retrying(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
+    who = actor or default_actor()
+    return _acting(chosen, retry_page(who), retry_message_page(who), report)
+
+
+def _discarding(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
+    who = actor or default_actor()
+    return _acting(chosen, discard_page(who), discard_message_page(who), report)
+
+
+def _acting(chosen: Selection, on_jobs: Act, on_messages: Act, report: Report | None) -> Procedure[BulkResult]:
+    if chosen.ways != 1:
         raise ConfigurationError(NEITHER)
-    jobs, messages = yield from _selecting(ids, group, task, queue)
+    jobs, messages = yield from _selecting(chosen)
     done = BulkResult()
     for next_page, act in ((jobs, on_jobs), (messages, on_messages)):
         if next_page is not None:
-            handling = act(actor or default_actor())
-            done = yield from handle_all(next_page, handling, report=on_progress, before=done)
+            done = yield from handle_all(next_page, act, report=report, before=done)
     return done
 
 
-def _selecting(
-    ids: Sequence[str], group: str | None, task: str | None, queue: str | None
-) -> Procedure[tuple[NextPage | None, NextPage | None]]:
+def _selecting(chosen: Selection) -> Procedure[tuple[NextPage | None, NextPage | None]]:
     """Find the pages of jobs and of messages to act on; None if there can be none."""
-    if ids:  # a typing mistake must not run or delete jobs that are live or completed
+    if chosen.ids:  # a typing mistake must not run or delete jobs that are live or completed
         letters = []
-        for one in ids:
+        for one in chosen.ids:
             letters.append((yield from _getting(one)))
         jobs = [letter.id for letter in letters if isinstance(letter, Job)]
         return pages_of(jobs), pages_of([letter.id for letter in letters if not isinstance(letter, Job)])
-    if group is not None:
-        found = yield from _finding(group)
+    if chosen.group is not None:
+        found = yield from _finding(chosen.group)
         if found.kind == "messages":
             return None, _messages_matching(found.queue, found.reason)
         return _jobs_matching(found.task, None, found.reason), None
-    if task is not None or queue is not None:
-        return _jobs_matching(task, queue, None), None
+    if not chosen.everything:
+        return _jobs_matching(chosen.task, chosen.queue, None), None
     return _jobs_matching(None, None, None), _messages_matching(None, None)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from stagepost.client.bulk import (
     PAGE,
@@ -116,8 +118,8 @@ class Jobs:
 
         `older_than` is the time since they were enqueued.
         """
-        found = self._cancelling(ids, states, task, queue, older_than, actor, on_progress)
-        return run_procedure(found, self._app)
+        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        return run_procedure(self._cancelling(chosen, actor, on_progress), self._app)
 
     async def cancel_all_async(
         self,
@@ -130,8 +132,8 @@ class Jobs:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Cancel many jobs without blocking the event loop."""
-        found = self._cancelling(ids, states, task, queue, older_than, actor, on_progress)
-        return await run_procedure_async(found, self._app)
+        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        return await run_procedure_async(self._cancelling(chosen, actor, on_progress), self._app)
 
     def retry_all(
         self,
@@ -144,10 +146,8 @@ class Jobs:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Queue the jobs with these ids again, or all that match; unless `states` say otherwise, those that failed."""
-        act = retry_page(actor or default_actor())
-        return run_procedure(
-            self._acting(act, DEAD, FINAL, ids, states, task, queue, older_than, on_progress), self._app
-        )
+        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        return run_procedure(_retrying(chosen, actor, on_progress), self._app)
 
     async def retry_all_async(
         self,
@@ -160,10 +160,8 @@ class Jobs:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Queue many ended jobs again without blocking the event loop."""
-        act = retry_page(actor or default_actor())
-        return await run_procedure_async(
-            self._acting(act, DEAD, FINAL, ids, states, task, queue, older_than, on_progress), self._app
-        )
+        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        return await run_procedure_async(_retrying(chosen, actor, on_progress), self._app)
 
     def discard_all(
         self,
@@ -179,10 +177,8 @@ class Jobs:
 
         Jobs that an unfinished batch, parent or run still needs are skipped.
         """
-        act = discard_page(actor or default_actor())
-        return run_procedure(
-            self._acting(act, FINAL, FINAL, ids, states, task, queue, older_than, on_progress), self._app
-        )
+        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        return run_procedure(_discarding(chosen, actor, on_progress), self._app)
 
     async def discard_all_async(
         self,
@@ -195,10 +191,8 @@ class Jobs:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Delete many ended jobs without blocking the event loop."""
-        act = discard_page(actor or default_actor())
-        return await run_procedure_async(
-            self._acting(act, FINAL, FINAL, ids, states, task, queue, older_than, on_progress), self._app
-        )
+        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        return await run_procedure_async(_discarding(chosen, actor, on_progress), self._app)
 
     def _paging(
         self,
@@ -225,41 +219,45 @@ class Jobs:
         actions: list[Action] = yield actions_on(job.id)
         return timeline_of(job, failures, actions)
 
-    def _cancelling(
-        self,
-        ids: Sequence[str],
-        states: Iterable[JobState | str],
-        task: str | None,
-        queue: str | None,
-        older_than: timedelta | float | None,
-        actor: str | None,
-        on_progress: Report | None,
-    ) -> Procedure[BulkResult]:
+    def _cancelling(self, chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
         act = cancel_page(actor or default_actor(), lambda state: self._app.waker.notify_stop(state, None))
-        return self._acting(act, LIVE, LIVE, ids, states, task, queue, older_than, on_progress)
+        return _acting(chosen, act, usual=LIVE, allowed=LIVE, report=report)
 
-    def _acting(
-        self,
-        act: Act,
-        usual: Iterable[JobState],
-        allowed: Iterable[JobState],
-        ids: Sequence[str],
-        states: Iterable[JobState | str],
-        task: str | None,
-        queue: str | None,
-        older_than: timedelta | float | None,
-        on_progress: Report | None,
-    ) -> Procedure[BulkResult]:
-        wanted = states_of(states)
-        has_filter = bool(wanted) or task is not None or queue is not None or older_than is not None
-        if bool(ids) is has_filter:
-            raise ConfigurationError("select jobs either by their ids or by at least one filter, such as queue='mail'.")
-        if useless := sorted(set(wanted) - set(allowed)):
-            raise ConfigurationError(f"states include {', '.join(useless)}: allowed are {', '.join(sorted(allowed))}.")
-        next_page = pages_of([known_id(one) for one in ids])
-        if not ids:
-            next_page = _matching(wanted or sorted(usual), task, queue, older_than)
-        return (yield from handle_all(next_page, act, report=on_progress))
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which jobs to act on: these ids, or all that match the filters."""
+
+    ids: tuple[str, ...]
+    states: list[JobState]
+    task: str | None
+    queue: str | None
+    older_than: timedelta | float | None
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether any filter is given."""
+        return bool(self.states) or any(one is not None for one in (self.task, self.queue, self.older_than))
+
+
+def _retrying(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
+    return _acting(chosen, retry_page(actor or default_actor()), usual=DEAD, allowed=FINAL, report=report)
+
+
+def _discarding(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
+    return _acting(chosen, discard_page(actor or default_actor()), usual=FINAL, allowed=FINAL, report=report)
+
+
+def _acting(
+    chosen: Selection, act: Act, *, usual: Collection[JobState], allowed: Collection[JobState], report: Report | None
+) -> Procedure[BulkResult]:
+    """Act on the selected jobs; filters without states select the `usual` ones."""
+    if bool(chosen.ids) is chosen.has_filter:
+        raise ConfigurationError("select jobs either by their ids or by at least one filter, such as queue='mail'.")
+    if useless := sorted(set(chosen.states) - set(allowed)):
+        raise ConfigurationError(f"states include {', '.join(useless)}: allowed are {', '.join(sorted(allowed))}.")
+    ids = [known_id(one) for one in chosen.ids]
+    next_page = pages_of(ids) if ids else _matching(chosen, chosen.states or sorted(usual))
+    return (yield from handle_all(next_page, act, report=report))
 
 
 def states_of(states: Iterable[JobState | str]) -> list[JobState]:
@@ -272,16 +270,14 @@ def states_of(states: Iterable[JobState | str]) -> list[JobState]:
         raise ConfigurationError(f"states: {error}. Known are: {', '.join(JobState)}.") from None
 
 
-def _matching(
-    states: Sequence[JobState], task: str | None, queue: str | None, older_than: timedelta | float | None
-) -> NextPage:
+def _matching(chosen: Selection, states: Sequence[JobState]) -> NextPage:
     """Find all matching jobs, newest first: a job that changes meanwhile is not found twice."""
-    age_us = None if older_than is None else microseconds(duration_of(older_than, "older_than"))
+    age_us = None if chosen.older_than is None else microseconds(duration_of(chosen.older_than, "older_than"))
 
     def next_page(position: Any) -> Procedure[tuple[Sequence[str], Any]]:
         now: int = 0 if age_us is None else (yield ping())
         page: StoredPage = yield page_of_jobs(
-            states=states, task_name=task, queue_name=queue, before=position, most=PAGE
+            states=states, task_name=chosen.task, queue_name=chosen.queue, before=position, most=PAGE
         )
         found = [job.id for job in page.jobs if age_us is None or now - job.created_at >= age_us]
         return found, page.next_before
