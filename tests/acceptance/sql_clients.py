@@ -12,6 +12,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
+import pytest
+
+from tests.services.locate import missing_is_failure
+
 LIMIT = 120
 SQLITE_PROGRAM = """
 import sqlite3, sys
@@ -60,8 +64,11 @@ class SqlClient(ABC):
         return self._run(script, self.goes_on).stderr
 
     def _run(self, script: str, options: list[str]) -> subprocess.CompletedProcess[str]:
+        program, *rest = self.command()
+        if shutil.which(program) is None:
+            (pytest.fail if missing_is_failure() else pytest.skip)(f"the program {program} is not installed")
         return subprocess.run(
-            [*self.command(), *options, *self.place()],
+            [program, *rest, *options, *self.place()],
             input=script,
             capture_output=True,
             encoding="utf-8",
@@ -130,7 +137,7 @@ class Mariadb(SqlClient):
     def command(self) -> list[str]:
         parts = urlsplit(self.url)
         return [
-            "mariadb",
+            "mysql" if shutil.which("mariadb") is None else "mariadb",
             f"--host={parts.hostname}",
             f"--port={parts.port or 3306}",
             f"--user={unquote(parts.username or 'root')}",

@@ -36,7 +36,7 @@ def documented(words: str) -> str:
 
 
 def test_the_documented_lines_enqueue(app: App, sql: SqlClient) -> None:
-    sql.run("drop table if exists orders; create table orders (id integer);\n")
+    sql.run("drop table if exists orders;\ncreate table orders (id integer);\n")
 
     sql.run(documented(f"enqueue on {urlsplit(sql.url).scheme}"))
 
