@@ -13,8 +13,8 @@ from stagepost.cli.documents import dead_message_document, instant, job_document
 from stagepost.cli.errors import CommandFailed, ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.jobs import show_job
+from stagepost.cli.layout import Section, time_text
 from stagepost.cli.options import Group, confirm, job_id
-from stagepost.cli.render import Section, time_text
 from stagepost.client.records import Job
 from stagepost.errors import IllegalTransition
 from stagepost.operations import BulkResult, DeadLetterGroup, DeadMessage
@@ -123,7 +123,7 @@ def _choose(
     letters = invocation.operator.dead_letters
     has_filter = task is not None or queue is not None
     if sum((bool(identifiers), group is not None, has_filter, everything)) != 1:
-        raise click.UsageError("Select dead letters with either ids, --group GROUP, --task, --queue or --all.")
+        raise click.UsageError("Select dead letters by id, with --group GROUP, with --task or --queue, or with --all.")
     if identifiers:
         for one in identifiers:  # before the question: a typing mistake must not be confirmed
             letters.get(one)

@@ -8,8 +8,8 @@ import click
 
 from stagepost.cli.documents import instant
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, time_text
 from stagepost.cli.options import Group
-from stagepost.cli.render import Section, time_text
 from stagepost.operations import GateStatus
 
 __all__ = ["gates"]

@@ -13,8 +13,9 @@ import msgspec
 from stagepost.cli.documents import failure_document, job_document, moment_document
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, duration_text, time_text
 from stagepost.cli.options import Group, confirm, duration, job_id
-from stagepost.cli.render import Output, Section, duration_text, time_text
+from stagepost.cli.render import Output
 from stagepost.client.bulk import GONE
 from stagepost.client.records import Job
 from stagepost.errors import IllegalTransition, JobNotFound
@@ -195,7 +196,7 @@ def _act_on_all(
     """Act on all jobs that match the filters, after confirmation; exit with 1 if any was skipped."""
     given = {name: value for name, value in filters.items() if value not in (None, ())}
     if not given:
-        raise click.UsageError("Select jobs with either their ids or --queue, --task, --state or --older-than.")
+        raise click.UsageError("Select jobs by their ids, or with --queue, --task, --state or --older-than.")
     shown = ", ".join(f"{name.replace('_', '-')} {_listed(value)}" for name, value in given.items())
     confirm(f"{' '.join(filter(None, (verb, 'all jobs with', shown, how)))}?", is_sure=is_sure)
     _tell(invocation, act(**given), done_as)
@@ -214,7 +215,7 @@ def _tell(invocation: Invocation, result: BulkResult, done_as: str) -> None:
 
 def _refuse_both(filters: dict[str, Any]) -> None:
     if any(value not in (None, ()) for value in filters.values()):
-        raise click.UsageError("Select jobs with either their ids or filters, not both.")
+        raise click.UsageError("Select jobs by their ids or with filters, not both.")
 
 
 def _listed(value: Any) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section
 from stagepost.cli.options import Command
-from stagepost.cli.render import Section
 from stagepost.operations import reconcile as check_once
 
 __all__ = ["reconcile"]

@@ -8,9 +8,9 @@ import click
 
 from stagepost.cli.documents import instant, schedule_document
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, time_text
 from stagepost.cli.options import Group
 from stagepost.cli.options import instant as read_instant
-from stagepost.cli.render import Section, time_text
 from stagepost.operations import Schedule
 
 __all__ = ["schedules"]

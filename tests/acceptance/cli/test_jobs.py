@@ -155,10 +155,10 @@ def test_a_filter_must_be_confirmed_and_not_be_mixed_with_ids(shop: CommandLine)
     job = shop.enqueue("mail", '"ada"')
 
     for command in ("cancel", "retry", "discard"):
-        assert "Select jobs with either their ids or" in shop.fails(2, "jobs", command)
-        assert "add --yes to confirm" in shop.fails(2, "jobs", command, "--queue", "default")
-        assert "either their ids or filters" in shop.fails(2, "jobs", command, job, "--queue", "default")
-    assert "add --yes to confirm" in shop.fails(2, "jobs", "discard", job)
+        assert "Select jobs by their ids, or with" in shop.fails(2, "jobs", command)
+        assert "confirm with --yes" in shop.fails(2, "jobs", command, "--queue", "default")
+        assert "by their ids or with filters" in shop.fails(2, "jobs", command, job, "--queue", "default")
+    assert "confirm with --yes" in shop.fails(2, "jobs", "discard", job)
     assert shop.json("jobs", "show", job)["state"] == "queued"
 
 
