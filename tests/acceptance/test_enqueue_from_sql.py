@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -59,6 +60,9 @@ REFUSED = [
     ({"id": "abc"}, "(?i)uuid"),
     ({"id": ID[:-1] + "g"}, "(?i)uuid"),
     ({"queu": "mail"}, "queu|unknown option"),
+    ({"max_running": 0}, "max_running .*1 or more"),
+    ({"limit_by": "a"}, "limit_by needs max_running"),
+    ({"max_running": 1, "limit_by": "a" * 190}, "limit_by .*190 characters"),
 ]
 
 
@@ -319,6 +323,34 @@ def test_a_limit_of_the_task_holds_for_jobs_from_sql(app: App, sql: SqlClient) -
     work(app)
 
     assert most == [1] * 5
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 60}], ids=str)
+def test_a_job_of_a_remote_task_with_a_limit_is_stored_as_python_stores_it(
+    app: App, sql: SqlClient, options: dict[str, Any]
+) -> None:
+    keyed = app.task(name="keyed", queue="far", remote=True, max_running=2, limit_by=lambda who: who)(lambda who: who)
+    plain = app.task(name="plain", queue="far", remote=True, max_running=3)(lambda: None)
+
+    from_python = keyed.using(**options).enqueue("Ada").id, plain.using(**options).enqueue().id
+    from_sql = (
+        sql.enqueue("keyed", {"who": "Ada"}, queue="far", max_running=2, limit_by="Ada", **options),
+        sql.enqueue("plain", queue="far", max_running=3, **options),
+    )
+
+    stored = "select state, limit_key, limit_slots, blocked_on from stagepost_job where id = '{}'"
+    for expected, job_id in zip(from_python, from_sql, strict=True):
+        assert sql.run(stored.format(job_id) + ";\n") == sql.run(stored.format(expected) + ";\n")
+    assert app.client.job(from_sql[0]).state == ("scheduled" if options else "blocked")
+
+
+def test_a_limit_that_the_task_does_not_have_does_not_hold_its_jobs(app: App, sql: SqlClient) -> None:
+    app.task(name="greet")(lambda: None)
+    job_id = sql.enqueue("greet", max_running=1)
+
+    work(app)
+
+    assert app.client.job(job_id).state == "completed"
 
 
 def test_insert_or_replace_replaces_nothing(tmp_path: Path) -> None:

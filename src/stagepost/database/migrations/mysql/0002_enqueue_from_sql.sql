@@ -16,6 +16,8 @@ whole: begin
     declare options_text longtext character set utf8mb4 collate utf8mb4_bin default coalesce(asked_options, '{}');
     declare queue_text longtext character set utf8mb4 collate utf8mb4_bin default 'default';
     declare key_text longtext character set utf8mb4 collate utf8mb4_bin;
+    declare limit_text longtext character set utf8mb4 collate utf8mb4_bin;
+    declare slots bigint;
     declare id_text longtext character set utf8mb4 collate utf8mb4_bin;
     declare new_id, holder char(36) character set ascii collate ascii_bin;
     declare random_text char(64) character set ascii collate ascii_bin;
@@ -50,15 +52,19 @@ whole: begin
         when not json_valid(options_text) then 'options are not JSON: give an object such as {"queue": "mail"}.'
         when json_type(options_text) <> 'OBJECT' then 'options are not a JSON object such as {"queue": "mail"}.'
         when json_length(options_text) > 0 and not json_contains(
-            '["queue", "priority", "delay", "at", "max_attempts", "unique_key", "unique_for", "id"]',
+            '["queue", "priority", "delay", "at", "max_attempts", "unique_key", "unique_for", "id", "max_running", "limit_by"]',
             json_keys(options_text)
         )
-            then 'unknown option. Known are: queue, priority, delay, at, max_attempts, unique_key, unique_for, id.'
+            then 'unknown option. See "Enqueue from SQL and other languages" in the documentation.'
         when json_type(json_extract(options_text, '$.queue')) not in ('STRING', 'NULL') then 'queue must be a text.'
         when json_type(json_extract(options_text, '$.unique_key')) not in ('STRING', 'NULL')
             then 'unique_key must be a text of 1 to 191 characters.'
         when json_type(json_extract(options_text, '$.id')) not in ('STRING', 'NULL')
             then 'id must be a UUID, such as 019a8a56-0f3e-7c44-a7d1-2b9c1d0e5a03.'
+        when json_type(json_extract(options_text, '$.max_running')) not in ('INTEGER', 'NULL')
+            then 'max_running must be a whole number, 1 or more.'
+        when json_type(json_extract(options_text, '$.limit_by')) not in ('STRING', 'NULL')
+            then 'limit_by must be a text.'
         when json_type(json_extract(options_text, '$.priority')) not in ('INTEGER', 'NULL')
             then 'priority must be a whole number between -32768 and 32767; larger runs first.'
         when json_type(json_extract(options_text, '$.max_attempts')) not in ('INTEGER', 'NULL')
@@ -80,6 +86,10 @@ whole: begin
         end if;
         if json_type(json_extract(options_text, '$.id')) = 'STRING' then
             set id_text = lower(json_unquote(json_extract(options_text, '$.id')));
+        end if;
+        set slots = nullif(json_unquote(json_extract(options_text, '$.max_running')), 'null');
+        if json_type(json_extract(options_text, '$.limit_by')) = 'STRING' then
+            set limit_text = concat(asked_task, ':', json_unquote(json_extract(options_text, '$.limit_by')));
         end if;
         set priority_number = coalesce(nullif(json_unquote(json_extract(options_text, '$.priority')), 'null'), 0);
         set attempts_number = coalesce(nullif(json_unquote(json_extract(options_text, '$.max_attempts')), 'null'), 5);
@@ -106,6 +116,10 @@ whole: begin
             when held_seconds is not null and key_text is null
                 then 'unique_for needs a unique_key: set both, or neither.'
             when char_length(key_text) not between 1 and 191 then 'unique_key must be a text of 1 to 191 characters.'
+            when slots not between 1 and 2147483647 then 'max_running must be a whole number, 1 or more.'
+            when limit_text is not null and slots is null then 'limit_by needs max_running: set both, or neither.'
+            when char_length(limit_text) > 191
+                then 'limit_by must be a text; it and task have at most 190 characters together.'
             when key_text regexp '^[[:space:]]|[[:space:]]$'
                 then 'unique_key begins or ends with white space. Strip it.'
             when char_length(id_text) <> 36
@@ -130,6 +144,11 @@ whole: begin
     set due_us = coalesce(round(at_seconds * 1000000), now_us + round(delay_seconds * 1000000));
     if delay_seconds > 0 or due_us > now_us then
         set state_text = 'scheduled';
+    elseif slots is not null then
+        set state_text = 'blocked';
+    end if;
+    if slots is not null then
+        set limit_text = coalesce(limit_text, asked_task);
     end if;
 
     -- Outside a transaction, in autocommit mode, a savepoint is forgotten at once. Then the procedure needs a
@@ -191,11 +210,12 @@ whole: begin
             declare continue handler for 1062 set is_there = true;
             insert into stagepost_job (
                 id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-                unique_key, payload, created_at, updated_at
+                unique_key, limit_key, limit_slots, blocked_on, payload, created_at, updated_at
             )
             values (
                 new_id, queue_text, asked_task, state_text, priority_number, due_us, 0, 0, 0, attempts_number,
-                case when held_seconds is null then key_text end, payload_text, now_us, now_us
+                case when held_seconds is null then key_text end, limit_text, slots,
+                case when state_text = 'blocked' then concat('limit:', limit_text) end, payload_text, now_us, now_us
             );
         end;
         if is_there then

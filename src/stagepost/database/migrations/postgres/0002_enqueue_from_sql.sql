@@ -15,7 +15,9 @@ begin
             max_attempts integer default 5,
             unique_key text default null,
             unique_for interval default null,
-            id uuid default null
+            id uuid default null,
+            max_running integer default null,
+            limit_by text default null
         ) returns text
         language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
         as $body$
@@ -33,8 +35,10 @@ begin
             delay_seconds constant numeric := extract(epoch from coalesce($5, '0'));
             held_seconds constant numeric := extract(epoch from $9);
             asked_at bigint;
+            first_state text;
             asked_key constant text := $8;
             asked_id uuid := $10;
+            limit_text constant text := case when $11 is not null then $1 || coalesce(':' || $12, '') end;
             live_key constant text := case when $9 is null then $8 end;
             holder uuid;
             wrong text;
@@ -61,6 +65,9 @@ begin
                     then 'unique_for needs a unique_key: set both, or neither.'
                 when char_length(asked_key) not between 1 and 191
                     then 'unique_key has ' || char_length(asked_key) || ' characters: it must have 1 to 191.'
+                when $11 < 1 then 'max_running is ' || $11 || ': it must be 1 or more.'
+                when $12 is not null and $11 is null then 'limit_by needs max_running: set both, or neither.'
+                when char_length(limit_text) > 191 then 'limit_by and task have more than 190 characters together.'
                 when asked_key <> btrim(asked_key, E' \t\n\r\f\v')
                     then 'unique_key ' || quote_literal(asked_key) || ' begins or ends with white space. Strip it.'
             end;
@@ -68,6 +75,11 @@ begin
                 raise exception using errcode = 'invalid_parameter_value', message = 'stagepost: ' || wrong;
             end if;
             asked_at := (date_part('epoch', $6) * 1000000)::bigint;
+            first_state := case
+                when coalesce(asked_at, 0) > now_us or delay_seconds > 0 then 'scheduled'
+                when $11 is not null then 'blocked'
+                else 'queued'
+            end;
             if asked_id is null then
                 asked_id := (
                     lpad(to_hex(floor(date_part('epoch', clock_timestamp()) * 1000)::bigint), 12, '0')
@@ -88,13 +100,14 @@ begin
                 end if;
                 insert into SCHEMA.stagepost_job (
                     id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes,
-                    max_attempts, unique_key, payload, created_at, updated_at
+                    max_attempts, unique_key, limit_key, limit_slots, blocked_on, payload, created_at, updated_at
                 )
                 select
-                    asked_id, asked_queue, asked_task,
-                    case when coalesce(asked_at, 0) > now_us or delay_seconds > 0 then 'scheduled' else 'queued' end,
+                    asked_id, asked_queue, asked_task, first_state,
                     asked_priority, coalesce(asked_at, now_us + (delay_seconds * 1000000)::bigint), 0, 0, 0,
-                    asked_attempts, live_key, asked_arguments::text::json, now_us, now_us
+                    asked_attempts, live_key, limit_text, $11,
+                    case when first_state = 'blocked' then 'limit:' || limit_text end,
+                    asked_arguments::text::json, now_us, now_us
                 where not exists (select 1 from SCHEMA.stagepost_job_history where id = asked_id)
                 on conflict do nothing
                 returning id, state into made;

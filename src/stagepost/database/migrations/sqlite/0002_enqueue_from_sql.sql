@@ -2,17 +2,19 @@
 -- are the options. docs/how-to/enqueue-from-sql.md describes it. It also shows the live jobs, so that a program finds
 -- the id that belongs to its unique key.
 create view stagepost_enqueue_v1 (
-    task, arguments, queue, priority, delay, at, max_attempts, unique_key, unique_for, id
+    task, arguments, queue, priority, delay, at, max_attempts, unique_key, unique_for, id, max_running, limit_by
 ) as
 select
-    task_name, payload, queue_name, priority, null, available_at / 1e6, max_attempts, unique_key, null, id
+    task_name, payload, queue_name, priority, null, available_at / 1e6, max_attempts, unique_key, null, id,
+    limit_slots, substr(limit_key, length(task_name) + 2)
 from stagepost_job;
 
 -- What the view above gets, with defaults filled in: the moment and the id are read once and then used often.
 create view stagepost_enqueue_filled_v1 (
-    task, arguments, queue, priority, delay_us, at, max_attempts, unique_key, unique_for_us, id, chosen, now
+    task, arguments, queue, priority, delay_us, at, max_attempts, unique_key, unique_for_us, id, chosen, now, max_running,
+    limit_key, state
 ) as
-select null, null, null, null, null, null, null, null, null, null, null, null
+select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null
 where 0;
 
 create trigger stagepost_enqueue_v1_insert instead of insert on stagepost_enqueue_v1
@@ -57,6 +59,14 @@ begin
             then raise(abort, 'stagepost: unique_key must be a text of 1 to 191 characters.')
         when new.unique_key <> trim(new.unique_key, char(9, 10, 11, 12, 13, 32))
             then raise(abort, 'stagepost: unique_key begins or ends with white space. Strip it.')
+        when new.max_running is not null
+            and (typeof(new.max_running) <> 'integer' or new.max_running not between 1 and 2147483647)
+            then raise(abort, 'stagepost: max_running must be a whole number, 1 or more.')
+        when new.limit_by is not null and new.max_running is null
+            then raise(abort, 'stagepost: limit_by needs max_running: set both, or neither.')
+        when new.limit_by is not null and (typeof(new.limit_by) <> 'text'
+            or length(new.task) + length(new.limit_by) > 190 or instr(new.limit_by, char(0)))
+            then raise(abort, 'stagepost: limit_by must be a text; it and task have at most 190 characters together.')
         when new.id is not null and (
             typeof(new.id) <> 'text' or length(new.id) <> 36 or length(cast(new.id as blob)) <> 36
             or replace(new.id, '-', '') glob '*[^0-9A-Fa-f]*' or length(replace(new.id, '-', '')) <> 32
@@ -79,8 +89,14 @@ begin
                     lower(hex(randomblob(9))) as tail
             )
         )),
-        new.id is not null,
-        cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000;
+        new.id is not null, moment.now, new.max_running,
+        case when new.max_running is not null then new.task || coalesce(':' || new.limit_by, '') end,
+        case
+            when coalesce(new.at, 0) * 1000000 > moment.now or new.delay > 0 then 'scheduled'
+            when new.max_running is not null then 'blocked'
+            else 'queued'
+        end
+    from (select cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000 as now) as moment;
 end;
 
 -- What insert_job.sql, hold_unique_key.sql and chosen_ids.py decide, it decides in the same way. Only one connection
@@ -99,13 +115,12 @@ begin
       and not exists (select 1 from stagepost_batch where id = new.id);
     insert into stagepost_job (
         id, queue_name, task_name, state, priority, available_at, attempts, failures, crashes, max_attempts,
-        unique_key, payload, created_at, updated_at
+        unique_key, limit_key, limit_slots, blocked_on, payload, created_at, updated_at
     )
     select
-        new.id, new.queue, new.task,
-        case when coalesce(new.at, 0) > new.now or new.delay_us > 0 then 'scheduled' else 'queued' end,
-        new.priority, coalesce(new.at, new.now + new.delay_us), 0, 0, 0, new.max_attempts,
-        case when new.unique_for_us is null then new.unique_key end, new.arguments, new.now, new.now
+        new.id, new.queue, new.task, new.state, new.priority, coalesce(new.at, new.now + new.delay_us), 0, 0, 0, new.max_attempts,
+        case when new.unique_for_us is null then new.unique_key end, new.limit_key, new.max_running,
+        case when new.state = 'blocked' then 'limit:' || new.limit_key end, new.arguments, new.now, new.now
     where not exists (select 1 from stagepost_job where id = new.id)
       and not exists (select 1 from stagepost_job_history where id = new.id)
       and not exists (select 1 from stagepost_job where unique_key = new.unique_key and new.unique_for_us is null)
