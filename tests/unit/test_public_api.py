@@ -26,23 +26,33 @@ from stagepost import (
     RunState,
     Worker,
     errors,
+    operations,
 )
 from stagepost.client.core import AppCore
 
 MACHINERY = {
+    "Batches",
+    "Broker",
+    "DeadLetters",
+    "Gates",
     "JobKeywords",
+    "Jobs",
     "JobSeries",
     "LeasedJob",
     "NewChild",
+    "Queues",
     "Request",
+    "Runs",
+    "Schedules",
     "Store",
     "Submission",
     "Task",
     "TaskDecorator",
     "TaskKeywords",
     "Transaction",
+    "Workers",
 }
-"""Types that public objects show to the worker; applications need not name them."""
+"""Types that public objects show to the worker, or give to a caller; applications need not name them."""
 
 public_classes = pytest.mark.parametrize(
     "kind",
@@ -123,7 +133,7 @@ def test_types_of_public_methods_can_be_imported_from_the_top(kind: type) -> Non
         for found in types_in(annotation)
     }
 
-    assert named - MACHINERY <= set(stagepost.__all__)
+    assert named - MACHINERY <= {*stagepost.__all__, *operations.__all__}
 
 
 def test_a_handler_can_use_its_job_and_nothing_of_the_worker() -> None:
@@ -143,6 +153,8 @@ def test_an_app_shows_applications_what_they_may_use() -> None:
     assert names == {
         *("client", "task", "on_alert", "schedule", "pipeline", "batch", "gate", "job", "rate_limiter"),
         *("enqueue_many", "transaction", "migrate", "close"),
+        *("jobs", "dead_letters", "queues", "schedules", "workers", "batches", "gates", "runs", "broker"),
+        *("health", "asyncapi"),
         *("around_attempt", "on_failure", "on_worker_start", "on_worker_stop"),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -13,14 +14,14 @@ import msgspec
 from stagepost.cli.loading import load_app
 from stagepost.cli.render import Output
 from stagepost.client.app import App
-from stagepost.client.client import Client
 from stagepost.config import Settings
 from stagepost.config.settings import CONFIG_VARIABLE
 from stagepost.database.migrate import check_schema
 from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
 from stagepost.errors import ConfigurationError, StoreUnavailable
-from stagepost.task import Registry
+from stagepost.model.job import to_datetime
+from stagepost.store.health import ping
 
 __all__ = ["APP_VARIABLE", "Invocation"]
 
@@ -94,9 +95,28 @@ class Invocation:
         return store
 
     @cached_property
-    def client(self) -> Client:
-        """A client for the store, with the app's tasks if there is an app."""
-        return Client(self.store, self.app.registry if self.has_app and self.database is None else Registry())
+    def operator(self) -> App:
+        """The user's app on the checked store; without one, an app that knows no tasks."""
+        if self.has_app and self.database is None:
+            check_schema(self.app.store)
+            return self.app
+        return self.app_on(self.store)
+
+    def now(self) -> datetime:
+        """The database's current time."""
+        return to_datetime(self.store.run(ping()))
+
+    def app_on(self, store: Store) -> App:
+        """Make an app for an open store, which uses the settings of this run and the queues of the user's app."""
+        app = App(settings=self.settings, auto_migrate=False)
+        app.given_store = store
+        app.registry = self.offline.registry
+        return app
+
+    @cached_property
+    def offline(self) -> App:
+        """The user's app, or one that knows no tasks, for commands that need no database."""
+        return self.app if self.has_app else App(settings=self.settings, auto_migrate=False)
 
     def arguments(self) -> Sequence[str]:
         """The same common options as arguments, for a child process."""

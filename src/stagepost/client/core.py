@@ -36,7 +36,7 @@ class AppCore:
         """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
         self.hooks = Hooks()
-        self.schedules: dict[str, ScheduleSpec] = {}
+        self.declared_schedules: dict[str, ScheduleSpec] = {}
         self.given_store: Store | None = None
         """Set before the first use to share a store that is already open."""
         self.auto_migrate = auto_migrate

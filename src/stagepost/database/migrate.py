@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from stagepost.database.connection import Connection
 from stagepost.database.dialect import Dialect
@@ -21,8 +22,8 @@ LOCKS = {
     "mysql": "select get_lock(concat('stagepost:', sha1(database())), 60)",
     "sqlite": "select 1",  # its transaction already excludes other writers
 }
-MYSQL_EXISTS = {1050, 1061}
-"""A table or index of this name exists."""
+MYSQL_EXISTS = {1050, 1061, 1304}
+"""A table, index or procedure of this name exists."""
 UNLOCKS = {"mysql": "select release_lock(concat('stagepost:', sha1(database())))"}
 CREATE_TABLE = (
     "create table if not exists stagepost_migration ("
@@ -53,9 +54,14 @@ class Migration:
 
     @property
     def statements(self) -> list[str]:
-        """The statements one by one, without comments."""
+        """The statements one by one, without comments.
+
+        A statement ends with `;` at the end of a line that is not indented: those in the body of a function are.
+        """
         text = re.sub(r"^\s*--.*\n", "", self.sql, flags=re.MULTILINE)
-        return [statement.strip() for statement in re.split(r";\s*$", text, flags=re.MULTILINE) if statement.strip()]
+        parts = re.split(r"^(?! )(.*);$", text, flags=re.MULTILINE)
+        statements = ["".join(pair).strip() for pair in zip_longest(parts[::2], parts[1::2], fillvalue="")]
+        return [statement for statement in statements if statement]
 
 
 def migrations_of(dialect: Dialect) -> list[Migration]:
@@ -101,12 +107,20 @@ def _apply(statement: str, connection: Connection, dialect: Dialect) -> None:
             raise
 
 
-def script_of(migrations: Sequence[Migration]) -> str:
+def script_of(migrations: Sequence[Migration], dialect: Dialect) -> str:
     """Write migrations as one script for other tools; like `migrate`, the script records them as applied."""
     parts = [CREATE_TABLE + ";"]
     for migration in migrations:
-        parts += [f"-- {migration.version:04}_{migration.name}\n{migration.sql.strip()}", migration.record + ";"]
+        title = f"-- {migration.version:04}_{migration.name}"
+        parts += [f"{title}\n{_readable(migration, dialect)}", migration.record + ";"]
     return "\n\n".join(parts) + "\n"
+
+
+def _readable(migration: Migration, dialect: Dialect) -> str:
+    """Return a migration's SQL; MySQL's client must be told where a procedure ends."""
+    if dialect.name != "mysql" or "create procedure" not in migration.sql:
+        return migration.sql.strip()
+    return "\n".join(["delimiter //", *(f"{statement}\n//" for statement in migration.statements), "delimiter ;"])
 
 
 def applied(store: Store) -> list[tuple[int, str, str]]:
