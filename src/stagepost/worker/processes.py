@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from stagepost.client.running import RunningAttempt
+from stagepost.client.tasks import AppTask, app_of
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Crashed, Outcome
 from stagepost.task import Task
@@ -44,6 +45,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """The module that defines the task. If that is the main program, `script` is its file."""
     script: str | None
     task_name: str
+    setup: str | None = None
+    """A module to import first, which prepares the process for the app's modules."""
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
@@ -217,7 +220,8 @@ def assignment_of(job: LeasedJob, task: Task[..., Any]) -> Assignment:
         spec = getattr(main, "__spec__", None)
         module = spec.name if spec is not None else module
         script = None if spec is not None else str(Path(main.__file__ or "").resolve())
-    return Assignment(job=job, module=module, script=script, task_name=task.name)
+    setup = app_of(task).process_setup if isinstance(task, AppTask) else None
+    return Assignment(job=job, module=module, script=script, task_name=task.name, setup=setup)
 
 
 def write_frame(pipe: Any, content: bytes) -> None:
