@@ -140,6 +140,7 @@ def test_an_app_shows_applications_what_they_may_use() -> None:
     assert names == {
         *("client", "task", "on_alert", "schedule", "pipeline", "batch", "gate", "job", "rate_limiter"),
         *("enqueue_many", "transaction", "migrate", "close"),
+        *("around_attempt", "on_failure", "on_worker_start", "on_worker_stop"),
     }
 
 

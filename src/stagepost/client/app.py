@@ -18,6 +18,7 @@ from stagepost.client.context import JobContext
 from stagepost.client.core import AppCore
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
+from stagepost.client.hooks import AroundHook, FailureHook, WorkerHook
 from stagepost.client.limiter import RateLimiter
 from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
@@ -128,6 +129,31 @@ class App(AppCore):
                 f"task {task.name} is registered with `on_alert`: it must take one argument, a stagepost.Alert. {error}"
             ) from error
         self.alert_task = task
+
+    def around_attempt(self, hook: AroundHook, /) -> AroundHook:
+        """Register a generator function that wraps every attempt: it takes the job and yields once.
+
+        It runs where the handler runs: in its thread, its asyncio task or its process. The handler's error is raised
+        at the `yield`; the hook may raise another error instead, but cannot hide it. The first hook is the outermost.
+        An async generator function wraps only handlers that are `async def`.
+        """
+        self.hooks.add_around(hook)
+        return hook
+
+    def on_failure(self, hook: FailureHook, /) -> FailureHook:
+        """Register a function that is called with the job and the error after every attempt that fails."""
+        self.hooks.add_failure(hook)
+        return hook
+
+    def on_worker_start(self, hook: WorkerHook, /) -> WorkerHook:
+        """Register a function that every worker calls before it looks for jobs; if it raises, the worker fails."""
+        self.hooks.add_worker_start(hook)
+        return hook
+
+    def on_worker_stop(self, hook: WorkerHook, /) -> WorkerHook:
+        """Register a function that every worker calls after its last job; the last one registered is called first."""
+        self.hooks.add_worker_stop(hook)
+        return hook
 
     def schedule(
         self,

@@ -38,6 +38,7 @@ from stagepost.worker.pace import Pace
 from stagepost.worker.processes import ProcessPool
 from stagepost.worker.reporter import Reporter
 from stagepost.worker.stop_requests import StopRequests
+from stagepost.worker.worker_hooks import WorkerHooks
 
 __all__ = ["Parts"]
 
@@ -90,7 +91,13 @@ class Parts:
             clock=self.app.clock,
             is_loop_closing=self.requests.is_loop_closing,
             children=ProcessPool(self.app.folder),
+            hooks=self.app.hooks,
         )
+
+    @cached_property
+    def worker_hooks(self) -> WorkerHooks:
+        """Calls the hooks of the app when the worker starts and stops."""
+        return WorkerHooks(self.app.hooks)
 
     @cached_property
     def leased_ahead(self) -> LeasedAhead:

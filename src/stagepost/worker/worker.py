@@ -138,6 +138,7 @@ class Worker:
         finally:
             self._requests.note_stop()
             await self._finish(shutdown.run)
+            await self._finish(partial(self.parts.worker_hooks.stop, self._seconds_for_hooks))
             await self._finish(partial(shutdown.close, keeper, watch))
 
     def _start_lease_keeper(self, loop: asyncio.AbstractEventLoop) -> LeaseKeeper:
@@ -159,6 +160,7 @@ class Worker:
         async def prepare() -> None:
             await in_thread(self._check_store)
             await declare(self.parts.store, self.app.schedules.values())
+            await self.parts.worker_hooks.start()
 
         return await self._unless_stopped(prepare())
 
@@ -184,6 +186,10 @@ class Worker:
         finally:
             doing.cancel()
             stopped.cancel()
+
+    def _seconds_for_hooks(self) -> float:
+        """Return how long a hook may take: what the jobs left of the time for the shutdown, and always a little."""
+        return max(self._requests.patience.parting, self.seconds_left - self._requests.patience.parting)
 
     async def _finish(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Complete a step of the shutdown even though a closing event loop cancels it."""
