@@ -23,7 +23,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import transaction
-from django.test import TransactionTestCase, override_settings
+from django.test import TransactionTestCase, override_settings, tag
 from django.utils import timezone
 
 from stagepost.contrib.django import app
@@ -215,6 +215,7 @@ class EnqueueChecks(TransactionTestCase):
         assert result.task.run_after == later
 
 
+@tag("worker")
 class RunChecks(TransactionTestCase):
     """What a worker makes of tasks."""
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, connections, transaction
-from django.test import TestCase, TransactionTestCase
+from django.test import TestCase, TransactionTestCase, tag
 
 from stagepost import JobHandle, JobState
 from stagepost.contrib.django import app
@@ -35,6 +35,7 @@ class AtomicChecks(TransactionTestCase):
 
     databases: ClassVar[set[str]] = {"default", "other"}
 
+    @tag("two_connections")
     def test_a_job_is_stored_with_its_transaction(self) -> None:
         with transaction.atomic():
             job = receipt.enqueue(Order.objects.create(product="tea").pk)
@@ -102,6 +103,7 @@ class AtomicChecks(TransactionTestCase):
 
         assert exists(job.id)
 
+    @tag("worker")
     def test_a_worker_runs_what_was_committed(self) -> None:
         with transaction.atomic():
             order = Order.objects.create(product="tea")
@@ -115,6 +117,7 @@ class AtomicChecks(TransactionTestCase):
         order.refresh_from_db()
         assert order.product == "coffee"
 
+    @tag("worker")
     def test_no_process_of_a_test_run_touches_the_real_database(self) -> None:
         job = count_orders.using(max_attempts=1).enqueue()
 

@@ -9,6 +9,7 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
 from stagepost.contrib.django import app
+from stagepost.contrib.django.connections import ConnectionCare
 from stagepost.contrib.django.store import empty_tables, is_test_run
 
 __all__ = ["StagepostConfig"]
@@ -25,6 +26,7 @@ class StagepostConfig(AppConfig):
         """Check the settings and import `tasks.py` of every installed app."""
         modules = app.configuration.task_modules
         app.settings  # noqa: B018 - raises an error that names the setting
+        ConnectionCare().watch(app)
         post_migrate.connect(_follow_migration, sender=self)
         autodiscover_modules(*modules)
 
