@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -85,3 +86,14 @@ def test_the_example_works_on_postgresql(tmp_path: Path, postgres_database: str)
     example.use()
 
     assert "\nOK" in example.manage("test", "--noinput")
+
+
+def test_the_page_shows_the_example_as_it_is() -> None:
+    page = (EXAMPLE.parents[1] / "docs" / "how-to" / "django.md").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"part of examples/django_project/(\S+), whose tests run -->\n```python\n(.*?)```", page, re.DOTALL
+    )
+
+    assert len(shown) == page.count("```python")
+    for file, block in shown:
+        assert block in (EXAMPLE / file).read_text(encoding="utf-8"), file
