@@ -79,12 +79,13 @@ class ProcessPool:
         `running` receives the progress that the handler reports, and `running_child` the child, so that another thread
         can kill it.
         """
+        assignment = assignment_of(running.job, running.task)
         child = self._take()
         if not running_child.set(child):
             self._keep(child)
             return Reply(Crashed("the attempt ended before it started"), False)
         try:
-            reply = child.run(running)
+            reply = child.run(running, assignment)
         except (EOFError, OSError, ValueError) as error:  # ValueError: its pipes were closed when it was killed
             self._drop(child)
             return Reply(Crashed(f"the handler's process died ({child.exit_text()}): {error}"), False)
@@ -171,9 +172,9 @@ class HandlerProcess:
         self._output = os.fdopen(our_output, "wb")
         self._input = os.fdopen(our_input, "rb")
 
-    def run(self, running: RunningAttempt) -> Reply:
+    def run(self, running: RunningAttempt, assignment: Assignment) -> Reply:
         """Send an attempt, wait for its outcome, and note the progress that it reports."""
-        write_frame(self._output, msgspec.json.encode(assignment_of(running.job, running.task)))
+        write_frame(self._output, msgspec.json.encode(assignment))
         while True:
             match _decode(read_frame(self._input)):
                 case Report(progress):

@@ -93,7 +93,7 @@ class StagepostBackend(BaseTaskBackend):
             failures = app.client.failures(result_id) if job.failures or job.crashes else []
         except JobNotFound as error:
             raise TaskResultDoesNotExist(result_id) from error
-        return stored_result(self._task_of(job), job, failures, backend=self.alias)
+        return stored_result(self._task_of(job), job, failures)
 
     def check(self, **_: Any) -> Iterable[checks.CheckMessage]:
         """Report that the app is not installed."""

@@ -41,15 +41,16 @@ def new_result(task: DjangoTask, job_id: str, arguments: Mapping[str, Any], *, b
     )
 
 
-def stored_result(task: DjangoTask, job: Job, failures: Sequence[FailureRecord], *, backend: str) -> TaskResult:
+def stored_result(task: DjangoTask, job: Job, failures: Sequence[FailureRecord]) -> TaskResult:
     """Build the result of a job as it was read; `started_at` is when its latest attempt started."""
     arguments = job.arguments
     due = arguments.get("run_after")
+    backend = arguments.get("backend", "default")
     called = task.using(
         priority=job.priority,
         queue_name=job.queue,
         run_after=None if due is None else _in_django(datetime.fromisoformat(due)),
-        backend=arguments.get("backend", "default"),
+        backend=backend,
     )
     result = new_result(called, job.id, arguments, backend=backend)
     started_at = None if job.started_at is None else _in_django(job.started_at)

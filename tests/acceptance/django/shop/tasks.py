@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections
 
 from stagepost.contrib.django import app
 from tests.acceptance.django.shop import django_tasks
 from tests.acceptance.django.shop.models import Order
 
-__all__ = ["count_orders", "count_orders_async", "django_tasks", "receipt", "rename"]
+__all__ = [
+    "count_orders",
+    "count_orders_async",
+    "django_tasks",
+    "receipt",
+    "rename",
+    "use_connection",
+    "use_connection_async",
+    "used",
+]
 
 
 @app.task
@@ -21,6 +34,23 @@ def receipt(order_id: int) -> str:
 def rename(order_id: int, product: str) -> None:
     """Change an order."""
     Order.objects.filter(id=order_id).update(product=product)
+
+
+used: list[Any] = []
+"""The Django connections of handlers."""
+
+
+@app.task
+def use_connection() -> None:
+    """Open a connection and remember it."""
+    Order.objects.count()
+    used.append(connections["default"])
+
+
+@app.task
+async def use_connection_async() -> None:
+    """Open a connection where async handlers' queries run, and remember it."""
+    await sync_to_async(use_connection)()
 
 
 @app.task(pool="process")
