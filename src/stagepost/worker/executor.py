@@ -43,7 +43,7 @@ class Executor:
         self,
         registry: Registry,
         finisher: Finisher,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         concurrency: int,
         clock: Clock,
@@ -57,7 +57,7 @@ class Executor:
         self._registry = registry
         self._hooks = hooks or Hooks()
         self._finisher = finisher
-        self._signals = signals or Signals()
+        self._signals = signals
         self._is_loop_closing = is_loop_closing
         self._clock = clock
         self.ended_at = monotonic()
