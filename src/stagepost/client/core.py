@@ -83,7 +83,7 @@ class AppCore:
 
     @property
     def process_setup(self) -> str | None:
-        """A module that a process for `pool="process"` imports before the one that defines the task."""
+        """A function that a process for `pool="process"` calls before it imports the task's module, as `module:name`."""
         return None
 
     @property

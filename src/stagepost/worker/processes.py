@@ -47,7 +47,7 @@ class Assignment(msgspec.Struct, frozen=True):
     script: str | None
     task_name: str
     setup: str | None = None
-    """A module to import first, which prepares the process for the app's modules."""
+    """A function to call first, as `module:name`, which prepares the process for the app's modules."""
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):

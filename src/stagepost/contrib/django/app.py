@@ -54,7 +54,7 @@ class DjangoApp(App):
 
     @property
     def process_setup(self) -> str:
-        """The module that sets Django up in a process for `pool="process"`."""
+        """The function that sets Django up in a process for `pool="process"`."""
         from stagepost.contrib.django.store import is_test_run
 
         if is_test_run():
@@ -62,7 +62,7 @@ class DjangoApp(App):
                 "a task with pool='process' runs in another process, which would use the real database and not the "
                 "test database. In tests, use `inline` or `manual` from stagepost.testing."
             )
-        return "stagepost.contrib.django.process_setup"
+        return "stagepost.contrib.django.process_setup:set_up"
 
     def open_shared_store(self) -> Store:
         """Open a store that joins Django's transactions; with other settings than Django's, a plain one."""

@@ -1,9 +1,12 @@
-"""Sets Django up in a process for `pool="process"` tasks, which imports this module before the task's own."""
+"""Sets Django up in a process for `pool="process"` tasks."""
 
 import django
 from django.apps import apps
 
-__all__: list[str] = []
+__all__ = ["set_up"]
 
-if not apps.ready:
-    django.setup()
+
+def set_up() -> None:
+    """Set Django up, unless it is."""
+    if not apps.ready:
+        django.setup()
