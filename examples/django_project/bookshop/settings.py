@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import django
+
 FOLDER = Path(__file__).parents[1]
 
 
@@ -31,7 +33,12 @@ ROOT_URLCONF = "bookshop.urls"
 INSTALLED_APPS = ["stagepost.contrib.django", "orders"]
 DATABASES = {"default": database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+
+MAIL = "django.core.mail.backends.console.EmailBackend"
+if django.VERSION >= (6, 1):
+    MAILERS = {"default": {"BACKEND": MAIL}}
+else:
+    EMAIL_BACKEND = MAIL
 
 STAGEPOST = {"CONCURRENCY": 4}
 TASKS = {"default": {"BACKEND": "stagepost.contrib.django.backend.StagepostBackend"}}
