@@ -70,8 +70,9 @@ class Example:
 
 
 def test_the_tests_of_the_example_pass(tmp_path: Path) -> None:
-    output = Example(tmp_path / "project").manage("test")
+    output = Example(tmp_path / "project").manage("test", "orders")
 
+    assert "Ran 4 tests" in output, output
     assert "\nOK" in output, output
 
 
@@ -85,7 +86,7 @@ def test_the_example_works_on_postgresql(tmp_path: Path, postgres_database: str)
 
     example.use()
 
-    assert "\nOK" in example.manage("test", "--noinput")
+    assert "\nOK" in example.manage("test", "orders", "--noinput")
 
 
 def test_the_page_shows_the_example_as_it_is() -> None:

@@ -44,6 +44,7 @@ def test_the_checks_of_the_project_pass(project: Project, kind: str) -> None:
 
     output = project.run("test", "tests.acceptance.django", "--pattern", "check_*.py", "--noinput", *chosen)
 
+    assert "Ran 0 tests" not in output
     assert "\nOK" in output, output
 
 
