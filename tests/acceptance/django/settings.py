@@ -26,5 +26,6 @@ BACKEND = "stagepost.contrib.django.backend.StagepostBackend"
 TASKS: dict[str, Any] = {
     "default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"]},
     "any_queue": {"BACKEND": BACKEND, "QUEUES": []},
+    "process": {"BACKEND": BACKEND, "OPTIONS": {"pool": "process"}},
     "retrying": {"BACKEND": BACKEND, "OPTIONS": {"retry": AT_ONCE}},
 }

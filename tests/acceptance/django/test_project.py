@@ -120,6 +120,7 @@ def test_migrate_finds_what_stagepost_migrate_has_done(project: Project) -> None
 def test_every_command_works_without_naming_the_app(project: Project) -> None:
     project.run("migrate", "--run-syncdb")
     project.shell("order = Order.objects.create(product='tea')\nreceipt.enqueue(order.pk)\ncount_orders.enqueue()")
+    project.shell("django_tasks.process_id.enqueue()")
     project.run("stagepost", "enqueue", "tests.acceptance.django.shop.tasks.count_orders_async")
 
     project.run(
@@ -128,10 +129,10 @@ def test_every_command_works_without_naming_the_app(project: Project) -> None:
 
     jobs = json.loads(project.run("stagepost", "jobs", "list", "--json"))["jobs"]
     assert {job["task"].rpartition(".")[2]: job["state"] for job in jobs} == dict.fromkeys(
-        ["receipt", "count_orders", "count_orders_async"], "completed"
+        ["receipt", "count_orders", "count_orders_async", "process_id"], "completed"
     )
     listed = project.shell("from django.core.management import call_command\ncall_command('stagepost', 'jobs', 'list')")
-    assert listed.count("completed") == 3
+    assert listed.count("completed") == 4
 
 
 def test_dev_restarts_in_the_same_project(project: Project) -> None:

@@ -101,14 +101,14 @@ class DjangoNotifier(LocalNotifier):
     def notify(self, queues: Collection[str], *, tx: Any = None) -> None:
         """Report that these queues have new jobs."""
         if tx is None and connections[self._alias].in_atomic_block:
-            transaction.on_commit(partial(super().notify, queues), using=self._alias)
+            transaction.on_commit(partial(super().notify, queues), using=self._alias, robust=True)
         else:
             super().notify(queues, tx=tx)
 
     def notify_stop(self, *, tx: Any = None) -> None:
         """Report that a running job was asked to stop."""
         if tx is None and connections[self._alias].in_atomic_block:
-            transaction.on_commit(super().notify_stop, using=self._alias)
+            transaction.on_commit(super().notify_stop, using=self._alias, robust=True)
         else:
             super().notify_stop(tx=tx)
 

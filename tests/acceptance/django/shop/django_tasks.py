@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 try:
@@ -86,6 +87,12 @@ def fail_first(context: Any) -> int:
     if context.attempt == 1:
         raise ConnectionError("once")
     return int(context.attempt)
+
+
+@task(backend="process")
+def process_id() -> int:
+    """Say where this runs."""
+    return os.getpid()
 
 
 @task(queue_name="mail", priority=7)
