@@ -255,6 +255,17 @@ def test_a_worker_starts_only_once(shop: App, enter: Any) -> None:
         asyncio.run(worker.run())
 
 
+def test_a_worker_that_is_entered_twice_still_ends_with_its_first_block(shop: App) -> None:
+    add_task(shop)
+    worker = Worker(shop)
+    with worker:
+        with pytest.raises(ConfigurationError, match="a worker starts only once"), worker:
+            pytest.fail("it has started")
+        was_running = worker.is_running
+
+    assert (was_running, worker.is_running) == (True, False)
+
+
 async def test_a_thread_is_refused_where_an_event_loop_runs(shop: App) -> None:
     add_task(shop)
     message = r"would block the event loop that runs in this thread\. Write `async with Worker\(…\)`\."

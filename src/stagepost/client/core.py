@@ -83,7 +83,7 @@ class AppCore:
 
     @property
     def process_setup(self) -> str | None:
-        """A function that a process for `pool="process"` calls before it imports the task's module, as `module:name`."""
+        """A function, as `module:name`, that a process for `pool="process"` calls before it imports the task."""
         return None
 
     @property

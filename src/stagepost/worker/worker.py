@@ -151,13 +151,14 @@ class Worker:
                 raise StagepostError(
                     "the worker stopped: handlers that did not stop held all slots. Restart the process."
                 )
-        except StagepostError:
+        except Exception:
             if error is None:  # otherwise the body's own error is the one to raise
                 raise
 
     def __enter__(self) -> Self:
-        self._thread = WorkerThread(self)
-        self._thread.enter()
+        thread = WorkerThread(self)
+        thread.enter()
+        self._thread = thread
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
