@@ -98,6 +98,7 @@ def test_migrate_leaves_other_databases_alone(project: Project, tmp_path: Path) 
     project.run("migrate", "--database", "other", "stagepost", "zero")
 
 
+@pytest.mark.prove
 def test_the_database_of_the_jobs_can_be_another_alias(project: Project, tmp_path: Path) -> None:
     project.settings["DATABASE"] = "other"
     project.run("migrate")
@@ -109,6 +110,7 @@ def test_the_database_of_the_jobs_can_be_another_alias(project: Project, tmp_pat
     )
 
 
+@pytest.mark.prove
 def test_migrate_finds_what_stagepost_migrate_has_done(project: Project) -> None:
     project.run("stagepost", "migrate")
 
@@ -135,6 +137,7 @@ def test_every_command_works_without_naming_the_app(project: Project) -> None:
     assert listed.count("completed") == 4
 
 
+@pytest.mark.prove
 def test_dev_restarts_in_the_same_project(project: Project) -> None:
     project.run("migrate", "--run-syncdb")
     project.shell("count_orders_async.enqueue()")
