@@ -140,7 +140,19 @@ def test_a_handler_can_use_its_job_and_nothing_of_the_worker() -> None:
     names = {name.removesuffix("_async") for name in public_members(JobContext) if name != "__init__"}
 
     assert names == {
-        *("id", "task", "queue", "attempt", "failures", "crashes", "max_attempts", "available_at", "worker", "trace"),
+        *(
+            "id",
+            "task",
+            "queue",
+            "priority",
+            "attempt",
+            "failures",
+            "crashes",
+            "max_attempts",
+            "available_at",
+            "worker",
+            "trace",
+        ),
         *("schedule", "due_at", "is_cancelled", "stop_reason", "raise_if_cancelled", "report", "will_retry"),
         *("submit", "submit_many", "using", "then", "children"),
         *("complete", "fail", "snooze", "ack", "nack"),

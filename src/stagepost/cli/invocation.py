@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,6 +39,10 @@ class Invocation:
     as_json: bool = False
     is_quiet: bool = False
     debug: bool = False
+    command: Sequence[str] = (sys.executable, "-m", "stagepost")
+    """How to run this command again, in a child process."""
+    given_app: App | None = None
+    """The app, if the program that runs the command has one and so needs no `--app`."""
 
     @cached_property
     def output(self) -> Output:
@@ -46,24 +51,27 @@ class Invocation:
 
     @property
     def has_app(self) -> bool:
-        """Whether an app was named by an option or the environment."""
-        return bool(self.app_path or os.environ.get(APP_VARIABLE))
+        """Whether there is an app: given, or named by an option or the environment."""
+        return self.given_app is not None or bool(self.app_path or os.environ.get(APP_VARIABLE))
 
     @cached_property
     def app(self) -> App:
         """The user's app; `--database` overrides its database."""
+        if self.config is not None:
+            os.environ[CONFIG_VARIABLE] = str(self.config)  # `App()` reads it from there
+        app = self.given_app if self.given_app is not None and self.app_path is None else self._named_app()
+        if self.database is not None:
+            app.settings = msgspec.structs.replace(app.settings, database_url=self.database)
+        return app
+
+    def _named_app(self) -> App:
         path = self.app_path or os.environ.get(APP_VARIABLE)
         if not path:
             raise ConfigurationError(
                 f"this command needs your app. Name it with --app module:attribute or in {APP_VARIABLE}, "
                 f"such as `--app myproject.tasks:app`."
             )
-        if self.config is not None:
-            os.environ[CONFIG_VARIABLE] = str(self.config)  # `App()` reads it from there
-        app = load_app(path)
-        if self.database is not None:
-            app.settings = msgspec.structs.replace(app.settings, database_url=self.database)
-        return app
+        return load_app(path)
 
     @cached_property
     def settings(self) -> Settings:

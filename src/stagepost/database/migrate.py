@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from stagepost.database.connection import Connection
 from stagepost.database.dialect import Dialect
 from stagepost.database.statement import Rows
 from stagepost.database.store import Store
 from stagepost.database.trouble import Trouble
 from stagepost.errors import SchemaError, StoreUnavailable
 
-__all__ = ["Migration", "applied", "check_schema", "migrate", "migrations_of", "pending", "script_of"]
+__all__ = ["Migration", "applied", "apply_one", "check_schema", "migrate", "migrations_of", "pending", "script_of"]
 
 LOCKS = {
     "postgres": "select pg_advisory_xact_lock(7364750173)",
@@ -29,6 +29,11 @@ CREATE_TABLE = (
     "create table if not exists stagepost_migration ("
     "version integer primary key, name varchar(191) not null, checksum varchar(64) not null)"
 )
+
+
+READ = "select version, name, checksum from stagepost_migration order by version"
+Execute = Callable[[str], Rows]
+"""Runs a statement without parameters."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,11 @@ class Migration:
             f"insert into stagepost_migration (version, name, checksum) "  # noqa: S608 - our own constants
             f"values ({self.version}, '{self.name}', '{self.checksum}')"
         )
+
+    @property
+    def script(self) -> list[str]:
+        """Everything that applies the migration and records it, for tools that run it themselves."""
+        return [CREATE_TABLE, *self.statements, self.record]
 
     @property
     def statements(self) -> list[str]:
@@ -82,25 +92,47 @@ def migrate(store: Store) -> list[Migration]:
     if not pending(store):  # checked first, so that a current database is not locked
         return []
     with store.transaction() as connection:
-        [(locked,)] = connection.execute(LOCKS[dialect.name], {})
-        if locked == 0:  # MySQL returns 0 instead of failing
-            raise StoreUnavailable("another migration is still running after 60 s. Wait for it, then migrate again.")
-        try:
-            connection.execute(CREATE_TABLE, {})
-            missing = _missing(dialect, _read(connection))
+
+        def execute(sql: str) -> Rows:
+            return connection.execute(sql.replace("%", "%%") if dialect.name == "mysql" else sql, {})
+
+        with _locked(dialect, execute):
+            missing = _missing(dialect, execute(READ))
             for migration in missing:
-                for statement in migration.statements:
-                    _apply(statement, connection, dialect)
-                connection.execute(migration.record, {})
-        finally:
-            if dialect.name in UNLOCKS:
-                connection.execute(UNLOCKS[dialect.name], {})
+                _apply(migration, dialect, execute)
     return missing
 
 
-def _apply(statement: str, connection: Connection, dialect: Dialect) -> None:
+def apply_one(migration: Migration, dialect: Dialect, execute: Execute) -> None:
+    """Apply one migration, if it is missing, on a connection of another tool; `execute` takes SQL as it is."""
+    with _locked(dialect, execute):
+        if migration in _missing(dialect, execute(READ)):
+            _apply(migration, dialect, execute)
+
+
+@contextlib.contextmanager
+def _locked(dialect: Dialect, execute: Execute) -> Iterator[None]:
+    """Let one migrator work at a time, with a table to record its work in."""
+    [(locked,)] = execute(LOCKS[dialect.name])
+    if locked == 0:  # MySQL returns 0 instead of failing
+        raise StoreUnavailable("another migration is still running after 60 s. Wait for it, then migrate again.")
     try:
-        connection.execute(statement.replace("%", "%%") if dialect.name == "mysql" else statement, {})
+        execute(CREATE_TABLE)
+        yield
+    finally:
+        if dialect.name in UNLOCKS:
+            execute(UNLOCKS[dialect.name])
+
+
+def _apply(migration: Migration, dialect: Dialect, execute: Execute) -> None:
+    for statement in migration.statements:
+        _execute_unless_done(statement, dialect, execute)
+    execute(migration.record)
+
+
+def _execute_unless_done(statement: str, dialect: Dialect, execute: Execute) -> None:
+    try:
+        execute(statement)
     except Exception as error:
         # MySQL commits every CREATE, so a migration that was interrupted has left some tables behind.
         if dialect.name != "mysql" or not error.args or error.args[0] not in MYSQL_EXISTS:
@@ -127,7 +159,7 @@ def applied(store: Store) -> list[tuple[int, str, str]]:
     """List (version, name, checksum) of the migrations that the database has."""
     try:
         with store.transaction(read_only=True) as connection:
-            rows = _read(connection)
+            rows = connection.execute(READ, {})
     except Exception as error:
         if store.dialect.trouble(error) is Trouble.SCHEMA:
             return []
@@ -146,10 +178,6 @@ def check_schema(store: Store) -> None:
     if missing:
         names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
         raise SchemaError(f"{store!r} lacks migration {names}. Run `stagepost migrate`.")
-
-
-def _read(connection: Connection) -> Rows:
-    return connection.execute("select version, name, checksum from stagepost_migration order by version", {})
 
 
 def _missing(dialect: Dialect, rows: Rows) -> list[Migration]:
