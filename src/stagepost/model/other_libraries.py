@@ -124,7 +124,7 @@ TASK_OPTION_WORDS: Words = {
     "retry_backoff_max": ("Celery", LONGEST_DELAY),
     "retry_jitter": ("Celery", "retry=RetryPolicy(jitter=1.0)"),
     "retry_kwargs": ("Celery", "retry=RetryPolicy(max_attempts=…)"),
-    "throws": ("Celery", "retry=RetryPolicy(permanent_on=(SomeError,))"),
+    "throws": ("Dramatiq", "retry=RetryPolicy(permanent_on=(SomeError,))"),
     "acks_late": ("Celery", ACKNOWLEDGED),
     "reject_on_worker_lost": ("Celery", ACKNOWLEDGED),
     "ignore_result": ("Celery", "-> None for the handler"),
