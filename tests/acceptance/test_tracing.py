@@ -106,7 +106,9 @@ def test_log_records_of_a_handler_carry_its_ids(app: App, records: dict[str, log
     facts = vars(records["plain"])
     assert (facts["task"], facts["attempt"], facts["task_id"]) == (plain.name, 1, jobs["plain"])
     assert (facts["trace_id"], facts["correlation_id"], facts["user_id"]) == ("t-1", "c-1", "ada")
-    assert f"job={jobs['plain']} attempt=1 trace=t-1 correlation=c-1 user=ada" in TextFormatter().format(records["plain"])
+    assert f"job={jobs['plain']} attempt=1 trace=t-1 correlation=c-1 user=ada" in TextFormatter().format(
+        records["plain"]
+    )
     assert vars(records["from a task of an async handler"])["trace_id"] == "t-2"
     assert vars(records["outside"])["job_id"] is None
     assert TextFormatter().format(records["outside"]).endswith("shop: outside")
