@@ -18,6 +18,7 @@ from stagepost.database.connection import (
     prepare_for_use,
     require_unbroken,
 )
+from stagepost.database.lent import ask_watched_async
 from stagepost.database.opening import shut_down
 from stagepost.database.pool import Pool
 from stagepost.database.session import (
@@ -288,7 +289,11 @@ def _asyncmy_connection() -> type[Any]:
     encrypted: int = driver("asyncmy.constants.CLIENT", extra="asyncmy").SSL
 
     class Connection(base):  # type: ignore[misc]
-        """Encrypts if the server can, as PyMySQL does; the driver itself does so always or never."""
+        """Differs from asyncmy's class in two ways.
+
+        It encrypts if the server can, as PyMySQL does; the driver itself does so always or never. It notices if the
+        server ends a transaction that was lent to a caller.
+        """
 
         def __init__(self, *, requires_ssl: bool, **options: Any) -> None:
             super().__init__(**options)
@@ -299,6 +304,10 @@ def _asyncmy_connection() -> type[Any]:
             if not self.server_capabilities & encrypted and not self._requires_ssl:
                 self._ssl_context = None
                 self._client_flag &= ~encrypted
+
+        async def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
+            rows: int = await ask_watched_async(self, lambda: super(Connection, self).query(sql, unbuffered))
+            return rows
 
     return Connection
 

@@ -15,6 +15,7 @@ from stagepost.database.async_pool import AsyncPool
 from stagepost.database.connection import Database
 from stagepost.database.deadline import Deadlines
 from stagepost.database.forks import renew_after_fork
+from stagepost.database.lent import lending
 from stagepost.database.pool import Pool
 from stagepost.database.trouble import Trouble
 from stagepost.errors import StoreUnavailable
@@ -67,7 +68,9 @@ class AsyncTransactions:
         loan = AsyncLoan(await self._begun(pool, read_only=read_only))
         try:
             try:
-                yield loan
+                with lending(loan.raw) as lent:
+                    yield loan
+                lent.require_whole()
             except BaseException:
                 with contextlib.suppress(Exception):
                     await uninterrupted(self._roll_back(loan))

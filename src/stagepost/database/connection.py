@@ -15,6 +15,7 @@ from stagepost.config.urls import masked
 from stagepost.database.copying import pieces_of
 from stagepost.database.deadline import Deadlines
 from stagepost.database.dialect import MYSQL, POSTGRES, Dialect, ParameterStyle
+from stagepost.database.lent import ask_watched
 from stagepost.database.libpq import Session
 from stagepost.database.opening import closed_on_failure, shut_down
 from stagepost.database.session import (
@@ -261,11 +262,12 @@ def _mysql_connection() -> type[Any]:
     no_backslashes = driver("pymysql.constants.SERVER_STATUS", extra="mysql").SERVER_STATUS_NO_BACKSLASH_ESCAPES
 
     class Connection(base):  # type: ignore[misc]
-        """Differs from PyMySQL's class in three ways.
+        """Differs from PyMySQL's class in four ways.
 
         It does not read the system's certificates if none is checked: that took longer than the rest of connecting.
         It escapes only backslashes and single quotes in text, not the double quotes of JSON. It refuses a statement
-        that is longer than the server accepts: the server would close the connection, which looks like an outage.
+        that is longer than the server accepts: the server would close the connection, which looks like an outage. It
+        notices if the server ends a transaction that was lent to a caller.
         """
 
         most_bytes: int | None = None
@@ -274,7 +276,7 @@ def _mysql_connection() -> type[Any]:
             text = sql.encode(self.encoding) if isinstance(sql, str) else sql
             if self.most_bytes is not None and len(text) + PACKET_HEAD_BYTES > self.most_bytes:
                 raise ValueTooLarge(len(text), self.most_bytes)
-            rows: int = super().query(text, unbuffered)
+            rows: int = ask_watched(self, lambda: super(Connection, self).query(text, unbuffered))
             return rows
 
         def escape(self, obj: Any, mapping: Any = None) -> str:

@@ -13,6 +13,7 @@ from stagepost.config.urls import masked
 from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
+from stagepost.database.lent import lending
 from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
 from stagepost.database.runner import Calls, calls_for, drive
@@ -106,7 +107,9 @@ class Store:
         with self._begun(read_only=read_only) as loan:
             connection = loan.connection
             try:
-                yield connection
+                with lending(connection.raw) as lent:
+                    yield connection
+                lent.require_whole()
             except BaseException:
                 with contextlib.suppress(Exception), self._in_time(connection):
                     connection.rollback()

@@ -17,10 +17,11 @@ from stagepost.database.adapters.sqlalchemy import (
     open_sqlalchemy_session,
 )
 from stagepost.database.adapters.sqlite import open_aiosqlite, open_sqlite3
+from stagepost.database.lent import lent_transaction
 from stagepost.database.runner import Calls, calls_for, drive, drive_async
 from stagepost.database.statement import Operation
 from stagepost.database.trouble import Trouble, schema_error
-from stagepost.errors import ConfigurationError
+from stagepost.errors import ConfigurationError, StagepostError
 
 __all__ = ["adapter_for", "is_async", "run_in", "run_in_async"]
 
@@ -68,6 +69,7 @@ def run_in(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
         while isinstance(result, Operation):
             result = drive(_calls(result, caller, clock), caller.execute)
     except Exception as error:
+        _note_failure(tx, operation, error)
         _raise_if_schema(operation, caller, error)
         raise
     return result
@@ -89,6 +91,7 @@ async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
         while isinstance(result, Operation):
             result = await drive_async(_calls(result, caller, clock), caller.execute)
     except Exception as error:
+        _note_failure(tx, operation, error)
         _raise_if_schema(operation, caller, error)
         raise
     return result
@@ -121,6 +124,12 @@ def adapter_for(tx: Any) -> Adapter:
 
 def _calls(operation: Operation[T], caller: CallerConnection[Any], clock: Clock) -> Calls[T | Operation[T]]:
     return calls_for(operation, dialect=caller.dialect, style=caller.style, clock=clock)
+
+
+def _note_failure(tx: Any, operation: Operation[Any], error: Exception) -> None:
+    lent = lent_transaction(tx)
+    if lent is not None and not isinstance(error, StagepostError):
+        lent.has_failed_in(operation.name, error)
 
 
 def _raise_if_schema(operation: Operation[Any], caller: CallerConnection[Any], error: Exception) -> None:

@@ -7,13 +7,11 @@ from typing import Any
 
 from stagepost.database.adapters.caller_connection import AsyncCallerConnection, SyncCallerConnection
 from stagepost.database.dialect import MYSQL, ParameterStyle
+from stagepost.database.lent import IN_TRANSACTION
 from stagepost.database.statement import Rows
 from stagepost.errors import NoTransaction
 
 __all__ = ["open_asyncmy", "open_mysqldb", "open_pymysql"]
-
-IN_TRANSACTION = 1
-"""The bit of the server's status that is set inside a transaction."""
 
 
 def open_pymysql(tx: Any) -> SyncCallerConnection:
