@@ -9,6 +9,7 @@ StagepostError
 │   └── ValueTooLarge       storing it needs a longer statement than the database server accepts
 ├── StoreError              the database
 │   ├── StoreUnavailable    it cannot be reached, or did not answer in time
+│   │   └── StoreRefused    it answers, but refuses: wrong password, missing right, read-only
 │   ├── SchemaError         its tables are missing, older or newer than this code
 │   └── NoTransaction       the caller's connection has no open transaction
 ├── JobError                one job
@@ -74,6 +75,7 @@ __all__ = [
     "SourceMismatch",
     "StagepostError",
     "StoreError",
+    "StoreRefused",
     "StoreUnavailable",
     "TaskError",
     "TopologyConflict",
@@ -141,6 +143,13 @@ class StoreError(StagepostError):
 
 class StoreUnavailable(StoreError):
     """The database cannot be reached, or did not answer in time."""
+
+
+class StoreRefused(StoreUnavailable):
+    """The database refuses to serve us, and a retry would fail again until somebody changes something there.
+
+    The password is wrong, the user lacks a right, the database or its host does not exist, or it is read-only.
+    """
 
 
 class SchemaError(StoreError):

@@ -213,12 +213,12 @@ class Client:
     def _run(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
             return self._store.run(operation)
-        return run_in(tx, operation, clock=self._store.clock)
+        return run_in(tx, operation, clock=self._store.clock, database=self._store.database)
 
     async def _run_async(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
             return await self._async_store.run(operation)
-        return await run_in_async(tx, operation, clock=self._store.clock)
+        return await run_in_async(tx, operation, clock=self._store.clock, database=self._store.database)
 
 
 def result_of(job: JobRow, registry: Registry) -> Any:

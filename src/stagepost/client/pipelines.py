@@ -98,7 +98,9 @@ class Pipeline:
         """Start a run with this input, or return the pipeline's existing run with this key."""
         operation = runs.start(self._new_run(key, input), tell=self._app.settings.wakeups)
         store = self._app.store
-        started = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
+        started = (
+            store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock, database=store.database)
+        )
         self._app.store.notifier.notify(_queues(started.run), tx=tx)
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
@@ -108,14 +110,14 @@ class Pipeline:
         if tx is None:
             started = await self._app.async_store.run(operation)
         else:
-            started = await run_in_async(tx, operation, clock=self._app.store.clock)
+            started = await run_in_async(tx, operation, clock=self._app.store.clock, database=self._app.store.database)
         self._app.store.notifier.notify(_queues(started.run), tx=tx)
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
     def find(self, key: str, *, tx: Any = None) -> RunHandle | None:
         """Find the run that was started with this key; with `tx`, as your transaction sees it."""
         operation, store = runs.find(self.name, key), self._app.store
-        run = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
+        run = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock, database=store.database)
         return None if run is None else RunHandle(self._app, run, is_new=False)
 
     async def find_async(self, key: str, *, tx: Any = None) -> RunHandle | None:
@@ -124,7 +126,7 @@ class Pipeline:
         if tx is None:
             run = await self._app.async_store.run(operation)
         else:
-            run = await run_in_async(tx, operation, clock=self._app.store.clock)
+            run = await run_in_async(tx, operation, clock=self._app.store.clock, database=self._app.store.database)
         return None if run is None else RunHandle(self._app, run, is_new=False)
 
     def runs(self, *, state: RunState | None = None, before: str | None = None, limit: int = 50) -> list[RunHandle]:

@@ -27,7 +27,9 @@ def run_procedure(procedure: Procedure[T], app: App, tx: Any = None) -> T:
         step = next(procedure)
         while True:
             if isinstance(step, Operation):
-                step = procedure.send(app.store.run(step) if tx is None else run_in(tx, step, clock=app.clock))
+                store = app.store
+                done = store.run(step) if tx is None else run_in(tx, step, clock=app.clock, database=store.database)
+                step = procedure.send(done)
             else:
                 sleep(step)
                 step = next(procedure)
@@ -42,8 +44,11 @@ async def run_procedure_async(procedure: Procedure[T], app: App, tx: Any = None)
         step = next(procedure)
         while True:
             if isinstance(step, Operation):
-                running = app.async_store.run(step) if tx is None else run_in_async(tx, step, clock=app.clock)
-                step = procedure.send(await running)
+                if tx is None:
+                    done = await app.async_store.run(step)
+                else:
+                    done = await run_in_async(tx, step, clock=app.clock, database=app.store.database)
+                step = procedure.send(done)
             else:
                 await asyncio.sleep(step)
                 step = next(procedure)

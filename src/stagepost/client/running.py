@@ -12,6 +12,7 @@ from typing import Any
 
 from stagepost.client.tasks import AppTask, app_of
 from stagepost.clock import Clock
+from stagepost.database.connection import Database
 from stagepost.database.statement import Operation
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
@@ -103,13 +104,17 @@ class RunningAttempt:
 
     def settle(self, tx: Any, outcome: Outcome) -> None:
         """End the attempt in the caller's transaction; raises LeaseLost if another attempt has taken over."""
-        self._check(run_in(tx, self._settlement(outcome), clock=self._clock))
+        self._check(run_in(tx, self._settlement(outcome), clock=self._clock, database=self._database))
         self._observe_commit(tx)
 
     async def settle_async(self, tx: Any, outcome: Outcome) -> None:
         """End the attempt in the caller's async transaction."""
-        self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock))
+        self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock, database=self._database))
         self._observe_commit(tx)
+
+    @property
+    def _database(self) -> Database | None:
+        return app_of(self.task).store.database if isinstance(self.task, AppTask) else None
 
     def _observe_commit(self, tx: Any) -> None:
         if isinstance(self.task, AppTask):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
-from stagepost.config.urls import masked
 from stagepost.database.connection import (
     Connection,
     Database,
     MysqlDatabase,
     PostgresDatabase,
+    connecting,
     prepare_for_use,
     require_unbroken,
 )
@@ -32,7 +32,7 @@ from stagepost.database.session import (
     postgres_options,
 )
 from stagepost.database.sqlite import SqliteDatabase
-from stagepost.errors import ConfigurationError, StoreUnavailable
+from stagepost.errors import ConfigurationError
 
 __all__ = ["AsyncConnection", "connect_async", "uninterrupted"]
 
@@ -190,7 +190,7 @@ class AiosqliteConnection:
 
 async def _open_postgres(database: PostgresDatabase) -> PsycopgConnection:
     psycopg = driver("psycopg", extra="postgres")
-    try:
+    with connecting(database):
         raw = await psycopg.AsyncConnection.connect(database.url, autocommit=True, **postgres_options(database.url))
         try:
             with database.deadlines.limit(CONNECT_SECONDS, partial(shut_down, raw.fileno())):
@@ -200,8 +200,6 @@ async def _open_postgres(database: PostgresDatabase) -> PsycopgConnection:
         except BaseException:
             await raw.close()
             raise
-    except psycopg.Error as error:
-        raise StoreUnavailable(f"PostgreSQL at {masked(database.url)} cannot be reached: {error}") from error
     return PsycopgConnection(raw, is_pooled)
 
 
@@ -241,8 +239,8 @@ class PsycopgConnection:
 
 
 async def _open_mysql(database: MysqlDatabase) -> AsyncmyConnection:
-    errors = driver("asyncmy.errors", extra="asyncmy")
-    try:
+    driver("asyncmy", extra="asyncmy")
+    with connecting(database), _saying_what_timed_out():
         async with asyncio.timeout(CONNECT_SECONDS):
             raw = _asyncmy_connection()(**_asyncmy_options(database))
             await raw.connect()
@@ -251,10 +249,15 @@ async def _open_mysql(database: MysqlDatabase) -> AsyncmyConnection:
             except BaseException:
                 raw.close()
                 raise
-    except (errors.Error, TimeoutError) as error:
-        reason = str(error) or f"no answer in {CONNECT_SECONDS} s"
-        raise StoreUnavailable(f"MySQL/MariaDB at {masked(database.url)} cannot be reached: {reason}") from error
     return AsyncmyConnection(raw, database)
+
+
+@contextlib.contextmanager
+def _saying_what_timed_out() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise TimeoutError(f"no answer in {CONNECT_SECONDS} s") from error
 
 
 async def _first_row_of_mysql(raw: Any, sql: str) -> Any:

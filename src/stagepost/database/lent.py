@@ -19,7 +19,9 @@ IN_TRANSACTION = 1
 class LentTransaction:
     """A transaction on one of our connections, while a caller has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: Any) -> None:
+        self.database = database
+        """The Database to which its connection leads."""
         self.failure: str | None = None
         """Why it can only be rolled back."""
 
@@ -49,9 +51,9 @@ _lent: dict[int, LentTransaction] = {}
 
 
 @contextlib.contextmanager
-def lending(raw: Any) -> Iterator[LentTransaction]:
+def lending(raw: Any, database: Any) -> Iterator[LentTransaction]:
     """Watch the transaction on a driver's connection during the body."""
-    lent = _lent[id(raw)] = LentTransaction()
+    lent = _lent[id(raw)] = LentTransaction(database)
     try:
         yield lent
     finally:

@@ -74,7 +74,7 @@ def migrate(store: Store) -> list[Migration]:
     dialect = store.dialect
     if not pending(store):  # checked first, so that a current database is not locked
         return []
-    with store.transaction() as connection:
+    with store.errors_of("migrate"), store.transaction() as connection:
         [(locked,)] = connection.execute(LOCKS[dialect.name], {})
         if locked == 0:  # MySQL returns 0 instead of failing
             raise StoreUnavailable("another migration is still running after 60 s. Wait for it, then migrate again.")
@@ -116,7 +116,8 @@ def applied(store: Store) -> list[tuple[int, str, str]]:
     except Exception as error:
         if store.dialect.trouble(error) is Trouble.SCHEMA:
             return []
-        raise
+        with store.errors_of("read migrations"):
+            raise
     return [(version, name, checksum) for version, name, checksum in rows]
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
-from stagepost.config.urls import masked
 from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
+from stagepost.database.failures import Translated, commit_failure, failure_of, shown_cause, words_of
 from stagepost.database.lent import lending
 from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
 from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
-from stagepost.database.trouble import Trouble, schema_error
-from stagepost.errors import StagepostError, StoreUnavailable
+from stagepost.database.trouble import Trouble
+from stagepost.errors import StagepostError, StoreRefused, StoreUnavailable
 from stagepost.model.backoff import backoff_seconds
 
 __all__ = ["Store"]
@@ -83,22 +84,26 @@ class Store:
                     return result
                 current, tries = result, 0
                 continue
+            except StoreRefused:
+                raise
             except StoreUnavailable as error:
-                failure: Exception = error
+                cause: Exception = error
             except StagepostError:
                 raise
             except Exception as error:
                 trouble = self.dialect.trouble(error)
-                if trouble is Trouble.SCHEMA:
-                    raise schema_error(operation.name, error) from error
-                if trouble is Trouble.OTHER:
-                    raise
+                if trouble not in {Trouble.CONFLICT, Trouble.CONNECTION}:
+                    with self.errors_of(operation.name):
+                        raise
                 if trouble is Trouble.CONNECTION:
                     current = operation.repeated() if operation.definition.again else current
-                failure = error
+                cause = error
             pause = backoff_seconds(tries, first=0.02, longest=1.0) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
             if deadlines.is_aborted or monotonic() + pause > give_up_at:
-                raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
+                address = self.database.address
+                raise StoreUnavailable(
+                    f"{operation.name}: tried {tries} times, last: {words_of(cause, address)}"
+                ) from shown_cause(cause, address)
             self._pause(pause)
 
     @contextlib.contextmanager
@@ -107,7 +112,7 @@ class Store:
         with self._begun(read_only=read_only) as loan:
             connection = loan.connection
             try:
-                with lending(connection.raw) as lent:
+                with lending(connection.raw, self.database) as lent:
                     yield connection
                 lent.require_whole()
             except BaseException:
@@ -115,7 +120,8 @@ class Store:
                     connection.rollback()
                     loan.is_sound = True
                 raise  # the error of the body, even if the rollback failed as well
-            with self._in_time(connection):
+            failing = partial(commit_failure, dialect=self.dialect, address=self.database.address)
+            with Translated(failing), self._in_time(connection):
                 connection.commit()
             loan.is_sound = True
 
@@ -128,7 +134,11 @@ class Store:
         self._deadlines.abort_all()
 
     def __repr__(self) -> str:
-        return f"Store({masked(getattr(self.database, 'url', getattr(self.database, 'path', '')))!r})"
+        return f"Store({self.database.address})"
+
+    def errors_of(self, what: str) -> Translated:
+        """Turn the errors of drivers that the body raises into our own."""
+        return Translated(partial(failure_of, what, dialect=self.dialect, address=self.database.address))
 
     @contextlib.contextmanager
     def _begun(self, *, read_only: bool) -> Iterator[PooledConnection]:
@@ -140,7 +150,8 @@ class Store:
                         loan.connection.begin(read_only=read_only)
                 except Exception as error:
                     if is_last_try or self.dialect.trouble(error) is not Trouble.CONNECTION:
-                        raise
+                        with self.errors_of("begin"):
+                            raise
                     self.pool.close_idle()
                     continue
                 yield loan
@@ -170,7 +181,7 @@ class Store:
                     if is_begun and isinstance(result, Operation):
                         result = self.drive(result, connection)
                 except Exception as error:
-                    if self.dialect.trouble(error) is not Trouble.CONNECTION:
+                    if self.dialect.trouble(error) not in {Trouble.CONNECTION, Trouble.REFUSED}:
                         # Raise the first error, even if the server has closed the connection because of it.
                         with contextlib.suppress(Exception):
                             connection.rollback()

@@ -27,4 +27,4 @@ def open_django(tx: Any) -> SyncCallerConnection:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    return SyncCallerConnection(VENDORS[tx.vendor], ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(VENDORS[tx.vendor], ParameterStyle.PYFORMAT, execute, tx.connection)

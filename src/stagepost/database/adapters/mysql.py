@@ -38,7 +38,7 @@ async def open_asyncmy(tx: Any) -> AsyncCallerConnection:
             await cursor.execute(sql, parameters)
             return list(await cursor.fetchall()) if cursor.description else []
 
-    return AsyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute)
+    return AsyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute, tx)
 
 
 def _blocking(tx: Any, plain: Any) -> SyncCallerConnection:
@@ -47,7 +47,7 @@ def _blocking(tx: Any, plain: Any) -> SyncCallerConnection:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    return SyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute, tx)
 
 
 def _require_transaction(tx: Any) -> None:
