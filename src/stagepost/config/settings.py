@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
+from stagepost.config.urls import masked
 from stagepost.errors import ConfigurationError
 
 __all__ = ["CONFIG_VARIABLE", "Settings"]
@@ -63,6 +64,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("prefetch", "shutdown_timeout_seconds", "history_days"):
             if (getattr(self, name) or 0) < 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it cannot be negative.")
+
+    def __repr__(self) -> str:
+        """Show the settings that are not the defaults, without secrets."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        for name in ("database_url", "transport"):
+            values[name] = values[name] and masked(values[name])
+        defaults = dict(zip(self.__struct_fields__, self.__struct_defaults__, strict=True))
+        changed = ", ".join(f"{name}={value!r}" for name, value in values.items() if value != defaults[name])
+        return f"Settings({changed})"
 
     @property
     def lease_duration(self) -> timedelta:

@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from stagepost.errors import ConfigurationError
 
-__all__ = ["masked", "split_url", "unreadable_url", "without_secrets"]
+__all__ = ["masked", "safe_cause", "split_url", "unreadable_url", "without_secrets"]
 
 MASK = "***"
 NAMED_SECRET = re.compile(
@@ -40,16 +40,31 @@ def without_secrets(text: str, url: str) -> str:
     return text
 
 
-def split_url(what: str, url: str, *, has_one_host: bool = True) -> SplitResult:
-    """Split a URL into its parts. Its `what` is named in the error if it cannot be read."""
+def safe_cause(error: BaseException, url: str) -> BaseException | None:
+    """Return the error to raise another one from; None if a log of it would show a secret of the URL."""
+    seen: BaseException | None = error
+    while seen is not None:
+        shown = f"{seen} {seen!r}"
+        if without_secrets(shown, url) != shown:
+            return None
+        seen = seen.__cause__ or seen.__context__
+    return error
+
+
+def split_url(what: str, url: str, *, for_libpq: bool = False) -> SplitResult:
+    """Split a URL into its parts. Its `what` is named in the error if it cannot be read.
+
+    With `for_libpq`, it may name several hosts, and its password ends at the first `@`.
+    """
     try:
         parts = urlsplit(url)
-        if has_one_host:
+        if not for_libpq:
             _ = parts.port  # raises ValueError if it is no number
     except ValueError:
         raise unreadable_url(what, url) from None
-    if "@" in parts.path and "@" not in parts.netloc and ":" in parts.netloc:
-        raise unreadable_url(what, url)  # the password contains a slash
+    has_slash = "@" in parts.path and "@" not in parts.netloc and ":" in parts.netloc
+    if has_slash or (for_libpq and parts.netloc.count("@") > 1):
+        raise unreadable_url(what, url)
     return parts
 
 

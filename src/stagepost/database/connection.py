@@ -102,7 +102,7 @@ def database_at(url: str, *, for_handlers: bool = False, folder: Path | None = N
         case "sqlite":
             return SqliteDatabase(sqlite_path(url, folder or Path.cwd()))
         case "postgresql" | "postgres":
-            split_url("database URL", url, has_one_host=False)
+            split_url("database URL", url, for_libpq=True)
             return PostgresDatabase("postgresql" + url[url.index(":") :], for_handlers=for_handlers)
         case "mysql" | "mariadb":
             return MysqlDatabase.from_url(url)

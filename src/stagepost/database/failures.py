@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 from urllib.parse import unquote
 
-from stagepost.config.urls import masked, unreadable_url, without_secrets
+from stagepost.config.urls import masked, safe_cause, unreadable_url, without_secrets
 from stagepost.database.dialect import Dialect
 from stagepost.database.trouble import Trouble, is_of_driver
 from stagepost.errors import ConfigurationError, SchemaError, StagepostError, StoreError, StoreRefused, StoreUnavailable
 
-__all__ = ["Address", "Translated", "commit_failure", "connect_failure", "failure_of", "shown_cause", "words_of"]
+__all__ = ["Address", "Translated", "commit_failure", "connect_failure", "failure_of", "words_of"]
 
 LACKS_RIGHT = {"42501", 1044, 1142, 1143, 1227, 1370}
 IS_READ_ONLY = {"25006", 1290, 1792, 1836}
 """SQLSTATEs of PostgreSQL and error numbers of MySQL."""
 BAD_OPTIONS = (RuntimeError, TypeError, ValueError)
 """What drivers raise for options of a URL that they do not know, or whose values they cannot use."""
+BAD_VALUE = re.compile(r"invalid \w+ value|invalid port number")
+"""How libpq rejects the value of an option."""
 WRONG_URL = "Check the host, the database, the user and the password in the database URL."
 
 
@@ -65,19 +68,9 @@ class Translated:
 
 def words_of(error: BaseException, address: Address) -> str:
     """Return what a driver says, without secrets and without the statement that PostgreSQL appends."""
-    text = without_secrets(str(error), address.url) if address.url else str(error)
+    text = without_secrets(str(error), address.url)
     lines = [line for line in text.splitlines() if not line.startswith("LINE ") and line.strip() != "^"]
     return " ".join(" ".join(lines).split()).rstrip(".") or type(error).__name__
-
-
-def shown_cause(error: BaseException, address: Address) -> BaseException | None:
-    """Return the error to raise another one from; None if a log that shows it would show a secret."""
-    seen: BaseException | None = error
-    while address.url and seen is not None:
-        if without_secrets(f"{seen} {seen!r}", address.url) != f"{seen} {seen!r}":
-            return None
-        seen = seen.__cause__ or seen.__context__
-    return error
 
 
 def failure_of(what: str, error: BaseException, *, dialect: Dialect, address: Address) -> BaseException:
@@ -99,7 +92,7 @@ def failure_of(what: str, error: BaseException, *, dialect: Dialect, address: Ad
             failure = StoreError(f"{what}: {address} rejected a statement: {words}")
         case _ as unknown:
             assert_never(unknown)
-    failure.__cause__ = shown_cause(error, address)
+    failure.__cause__ = safe_cause(error, address.url)
     return failure
 
 
@@ -111,14 +104,14 @@ def connect_failure(error: Exception, *, dialect: Dialect, address: Address) -> 
         return error
     if address.url and type(error).__name__ == "ProgrammingError" and not _code(error):
         failure = unreadable_url("database URL", address.url, words)
-    elif isinstance(error, BAD_OPTIONS):
+    elif isinstance(error, BAD_OPTIONS) or (address.url and BAD_VALUE.search(words)):
         failure = ConfigurationError(f"{address}: {words}. Check the options in the database URL.")
     elif dialect.trouble(error) is Trouble.REFUSED:
         failure = StoreRefused(f"{address} refused the connection: {words}. {_advice(error, address)}")
     else:
         failure = StoreUnavailable(f"{address} cannot be reached: {words}")
     is_safe = not (isinstance(failure, ConfigurationError) and address.url)
-    failure.__cause__ = shown_cause(error, address) if is_safe else None
+    failure.__cause__ = safe_cause(error, address.url) if is_safe else None
     return failure
 
 
@@ -131,13 +124,14 @@ def commit_failure(error: Exception, *, dialect: Dialect, address: Address) -> B
         f"{words_of(error, address)}. Check what it wrote before you repeat it. A handler that ends its job in the "
         f"transaction can be repeated safely."
     )
-    failure.__cause__ = shown_cause(error, address)
+    failure.__cause__ = safe_cause(error, address.url)
     return failure
 
 
 def _code(error: BaseException) -> Any:
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    return state or (error.args[0] if error.args and isinstance(error.args[0], int) else None)
+    if error.args and isinstance(error.args[0], int):  # MySQL: its SQLSTATEs say little
+        return error.args[0]
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
 
 def _advice(error: BaseException, address: Address) -> str:

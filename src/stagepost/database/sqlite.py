@@ -56,6 +56,8 @@ class SqliteDatabase:
     def _failure(self, error: sqlite3.Error) -> BaseException:
         if _is_busy(error):
             return StoreUnavailable(f"{self.address} cannot be opened: {error}. Another process has it locked.")
+        if Path(self.path).is_dir():
+            return StoreRefused(f"{self.address} cannot be opened: it is a folder. Name a file in it.")
         if not os.access(Path(self.path).parent, os.W_OK | os.X_OK):
             return StoreRefused(
                 f"{self.address} cannot be opened: {error}. Check that its folder exists and is writable."

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
+from stagepost.config.urls import safe_cause
 from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
-from stagepost.database.failures import Translated, commit_failure, failure_of, shown_cause, words_of
+from stagepost.database.failures import Translated, commit_failure, failure_of, words_of
 from stagepost.database.lent import lending
 from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
@@ -103,7 +104,7 @@ class Store:
                 address = self.database.address
                 raise StoreUnavailable(
                     f"{operation.name}: tried {tries} times, last: {words_of(cause, address)}"
-                ) from shown_cause(cause, address)
+                ) from safe_cause(cause, address.url)
             self._pause(pause)
 
     @contextlib.contextmanager
