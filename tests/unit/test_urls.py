@@ -33,7 +33,7 @@ def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert masked(url) == shown
 
 
-@pytest.mark.parametrize("mark", list("%@/?#:[]& '\"\\") + ["://", "%4", "ü", "\U0001f511"])
+@pytest.mark.parametrize("mark", [*"%@/?#:[]& '\"\\", "://", "%4", "ü", "\U0001f511"])
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "amqp"])
 def test_a_password_that_is_not_encoded_is_not_shown(scheme: str, mark: str) -> None:
     url = f"{scheme}://shop:{SECRET}{mark}{SECRET}@db/app"

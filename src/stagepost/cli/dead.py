@@ -16,7 +16,7 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.jobs import show_job
 from stagepost.cli.options import Group, confirm, job_id
 from stagepost.cli.render import Section, time_text
-from stagepost.client.client import default_actor
+from stagepost.client.arguments import default_actor
 from stagepost.client.dead_letters import (
     Handled,
     discard_each,

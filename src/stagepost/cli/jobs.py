@@ -13,7 +13,7 @@ from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group, job_id
 from stagepost.cli.render import Output, Section, duration_text, time_text
-from stagepost.client.client import default_actor
+from stagepost.client.arguments import default_actor
 from stagepost.client.dead_letters import pages_of, retry_each
 from stagepost.errors import IllegalTransition, JobNotFound
 from stagepost.model.batch import Counts

@@ -11,7 +11,7 @@ from stagepost.cli.documents import queue_document
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group
 from stagepost.cli.render import Section, duration_text
-from stagepost.client.client import default_actor
+from stagepost.client.arguments import default_actor
 from stagepost.database.migrate import check_schema
 from stagepost.model.lifecycle import JobState
 from stagepost.store.counting import PARTS, Drift, find_drift, repair

@@ -13,7 +13,7 @@ from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group
 from stagepost.cli.render import Section, duration_text, time_text
-from stagepost.client.client import default_actor
+from stagepost.client.arguments import default_actor
 from stagepost.clock import sleep
 from stagepost.model.pipeline import Run, RunState, StepState
 from stagepost.store.cancelling import cancel_items

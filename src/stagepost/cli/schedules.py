@@ -8,7 +8,7 @@ from stagepost.cli.documents import schedule_document
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group
 from stagepost.cli.render import Section, time_text
-from stagepost.client.client import default_actor
+from stagepost.client.arguments import default_actor
 from stagepost.store.schedules import (
     NEVER,
     Schedule,

@@ -28,7 +28,11 @@ def run_procedure(procedure: Procedure[T], app: App, tx: Any = None) -> T:
         while True:
             if isinstance(step, Operation):
                 store = app.store
-                done = store.run(step) if tx is None else run_in(tx, step, clock=app.clock, database=store.database)
+                done = (
+                    store.run(step)
+                    if tx is None
+                    else run_in(tx, step, clock=app.clock, database=store.callers_database)
+                )
                 step = procedure.send(done)
             else:
                 sleep(step)
@@ -47,7 +51,7 @@ async def run_procedure_async(procedure: Procedure[T], app: App, tx: Any = None)
                 if tx is None:
                     done = await app.async_store.run(step)
                 else:
-                    done = await run_in_async(tx, step, clock=app.clock, database=app.store.database)
+                    done = await run_in_async(tx, step, clock=app.clock, database=app.store.callers_database)
                 step = procedure.send(done)
             else:
                 await asyncio.sleep(step)

@@ -114,7 +114,7 @@ class RunningAttempt:
 
     @property
     def _database(self) -> Database | None:
-        return app_of(self.task).store.database if isinstance(self.task, AppTask) else None
+        return app_of(self.task).store.callers_database if isinstance(self.task, AppTask) else None
 
     def _observe_commit(self, tx: Any) -> None:
         if isinstance(self.task, AppTask):

@@ -18,6 +18,7 @@ __all__ = ["Address", "Translated", "commit_failure", "connect_failure", "failur
 LACKS_RIGHT = {"42501", 1044, 1142, 1143, 1227, 1370}
 IS_READ_ONLY = {"25006", 1290, 1792, 1836}
 """SQLSTATEs of PostgreSQL and error numbers of MySQL."""
+LONGEST_WORDS = 1000
 BAD_OPTIONS = (RuntimeError, TypeError, ValueError)
 """What drivers raise for options of a URL that they do not know, or whose values they cannot use."""
 BAD_VALUE = re.compile(r"invalid \w+ value|invalid port number")
@@ -70,7 +71,8 @@ def words_of(error: BaseException, address: Address) -> str:
     """Return what a driver says, without secrets and without the statement that PostgreSQL appends."""
     text = without_secrets(str(error), address.url)
     lines = [line for line in text.splitlines() if not line.startswith("LINE ") and line.strip() != "^"]
-    return " ".join(" ".join(lines).split()).rstrip(".") or type(error).__name__
+    words = " ".join(" ".join(lines).split()).rstrip(".") or type(error).__name__
+    return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"
 
 
 def failure_of(what: str, error: BaseException, *, dialect: Dialect, address: Address) -> BaseException:

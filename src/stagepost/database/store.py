@@ -53,6 +53,8 @@ class Store:
         self.patience_seconds = patience_seconds
         self.pool = Pool(database, size=pool_size)
         self.notifier = LocalNotifier()
+        self.is_stand_in = False
+        """It stands in for the application's database in tests, so callers' connections may lead to another one."""
         self._deadlines = Deadlines()
         self._pause = pause
 
@@ -60,6 +62,11 @@ class Store:
     def at(cls, url: str, *, for_handlers: bool = False, folder: Path | None = None, **options: Any) -> Store:
         """Open the store at a URL. `for_handlers` and `folder` are described at `database_at`."""
         return cls(database_at(url, for_handlers=for_handlers, folder=folder), **options)
+
+    @property
+    def callers_database(self) -> Database | None:
+        """The database to which callers' connections must lead; None if they may lead anywhere."""
+        return None if self.is_stand_in else self.database
 
     @property
     def dialect(self) -> Dialect:

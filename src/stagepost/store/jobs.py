@@ -37,7 +37,7 @@ from stagepost.store.chosen_ids import refuse_ambiguous, refuse_others
 from stagepost.store.counting import Change, record_moves
 from stagepost.store.unique_keys import find_existing, hold_unique_key, live_key, update_existing
 
-__all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", "restart"]
+__all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", "restart", "retry"]
 
 ENQUEUE_TRIES = 5
 MOST_AT_ONCE = 100_000
@@ -348,6 +348,19 @@ def _restart_again(job_ids: Sequence[str], *, actor: str) -> Statements[list[str
     for job_id in set(job_ids) - set(restarted):
         restarted += [job_id for _ in (yield Statement("live_job", {"id": job_id}))]
     return restarted
+
+
+@operation
+def retry(job_ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
+    """Queue ended jobs again like `restart`; raises JobNotFound, and queues none, if one does not exist."""
+    if unknown := set(job_ids) - (yield from known_of(job_ids)):
+        raise JobNotFound(min(unknown))
+    return (yield from restart(job_ids, actor=actor))
+
+
+@retry.after_lost_reply
+def _retry_again(job_ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
+    return (yield from _restart_again(job_ids, actor=actor))
 
 
 @operation
