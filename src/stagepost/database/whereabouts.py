@@ -12,6 +12,7 @@ from weakref import WeakSet
 from stagepost.database.adapters.caller_connection import CallerConnection
 from stagepost.database.connection import Database, MysqlDatabase, PostgresDatabase
 from stagepost.database.dialect import SqlCall
+from stagepost.database.failures import Address
 from stagepost.database.lent import lent_transaction
 from stagepost.database.runner import Calls
 from stagepost.database.statement import Rows
@@ -27,8 +28,12 @@ QUESTIONS = {
 """What every user may ask, and what a pooler passes on. PostgreSQL's replicas give the same answer as their primary;
 on MySQL the name alone must do, because the nodes of a cluster have nothing in common."""
 
+KINDS = {"postgres": "PostgreSQL", "mysql": "MySQL", "sqlite": "SQLite"}
+
 _checked: WeakSet[Any] = WeakSet()
 """Connections of drivers that lead to the app's database."""
+_known: dict[Address, Whereabouts] = {}
+"""What each database of an app answered last."""
 
 
 class Whereabouts(NamedTuple):
@@ -52,16 +57,18 @@ def check_database(caller: CallerConnection[Any], tx: Any, database: Database) -
     if _is_lent(tx, database) or _is_checked(caller.raw):
         return
     if caller.dialect.name != database.dialect.name:
-        raise _another(caller.dialect.name, database)
+        raise _another(f"a {KINDS[caller.dialect.name]} database", database)
     if caller.dialect.name != "sqlite" and _address_of(caller.raw) == _address_in_url(database):
         return
     rows = yield SqlCall(QUESTIONS[caller.dialect.name], ())
     theirs = _answer(rows)
     if caller.dialect.name == "sqlite":
         if not _is_same_file(theirs.name, database.address.path):
-            raise _another(theirs.name or ":memory:", database)
-    elif theirs.differs_from(_ours(database)):
-        raise _another(theirs.name, database)
+            raise _another(
+                f"SQLite file {theirs.name!r}" if theirs.name else "another SQLite database in memory", database
+            )
+    elif theirs != _known.get(database.address) and theirs.differs_from(_ours(database)):
+        raise _another(f"database {theirs.name!r}", database)
     with contextlib.suppress(TypeError):  # sqlite3's connections cannot be remembered
         _checked.add(caller.raw)
 
@@ -106,12 +113,14 @@ def _is_same_file(theirs: str, ours: str) -> bool:
 def _ours(database: Database) -> Whereabouts:
     """Ask the app's database, now: it may have moved since it was last asked."""
     with contextlib.closing(database.connect()) as connection:
-        return _answer(connection.execute(QUESTIONS[database.dialect.name], {}))
+        found = _answer(connection.execute(QUESTIONS[database.dialect.name], {}))
+    _known[database.address] = found
+    return found
 
 
 def _another(theirs: str, database: Database) -> ConfigurationError:
     return ConfigurationError(
-        f"the connection leads to {theirs!r}, and the app's database is {database.address}. Pass a connection to the "
+        f"the connection leads to {theirs}, and the app's database is {database.address}. Pass a connection to the "
         f"app's database, or create an App for this one."
     )
 
@@ -122,6 +131,7 @@ READERS: dict[tuple[str, str], Reader] = {
     ("psycopg2", "connection"): lambda raw: (raw.info.host, raw.info.port, raw.info.dbname),
     ("pymysql", "Connection"): lambda raw: (raw.host, raw.port, raw.db),
     ("asyncmy", "Connection"): lambda raw: (raw.host, raw.port, raw.db),
+    ("asyncpg", "Connection"): lambda raw: (*raw._addr, raw._params.database),  # noqa: SLF001 - there is no other way
 }
 """By the package and name of a class, how to read host, port and database from a driver's connection."""
 
