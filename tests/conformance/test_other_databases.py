@@ -94,7 +94,7 @@ class Watched:
 
 @every_kind
 def test_a_connection_to_the_same_database_by_another_name_is_asked_once(
-    kind: Kind, store: Bench, tmp_path: Path
+    kind: Kind, store: Bench, tmp_path: Path, other_url: Callable[[str], str]
 ) -> None:
     """Through a pooler, a socket or a link the same database may have any address, so only the database can tell."""
     if kind.database == "sqlite":
@@ -109,8 +109,13 @@ def test_a_connection_to_the_same_database_by_another_name_is_asked_once(
             caller.begin()
             caller.run(jobs.enqueue(job))
             caller.commit()
+        assert same.connects <= 1
+        caller.database = database_at(other_url(kind.database))
+        caller.begin()
+        with pytest.raises(ConfigurationError):
+            caller.run(jobs.enqueue(new_job()))
+        caller.rollback()
 
-    assert same.connects <= 1
     assert store.run(jobs.get(second.id)).id == second.id
 
 

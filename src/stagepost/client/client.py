@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from stagepost.client.arguments import actor_of, choices, filter_of, known_id, page_size, page_start
 from stagepost.client.records import Job
@@ -16,7 +17,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import JobFailed, UnknownTask
+from stagepost.errors import JobFailed, UnknownTask, duration_of
 from stagepost.model.batch import Counts
 from stagepost.model.children import NewChild
 from stagepost.model.job import Enqueued, FailureRecord, JobRow, LeasedJob, NewJob
@@ -52,6 +53,13 @@ class Client:
         self._async_store = async_store or AsyncStore(store)
         self._registry = registry
         self._waker = waker or WorkerWaker(store.notifier)
+        self._patience: float | None = None
+
+    def using(self, *, patience: timedelta | float) -> Self:
+        """Return a client whose calls wait at most this long for a database that is away, instead of the setting."""
+        client = copy(self)
+        client._patience = duration_of(patience, "patience").total_seconds()  # noqa: SLF001 - of this class
+        return client
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; if a live job already holds its unique key, return that job."""
@@ -210,12 +218,12 @@ class Client:
 
     def _run(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
-            return self._store.run(operation)
+            return self._store.run(operation, patience_seconds=self._patience)
         return run_in(tx, operation, clock=self._store.clock, database=self._store.callers_database)
 
     async def _run_async(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
-            return await self._async_store.run(operation)
+            return await self._async_store.run(operation, patience_seconds=self._patience)
         return await run_in_async(tx, operation, clock=self._store.clock, database=self._store.callers_database)
 
 

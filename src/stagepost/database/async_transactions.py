@@ -69,7 +69,7 @@ class AsyncTransactions:
         loan = AsyncLoan(await self._begun(pool, read_only=read_only))
         try:
             try:
-                with lending(loan.raw, self.database) as lent:
+                with lending(loan.raw, self.database, read_only=read_only) as lent:
                     yield loan
                 lent.require_whole()
             except BaseException:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from stagepost.errors import StoreError
 
-__all__ = ["IN_TRANSACTION", "LentTransaction", "ask_watched", "ask_watched_async", "lending", "lent_transaction"]
+__all__ = [
+    "IN_TRANSACTION",
+    "LentTransaction",
+    "ask_watched",
+    "ask_watched_async",
+    "lending",
+    "lent_transaction",
+    "refuse_to_wait_for_itself",
+]
 
 T = TypeVar("T")
 
@@ -19,9 +29,12 @@ IN_TRANSACTION = 1
 class LentTransaction:
     """A transaction on one of our connections, while a caller has it."""
 
-    def __init__(self, database: Any) -> None:
+    def __init__(self, database: Any, *, read_only: bool) -> None:
         self.database = database
         """The Database to which its connection leads."""
+        self.read_only = read_only
+        self.owner = _current()
+        """The asyncio task that has it, or the thread."""
         self.failure: str | None = None
         """Why it can only be rolled back."""
 
@@ -51,9 +64,9 @@ _lent: dict[int, LentTransaction] = {}
 
 
 @contextlib.contextmanager
-def lending(raw: Any, database: Any) -> Iterator[LentTransaction]:
+def lending(raw: Any, database: Any, *, read_only: bool) -> Iterator[LentTransaction]:
     """Watch the transaction on a driver's connection during the body."""
-    lent = _lent[id(raw)] = LentTransaction(database)
+    lent = _lent[id(raw)] = LentTransaction(database, read_only=read_only)
     try:
         yield lent
     finally:
@@ -63,6 +76,35 @@ def lending(raw: Any, database: Any) -> Iterator[LentTransaction]:
 def lent_transaction(raw: Any) -> LentTransaction | None:
     """Return the transaction that was lent with this connection, if one was."""
     return _lent.get(id(raw))
+
+
+def refuse_to_wait_for_itself(operation: str, database: Any, *, reads: bool) -> None:
+    """Raise an error if an operation on SQLite would wait for a transaction of its own caller, and so forever."""
+    if not _lent or database.dialect.has_row_locks:
+        return
+    owner = _current()
+    for lent in list(_lent.values()):
+        if lent.owner == owner and _excludes(lent, database, reads=reads):
+            raise StoreError(
+                f"{operation}: {database.address} is locked by a transaction of the same caller, `app.transaction()`, "
+                f"and the call would wait for itself. Pass the connection: `task.using(tx).enqueue(…)`, or `tx=tx` to "
+                f"other calls."
+            )
+
+
+def _excludes(lent: LentTransaction, database: Any, *, reads: bool) -> bool:
+    """Whether nothing else can be done beside a lent transaction: a database in memory has one connection for all."""
+    if database.is_memory:
+        return lent.database is database
+    return not reads and not lent.read_only and bool(lent.database.address == database.address)
+
+
+def _current() -> object:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        task = None
+    return task or threading.get_ident()
 
 
 def ask_watched(raw: Any, ask: Callable[[], T]) -> T:

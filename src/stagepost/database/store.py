@@ -15,7 +15,7 @@ from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
 from stagepost.database.failures import Translated, commit_failure, failure_of, words_of
-from stagepost.database.lent import lending
+from stagepost.database.lent import lending, refuse_to_wait_for_itself
 from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
 from stagepost.database.runner import Calls, calls_for, drive
@@ -81,6 +81,7 @@ class Store:
         If its only statement has committed by itself, only the operation that follows is run again. A caller that
         passes its own `deadlines` can abort its operations without aborting those of others.
         """
+        refuse_to_wait_for_itself(operation.name, self.database, reads=operation.definition.is_read_only)
         deadlines = deadlines or self._deadlines
         give_up_at = monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
         current, tries = operation, 0
@@ -110,7 +111,7 @@ class Store:
             if deadlines.is_aborted or monotonic() + pause > give_up_at:
                 address = self.database.address
                 raise StoreUnavailable(
-                    f"{operation.name}: tried {tries} times, last: {words_of(cause, address)}"
+                    f"{operation.name}: tried {tries} times, last: {words_of(cause, address)}{self._hint(cause)}"
                 ) from safe_cause(cause, address.url)
             self._pause(pause)
 
@@ -120,7 +121,7 @@ class Store:
         with self._begun(read_only=read_only) as loan:
             connection = loan.connection
             try:
-                with lending(connection.raw, self.database) as lent:
+                with lending(connection.raw, self.database, read_only=read_only) as lent:
                     yield connection
                 lent.require_whole()
             except BaseException:
@@ -143,6 +144,14 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self.database.address})"
+
+    def _hint(self, cause: Exception) -> str:
+        if self.dialect.has_row_locks or self.dialect.trouble(cause) is not Trouble.CONFLICT:
+            return ""
+        return (
+            f". Another connection holds the write lock of {self.database.address}. If it is one of your own, in an "
+            f"open transaction, pass it: `task.using(connection).enqueue(…)`."
+        )
 
     def errors_of(self, what: str) -> Translated:
         """Turn the errors of drivers that the body raises into our own."""

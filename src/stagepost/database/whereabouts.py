@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from stagepost.database.adapters.caller_connection import CallerConnection
 from stagepost.database.connection import Database, MysqlDatabase, PostgresDatabase
@@ -30,8 +30,8 @@ on MySQL the name alone must do, because the nodes of a cluster have nothing in 
 
 KINDS = {"postgres": "PostgreSQL", "mysql": "MySQL", "sqlite": "SQLite"}
 
-_checked: WeakSet[Any] = WeakSet()
-"""Connections of drivers that lead to the app's database."""
+_checked: WeakKeyDictionary[Any, Address] = WeakKeyDictionary()
+"""To which app's database each connection of a driver leads."""
 _known: dict[Address, Whereabouts] = {}
 """What each database of an app answered last."""
 
@@ -54,7 +54,7 @@ def check_database(caller: CallerConnection[Any], tx: Any, database: Database) -
     A connection whose host, port and database are literally those of the app's URL is not asked, and any other only
     once. SQLite's connections cannot be remembered, but asking one costs nothing.
     """
-    if _is_lent(tx, database) or _is_checked(caller.raw):
+    if _is_lent(tx, database) or _is_checked(caller.raw, database.address):
         return
     if caller.dialect.name != database.dialect.name:
         raise _another(f"a {KINDS[caller.dialect.name]} database", database)
@@ -70,7 +70,7 @@ def check_database(caller: CallerConnection[Any], tx: Any, database: Database) -
     elif theirs != _known.get(database.address) and theirs.differs_from(_ours(database)):
         raise _another(f"database {theirs.name!r}", database)
     with contextlib.suppress(TypeError):  # sqlite3's connections cannot be remembered
-        _checked.add(caller.raw)
+        _checked[caller.raw] = database.address
 
 
 def name_at(caller: CallerConnection[Any]) -> str:
@@ -89,9 +89,9 @@ def _is_lent(tx: Any, database: Database) -> bool:
     return lent.database is database or (lent.database.address == database.address and not database.is_memory)
 
 
-def _is_checked(raw: Any) -> bool:
+def _is_checked(raw: Any, address: Address) -> bool:
     try:
-        return raw in _checked
+        return _checked.get(raw) == address
     except TypeError:
         return False
 
