@@ -9,7 +9,8 @@ StagepostError
 │   └── ValueTooLarge       storing it needs a longer statement than the database server accepts
 ├── StoreError              the database
 │   ├── StoreUnavailable    it cannot be reached, or did not answer in time
-│   │   └── StoreRefused    it answers, but refuses: wrong password, missing right, read-only
+│   │   └── StoreRefused    it answers, but refuses: wrong password, missing right, unknown database
+│   │       └── StoreReadOnly   it is read-only
 │   ├── SchemaError         its tables are missing, older or newer than this code
 │   └── NoTransaction       the caller's connection has no open transaction
 ├── JobError                one job
@@ -75,6 +76,7 @@ __all__ = [
     "SourceMismatch",
     "StagepostError",
     "StoreError",
+    "StoreReadOnly",
     "StoreRefused",
     "StoreUnavailable",
     "TaskError",
@@ -148,8 +150,12 @@ class StoreUnavailable(StoreError):
 class StoreRefused(StoreUnavailable):
     """The database refuses to serve us, and a retry would fail again until somebody changes something there.
 
-    The password is wrong, the user lacks a right, the database or its host does not exist, or it is read-only.
+    The password is wrong, the user lacks a right, or the database or its host does not exist.
     """
+
+
+class StoreReadOnly(StoreRefused):
+    """The database is read-only: a replica, a server during a failover, or a file without the right to write."""
 
 
 class SchemaError(StoreError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +12,16 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from stagepost import App
+from stagepost import App, Worker
 from stagepost.client.health import check_health
 from stagepost.database.connection import database_at
 from stagepost.database.migrate import migrate
 from stagepost.database.store import Store
-from stagepost.errors import ConfigurationError, SchemaError, StoreRefused
+from stagepost.errors import ConfigurationError, SchemaError, StoreReadOnly, StoreRefused
 from stagepost.store import jobs
+from stagepost.store.schedules import list_schedules
+from tests.acceptance.conftest import quick_settings
+from tests.acceptance.helpers import LIMIT
 from tests.conformance.bench import DatabaseOnBench
 from tests.conformance.samples import new_job
 from tests.services.mariadb import connect as connect_to_mariadb
@@ -103,7 +107,7 @@ def test_a_database_that_is_read_only_refuses_at_once(database: DatabaseOnBench)
         loan.connection.execute(READ_ONLY[store.dialect.name], {})
         loan.is_sound = True
 
-    with pytest.raises(StoreRefused, match=r"enqueue.*(?i:read-?only)"):
+    with pytest.raises(StoreReadOnly, match=r"enqueue.*(?i:read-?only)"):
         store.run(jobs.enqueue(new_job()))
 
     store.run(jobs.enqueue(new_job()))  # on another connection, because the first may lead to an old primary
@@ -202,3 +206,53 @@ def test_a_malformed_url_is_refused_at_once_without_its_secrets(url: str) -> Non
     assert "canary" not in str(caught.value)
     assert caught.value.__cause__ is None
     app.close()
+
+
+async def test_a_worker_outlives_a_failover_during_which_the_server_is_read_only(
+    postgres_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(settings=quick_settings(postgres_database), auto_migrate=True)
+    ran: list[int] = []
+
+    @app.task
+    async def note(number: int) -> None:
+        ran.append(number)
+
+    app.schedule("yearly", "0 0 1 1 *", note.job(0))
+    app.migrate()
+    note.enqueue(1)
+    with psycopg.connect(postgres_database, autocommit=True) as owner:
+        make_read_only(owner, "on")
+        worker = Worker(app)
+        working = asyncio.create_task(worker.run())
+        await until(lambda: "this worker starts when the database can be written again" in caplog.text)
+        assert not working.done()
+        make_read_only(owner, "off")
+        await until(lambda: ran == [1])
+
+        await note.enqueue_async(2)
+        make_read_only(owner, "on")
+        await until(lambda: caplog.text.count("pass failed") >= 3)
+        make_read_only(owner, "off")
+        await until(lambda: ran == [1, 2])
+        assert len(app.store.run(list_schedules())) == 1
+        worker.stop()
+        await working
+
+    assert {job.state for job in app.client.jobs()} == {"completed"}
+    app.close()
+
+
+def make_read_only(owner: psycopg.Connection[Any], switch: str) -> None:
+    """Let all sessions of this database start again, with or without the right to write."""
+    name = owner.info.dbname
+    owner.execute(f"alter database {name} set default_transaction_read_only = {switch}")
+    owner.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", [name]
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT):
+        while not condition():  # noqa: ASYNC110 - it is not told
+            await asyncio.sleep(0.02)

@@ -11,7 +11,15 @@ from urllib.parse import unquote
 from stagepost.config.urls import masked, safe_cause, unreadable_url, without_secrets
 from stagepost.database.dialect import Dialect
 from stagepost.database.trouble import Trouble, is_of_driver
-from stagepost.errors import ConfigurationError, SchemaError, StagepostError, StoreError, StoreRefused, StoreUnavailable
+from stagepost.errors import (
+    ConfigurationError,
+    SchemaError,
+    StagepostError,
+    StoreError,
+    StoreReadOnly,
+    StoreRefused,
+    StoreUnavailable,
+)
 
 __all__ = ["Address", "Translated", "commit_failure", "connect_failure", "failure_of", "words_of"]
 
@@ -87,7 +95,8 @@ def failure_of(what: str, error: BaseException, *, dialect: Dialect, address: Ad
                 f"{what}: {words}. Run `stagepost migrate` to bring the tables up to date: {address}."
             )
         case Trouble.REFUSED:
-            failure = StoreRefused(f"{what}: {address} refused it: {words}. {_advice(error, address)}")
+            refused = StoreReadOnly if _is_read_only(error) else StoreRefused
+            failure = refused(f"{what}: {address} refused it: {words}. {_advice(error, address)}")
         case Trouble.CONNECTION | Trouble.CONFLICT:
             failure = StoreUnavailable(f"{what}: {words}")
         case Trouble.OTHER:
@@ -134,6 +143,10 @@ def _code(error: BaseException) -> Any:
     if error.args and isinstance(error.args[0], int):  # MySQL: its SQLSTATEs say little
         return error.args[0]
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+
+
+def _is_read_only(error: BaseException) -> bool:
+    return _code(error) in IS_READ_ONLY or getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY")
 
 
 def _advice(error: BaseException, address: Address) -> str:
