@@ -53,12 +53,13 @@ class Client:
         self._async_store = async_store or AsyncStore(store)
         self._registry = registry
         self._waker = waker or WorkerWaker(store.notifier)
-        self._patience: float | None = None
+        self.patience: timedelta | None = None
+        """How long its calls wait for a database that is away; None means the setting `patience_seconds`."""
 
     def using(self, *, patience: timedelta | float) -> Self:
         """Return a client whose calls wait at most this long for a database that is away, instead of the setting."""
         client = copy(self)
-        client._patience = duration_of(patience, "patience").total_seconds()  # noqa: SLF001 - of this class
+        client.patience = duration_of(patience, "patience")
         return client
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
@@ -216,14 +217,18 @@ class Client:
             await asyncio.sleep(pause)
         raise AssertionError("the pauses end with WaitTimeout")
 
+    @property
+    def _patience_seconds(self) -> float | None:
+        return None if self.patience is None else self.patience.total_seconds()
+
     def _run(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
-            return self._store.run(operation, patience_seconds=self._patience)
+            return self._store.run(operation, patience_seconds=self._patience_seconds)
         return run_in(tx, operation, clock=self._store.clock, database=self._store.callers_database)
 
     async def _run_async(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
-            return await self._async_store.run(operation, patience_seconds=self._patience)
+            return await self._async_store.run(operation, patience_seconds=self._patience_seconds)
         return await run_in_async(tx, operation, clock=self._store.clock, database=self._store.callers_database)
 
 
