@@ -299,7 +299,7 @@ class Model:
         expired = [job for job in self.live.values() if (job.lease_until or self.now) < self.now - grace_us]
         for job in expired:
             if job.cancel_requested_at is not None:
-                self._end(job, "cancelled", error="cancelled; its worker was gone")
+                self._end(job, "cancelled", error="cancelled; its worker had died")
             elif job.started_at is None:
                 self._apply(job, Released())
             else:
@@ -307,7 +307,7 @@ class Model:
                 self._apply(job, Crashed(error))
         return {(job.id, job.state if job.id in self.ended else "queued") for job in expired}
 
-    def release_strays(self, owner: str, held: set[Fence]) -> set[str]:
+    def release_unknown_leases(self, owner: str, held: set[Fence]) -> set[str]:
         strays = [job for job in self.live.values() if job.locked_by == owner and (job.id, job.attempts) not in held]
         for job in strays:
             self._apply(job, Released())

@@ -11,8 +11,9 @@ import msgspec
 from stagepost.cli.documents import failure_document, job_document, moment_document
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, duration_text, time_text
 from stagepost.cli.options import Group, job_id
-from stagepost.cli.render import Output, Section, duration_text, time_text
+from stagepost.cli.render import Output
 from stagepost.client.arguments import default_actor
 from stagepost.client.dead_letters import pages_of, retry_each
 from stagepost.errors import IllegalTransition, JobNotFound

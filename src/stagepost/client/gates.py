@@ -71,10 +71,10 @@ class Gate:
 
     def _checking(self, *, holds: bool) -> Procedure[None]:
         yield from self._declaring()
-        standing: gates.GateStatus = yield (gates.pass_through if holds else gates.standing)(self.name)
-        if standing.unfinished:
-            named = {one.batch.key: summary_of(one.batch.state, one.counts) for one in standing.batches}
-            raise GateClosed(self.name, named, more=max(0, standing.unfinished - len(named)))
+        status: gates.GateStatus = yield (gates.locked_status if holds else gates.status)(self.name)
+        if status.unfinished:
+            named = {one.batch.key: summary_of(one.batch.state, one.counts) for one in status.batches}
+            raise GateClosed(self.name, named, more=max(0, status.unfinished - len(named)))
 
     def _waiting(self, timeout: timedelta | float | None) -> Procedure[None]:
         for pause in pauses(timeout, f"gate {self.name!r}", missing="did not open", advice="Wait again for it."):

@@ -26,7 +26,7 @@ __all__ = [
     "may_break_limits",
     "name_of",
     "to_json",
-    "trouble_with",
+    "why_not_decodable",
     "why_not_encodable",
 ]
 
@@ -84,7 +84,7 @@ def _without_input(error: Any) -> str:
 ENCODER = msgspec.json.Encoder(enc_hook=to_json)
 
 
-def trouble_with(annotation: Any) -> str | None:
+def why_not_decodable(annotation: Any) -> str | None:
     """Explain why no JSON value can be decoded as the annotation; None if one can."""
     try:
         msgspec.json.Decoder(annotation, dec_hook=from_json)

@@ -12,7 +12,7 @@ from stagepost.model.checks import check_name, check_priority, check_unique_key,
 from stagepost.model.children import OnChildFailed
 from stagepost.model.context import TraceContext
 from stagepost.model.job import DEFAULT_QUEUE, OnConflict
-from stagepost.model.json_values import PayloadLimits, name_of, trouble_with
+from stagepost.model.json_values import PayloadLimits, name_of, why_not_decodable
 from stagepost.model.option_types import check_known, check_type, check_types
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
@@ -112,7 +112,7 @@ class TaskOptions:
             raise ConfigurationError("limit_by needs max_running: set how many jobs may run per key.")
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise ConfigurationError(f"timeout is {self.timeout}: it must be more than 0.")
-        if (trouble := trouble_with(self.progress)) is not None:
+        if (trouble := why_not_decodable(self.progress)) is not None:
             raise ConfigurationError(
                 f"progress is {name_of(self.progress)}, which cannot be decoded from JSON: {trouble}. "
                 f"Use a type such as a dataclass of the reported values."

@@ -161,7 +161,7 @@ class Signature:
             is_unpacked = typing.get_origin(annotation) is typing.Unpack
             annotation = typing.get_args(annotation)[0] if is_unpacked else types.GenericAlias(dict, (str, annotation))
         is_required = not is_extra and parameter.default is _KINDS.empty
-        trouble = json_values.trouble_with(annotation)
+        trouble = json_values.why_not_decodable(annotation)
         if trouble and is_required:
             raise TaskError(
                 f"{self.function_name}: parameter `{parameter.name}: {json_values.name_of(annotation)}` "
@@ -313,7 +313,7 @@ def _result_annotation(function: Callable[..., Any]) -> Any:
         resolved = _resolved(function, "return", annotation)
     except TaskError:
         return Any  # accept a return type that exists only for type checkers
-    return Any if json_values.trouble_with(resolved) else resolved
+    return Any if json_values.why_not_decodable(resolved) else resolved
 
 
 def _struct_of(parameters: typing.Iterable[_Parameter]) -> type[msgspec.Struct]:

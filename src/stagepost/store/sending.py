@@ -29,7 +29,7 @@ from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.model.outcome import SUSPECT_CRASHES
 from stagepost.store.counting import count_by_queue, record_moves
 from stagepost.store.leases import leased
-from stagepost.store.limits import hold_excess
+from stagepost.store.limits import block_excess
 from stagepost.store.queues import within_limits
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
@@ -141,7 +141,7 @@ class ClaimedDeliveries(msgspec.Struct, frozen=True):
     """Jobs that are not live: they have ended or never existed."""
     stale: list[str] = []
     """Jobs that are running, or that wait for something other than this message."""
-    held: frozenset[str] = frozenset()
+    blocked_on: frozenset[str] = frozenset()
     """Names of the limits and rates that now block some of the jobs put back."""
     is_any_scheduled: bool = False
     """Whether some of them are now scheduled for their next tokens."""
@@ -190,30 +190,32 @@ def _take_within_limits(
     is_limited: bool,
     rules: LimitRules,
 ) -> Statements[ClaimedDeliveries]:
-    held: set[str] = set()
+    blocked: set[str] = set()
     names: set[str] = set()
     is_any_scheduled = False
 
     def lease_some(room: int) -> Statements[list[LeasedJob]]:
         rows = yield Statement("claim_delivered", {**facts, "slots": room})
         found = leased(rows)
-        checked = yield from hold_excess(found, rules)
+        checked = yield from block_excess(found, rules)
         started = {job.id for job in checked.jobs}
-        held.update(job.id for job in found if job.id not in started)
-        names.update(checked.held)
+        blocked.update(job.id for job in found if job.id not in started)
+        names.update(checked.blocked_on)
         nonlocal is_any_scheduled
         is_any_scheduled |= checked.is_any_scheduled
         return checked.jobs
 
     slots = len(deliveries)
     jobs = yield from within_limits(queue_name, slots, lease_some) if is_limited else lease_some(slots)
-    claimed = ClaimedDeliveries(jobs, put_back=sorted(held), held=frozenset(names), is_any_scheduled=is_any_scheduled)
+    claimed = ClaimedDeliveries(
+        jobs, put_back=sorted(blocked), blocked_on=frozenset(names), is_any_scheduled=is_any_scheduled
+    )
     rest = _rest(deliveries, claimed)
     return (yield from _put_back_rest(claimed, rest, task_names)) if rest else claimed
 
 
 def _rest(deliveries: Sequence[Fence], claimed: ClaimedDeliveries) -> set[Fence]:
-    """Return the deliveries whose jobs were not leased, nor leased and then held."""
+    """Return the deliveries whose jobs were not leased, nor leased and then blocked."""
     known = {*(job.id for job in claimed.jobs), *claimed.put_back}
     return {(job_id, attempt) for job_id, attempt in deliveries if job_id not in known}
 
@@ -239,7 +241,7 @@ def _put_back_rest(
         put_back=sorted({*waiting, *claimed.put_back}),
         unknown=sorted(named - found),
         stale=sorted(found - waiting.keys()),
-        held=claimed.held,
+        blocked_on=claimed.blocked_on,
         is_any_scheduled=claimed.is_any_scheduled,
     )
 
@@ -263,10 +265,10 @@ class PutBack(msgspec.Struct, frozen=True):
 
     again: list[str] = []
     """Jobs that are sent again."""
-    given_up: list[str] = []
+    unanswered: list[str] = []
     """Jobs that became dead letters because their message had been sent `sends` times."""
     batches: list[str | None] = []
-    """The batch of each job in `given_up`."""
+    """The batch of each job in `unanswered`."""
 
 
 @operation
@@ -283,10 +285,10 @@ def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | 
     spent = [row for row in rows if sends is not None and row[5] >= sends]
     if spent:
         yield from settle([_unanswered(str(row[0]), row[4], row[5]) for row in spent])
-    given_up = [str(row[0]) for row in spent]
+    unanswered = [str(row[0]) for row in spent]
     return PutBack(
-        again=[job_id for row in rows if (job_id := str(row[0])) not in given_up],
-        given_up=given_up,
+        again=[job_id for row in rows if (job_id := str(row[0])) not in unanswered],
+        unanswered=unanswered,
         batches=[row[2] and str(row[2]) for row in spent],
     )
 

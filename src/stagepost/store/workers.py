@@ -31,7 +31,7 @@ __all__ = [
     "list_workers",
     "notify_workers",
     "other_workers",
-    "say_hello",
+    "register_worker",
     "unknown_tasks",
 ]
 
@@ -68,7 +68,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 
 @operation
-def say_hello(
+def register_worker(
     worker_id: str,
     *,
     host: str,
@@ -95,7 +95,7 @@ def say_hello(
 
 @operation
 def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Statements[bool]:
-    """Record that a worker is alive. False if its record was deleted and it must call `say_hello` again."""
+    """Record that a worker is alive. False if its record was deleted and it must call `register_worker` again."""
     rows = yield Statement("heartbeat", {"id": worker_id, "running": running, "looked_us": microseconds(looked_ago)})
     return bool(rows)
 
