@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pymysql
 import pytest
 
 from stagepost import App
-from stagepost.errors import StagepostError, StoreError
+from stagepost.errors import StagepostError, StoreError, StoreUnavailable
 from tests.acceptance.helpers import LIMIT, notes, write
 
 COLOURS = ("blocking", "async")
@@ -144,6 +145,34 @@ async def test_a_failed_statement_that_undid_only_itself_can_be_caught(indexed: 
 
     assert notes(app) == ["kept", "ours", "theirs"]
     await app.close_async()
+
+
+END_SESSION = {
+    "postgres": ("select pg_backend_pid()", "select pg_terminate_backend({0})"),
+    "mysql": ("select connection_id()", "kill {0}"),
+}
+
+
+def test_a_blocking_commit_without_a_reply_says_that_it_may_have_happened(app: App) -> None:
+    if kind_of(app) == "sqlite":
+        pytest.skip("has no sessions that could be ended")
+    asking, ending = END_SESSION[kind_of(app)]
+
+    def lose() -> None:
+        with app.transaction() as tx:
+            write(tx, "in doubt")
+            with closing(tx.cursor()) as cursor:
+                cursor.execute(asking)
+                [session] = cursor.fetchone()
+            with app.store.transaction() as other:
+                other.execute(ending.format(session), {})
+
+    with pytest.raises(StoreUnavailable, match="may or may not be committed"):
+        lose()
+
+    with app.transaction() as tx:
+        write(tx, "after")
+    assert notes(app) == ["after"]
 
 
 @pytest.mark.parametrize("colour", COLOURS)

@@ -107,9 +107,9 @@ def database_at(url: str, *, for_handlers: bool = False, folder: Path | None = N
         case "mysql" | "mariadb":
             return MysqlDatabase.from_url(url)
         case _:
+            kind = f"unknown kind {scheme!r}" if "://" in url else "it names no kind of database"
             raise ConfigurationError(
-                f"database URL {masked(url)!r} names no known kind of database. "
-                f"Use sqlite:///file.db, postgresql://… or mysql://…"
+                f"database URL {masked(url)!r}: {kind}. Use sqlite:///file.db, postgresql://… or mysql://…"
             )
 
 

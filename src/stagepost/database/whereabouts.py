@@ -58,19 +58,20 @@ def check_database(caller: CallerConnection[Any], tx: Any, database: Database) -
         return
     if caller.dialect.name != database.dialect.name:
         raise _another(f"a {KINDS[caller.dialect.name]} database", database)
-    if caller.dialect.name != "sqlite" and _address_of(caller.raw) == _address_in_url(database):
-        return
-    rows = yield SqlCall(QUESTIONS[caller.dialect.name], ())
-    theirs = _answer(rows)
-    if caller.dialect.name == "sqlite":
-        if not _is_same_file(theirs.name, database.address.path):
-            raise _another(
-                f"SQLite file {theirs.name!r}" if theirs.name else "another SQLite database in memory", database
-            )
-    elif theirs != _known.get(database.address) and theirs.differs_from(_ours(database)):
-        raise _another(f"database {theirs.name!r}", database)
+    if caller.dialect.name == "sqlite" or _address_of(caller.raw) != _address_in_url(database):
+        rows = yield SqlCall(QUESTIONS[caller.dialect.name], ())
+        _compare(_answer(rows), database)
     with contextlib.suppress(TypeError):  # sqlite3's connections cannot be remembered
         _checked[caller.raw] = database.address
+
+
+def _compare(theirs: Whereabouts, database: Database) -> None:
+    if database.dialect.name == "sqlite":
+        if not _is_same_file(theirs.name, database.address.path):
+            what = f"SQLite file {theirs.name!r}" if theirs.name else "another SQLite database in memory"
+            raise _another(what, database)
+    elif theirs != _known.get(database.address) and theirs.differs_from(_ours(database)):
+        raise _another(f"database {theirs.name!r}", database)
 
 
 def name_at(caller: CallerConnection[Any]) -> str:
@@ -107,7 +108,7 @@ def _is_same_file(theirs: str, ours: str) -> bool:
     """Compare files, whatever links and relative paths lead to them. A database in memory has no file."""
     if not theirs or ours == ":memory:":
         return False
-    return Path(theirs).resolve() == Path(ours).resolve()
+    return theirs == ours or Path(theirs).resolve() == Path(ours).resolve()
 
 
 def _ours(database: Database) -> Whereabouts:
