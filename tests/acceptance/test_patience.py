@@ -38,13 +38,13 @@ def test_a_call_does_not_wait_if_it_is_told_so(away: App) -> None:
     def greet() -> None: ...
 
     waited = pauses_of(away)
-    with pytest.raises(StoreUnavailable, match="tried 1 times"):
+    with pytest.raises(StoreUnavailable, match="tried once"):
         greet.using(patience=0).enqueue()
-    with pytest.raises(StoreUnavailable, match="tried 1 times"):
+    with pytest.raises(StoreUnavailable, match="tried once"):
         greet.using(patience=0).enqueue_many([(), ()])
-    with pytest.raises(StoreUnavailable, match="tried 1 times"):
+    with pytest.raises(StoreUnavailable, match="tried once"):
         away.client.using(patience=0).jobs()
-    with pytest.raises(StoreUnavailable, match="tried 1 times"):
+    with pytest.raises(StoreUnavailable, match="tried once"):
         asyncio.run(greet.using(patience=0).enqueue_async())
 
     assert waited == []
@@ -53,7 +53,7 @@ def test_a_call_does_not_wait_if_it_is_told_so(away: App) -> None:
 def test_the_setting_says_how_long_calls_wait(away: App) -> None:
     assert away.store.patience_seconds == 5
     away.store.patience_seconds = 0
-    with pytest.raises(StoreUnavailable, match="tried 1 times"):
+    with pytest.raises(StoreUnavailable, match="tried once"):
         away.client.jobs()
 
 

@@ -96,7 +96,7 @@ class Store:
             except StoreRefused:
                 raise
             except StoreUnavailable as error:
-                cause: Exception = error
+                failure: Exception = error
             except StagepostError:
                 raise
             except Exception as error:
@@ -106,13 +106,14 @@ class Store:
                         raise
                 if trouble is Trouble.CONNECTION:
                     current = operation.repeated() if operation.definition.again else current
-                cause = error
+                failure = error
             pause = backoff_seconds(tries, first=0.02, longest=1.0) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
             if deadlines.is_aborted or monotonic() + pause > give_up_at:
                 address = self.database.address
+                tried = "tried once" if tries == 1 else f"tried {tries} times, last"
                 raise StoreUnavailable(
-                    f"{operation.name}: tried {tries} times, last: {words_of(cause, address)}{self._hint(cause)}"
-                ) from safe_cause(cause, address.url)
+                    f"{operation.name}: {tried}: {words_of(failure, address)}{self._hint(failure)}"
+                ) from safe_cause(failure, address.url)
             self._pause(pause)
 
     @contextlib.contextmanager
