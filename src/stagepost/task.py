@@ -249,7 +249,11 @@ def default_name(function: Callable[..., Any]) -> str:
     if module in {"__main__", CHILD_MODULE}:
         spec = getattr(sys.modules.get("__main__"), "__spec__", None)
         was_run_by_name = spec is not None and module == "__main__"
-        module = getattr(spec, "name", "") if was_run_by_name else Path(function.__code__.co_filename).stem
+        file = Path(function.__code__.co_filename)
+        if was_run_by_name:
+            module = getattr(spec, "name", "")
+        elif file.is_file():  # not so in a notebook, where each version of a cell has a file name of its own
+            module = file.stem
     return f"{module}.{function.__qualname__}".replace(".<locals>", "")
 
 

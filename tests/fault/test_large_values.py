@@ -21,7 +21,7 @@ from stagepost.errors import ValueTooLarge
 from stagepost.loops.signals import Signals
 from stagepost.store.jobs import enqueue, enqueue_many
 from stagepost.store.outbox import next_messages
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from stagepost.worker.unreadable_messages import UnreadableMessages
 from tests.conformance.bench import mysql_options
 from tests.depth import sized

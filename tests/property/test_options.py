@@ -178,7 +178,9 @@ def test_an_option_among_the_arguments_is_answered_with_the_line_to_write() -> N
         task: Any = own.task(name="greet")(greet)
 
         for word, option in {"delay": "delay", "countdown": "delay", "eta": "at"}.items():
-            with pytest.raises(PayloadError, match=rf"`{word}` is not .* write using\({option}=…\)\.enqueue\(…\)\.$"):
+            with pytest.raises(
+                PayloadError, match=rf"`{word}` is not .* [Ww]rite:? using\({option}=…\)\.enqueue\(…\)\.$"
+            ):
                 task.enqueue("Ada", **{word: 5})
         with pytest.raises(PayloadError, match=r"They are `name`\.$"):
             task.enqueue("Ada", nmae="Bob")

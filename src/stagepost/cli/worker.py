@@ -132,7 +132,7 @@ def run_worker(
         _leave_within(running.seconds_left, MUST_RESTART if running.must_restart else 0)
         return running.must_restart
 
-    if asyncio.run(run()):
+    if asyncio.run(run(), debug=reports_sources):
         sys.exit(MUST_RESTART)
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from stagepost.client.hooks import Hooks
 from stagepost.client.tasks import AppTask
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import Clock, SystemClock
@@ -34,6 +35,7 @@ class AppCore:
         self.folder = Path.cwd()
         """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
+        self.hooks = Hooks()
         self.schedules: dict[str, ScheduleSpec] = {}
         self.given_store: Store | None = None
         """Set before the first use to share a store that is already open."""

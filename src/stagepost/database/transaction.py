@@ -18,6 +18,7 @@ from stagepost.database.adapters.sqlalchemy import (
     open_sqlalchemy_session,
 )
 from stagepost.database.adapters.sqlite import open_aiosqlite, open_sqlite3
+from stagepost.database.blocking_calls import warn_if_on_event_loop
 from stagepost.database.connection import Database
 from stagepost.database.failures import Address, Translated, failure_of, words_of
 from stagepost.database.lent import lent_transaction
@@ -65,6 +66,7 @@ def run_in(tx: Any, operation: Operation[T], *, clock: Clock, database: Database
 
     A connection that leads to another database than `database` is refused.
     """
+    warn_if_on_event_loop()
     adapter = adapter_for(tx)
     if adapter.sync is None:
         raise ConfigurationError(f"{_name(tx)} is asynchronous: pass it to the asynchronous client.")

@@ -15,6 +15,7 @@ import msgspec
 from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
 from stagepost.model import json_values
 from stagepost.model.json_values import PayloadLimits
+from stagepost.model.other_libraries import JOB_OPTION_WORDS, option_advice
 
 __all__ = ["PayloadLimits", "Signature", "decode_plainly"]
 
@@ -29,8 +30,6 @@ JOB_OPTIONS = frozenset(
     | {"patience", "unique_key"}
 )
 """Names that `using` takes."""
-OTHER_WORDS = {"countdown": "delay", "eta": "at", "schedule_in": "delay", "schedule_at": "at", "run_after": "at"}
-"""Words of other libraries for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,12 @@ class Signature:
 
     function_name: str
     result_annotation: Any
+
+    if not typing.TYPE_CHECKING:  # otherwise a call would pass type checks
+
+        def __call__(self, *_args: Any, **_kwargs: Any) -> typing.NoReturn:
+            """Answer `task.signature(…)`, which Celery's tasks have."""
+            raise TypeError("signature(…) is a word of Celery. Write: task.job(…), or a pipeline")
 
     def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
         """Create signatures with `Signature.of` instead."""
@@ -328,5 +333,10 @@ def _struct_of(parameters: typing.Iterable[_Parameter]) -> type[msgspec.Struct]:
 
 def _hint(name: str) -> str:
     """Say how to set an option of the job, if that is what an unknown argument was meant for."""
-    option = OTHER_WORDS.get(name, name)
-    return f" To set this option of the job, write using({option}=…).enqueue(…)." if option in JOB_OPTIONS else ""
+    if name in JOB_OPTIONS:
+        return f" To set this option of the job, write using({name}=…).enqueue(…)."
+    library, line = JOB_OPTION_WORDS.get(name, ("", ""))
+    option, is_option, _ = line.partition("=")
+    if is_option and option in JOB_OPTIONS:
+        return f" {name} is a word of {library}. Write: using({option}=…).enqueue(…)."
+    return option_advice([name], JOB_OPTION_WORDS)

@@ -115,6 +115,7 @@ class Drainer:
             concurrency=concurrency,
             clock=clock,
             children=SameProcess(),
+            hooks=app.hooks,
         )
         # No token is taken early: the wait for it would take real time.
         self._rules = replace(app.registry.limit_rules, early_us=0)

@@ -10,7 +10,8 @@ from functools import partial
 
 from stagepost.loops.service import Service
 from stagepost.model.groups import groups_of
-from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
+from stagepost.transport.rabbitmq.consumer import Consumer
 from stagepost.upkeep.threads import in_thread
 
 __all__ = ["MessageIngester"]

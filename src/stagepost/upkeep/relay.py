@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -95,7 +96,8 @@ class Relay(Service):
         )
 
     async def run(self) -> None:
-        """Run with an open connection to the broker."""
+        """Run with an open connection to the broker, and publish as soon as it works."""
+        self._publisher.on_working = partial(_wake_on, asyncio.get_running_loop(), self.wake)
         self._publisher.start()
         try:
             await super().run()
@@ -223,6 +225,11 @@ class Relay(Service):
     def _rest(self, queue: str, seconds: float) -> None:
         self._resting[queue] = self._clock.monotonic() + seconds
         asyncio.get_running_loop().call_later(seconds, self.wake)
+
+
+def _wake_on(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the event loop is closed
+        loop.call_soon_threadsafe(wake)
 
 
 def _limit(settings: QueueLimits) -> float:

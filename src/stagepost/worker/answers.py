@@ -24,7 +24,7 @@ from stagepost.model.retry import shortened_error
 from stagepost.store.answers import Accepted, accept_answers
 from stagepost.store.settlement import Fence
 from stagepost.task import Registry, Task
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from stagepost.upkeep.message_ingester import MessageIngester
 from stagepost.worker.activity import Activity
 from stagepost.worker.finisher import is_conflict, log_failure

@@ -102,7 +102,7 @@ class LeaseKeeper(threading.Thread):
             return set()
         found = self._store.run(asked_to_stop(list(fences), owner=self._owner), patience_seconds=0)
         for fence in found:
-            self._stop(attempts[fence])
+            self._ask_to_stop(attempts[fence])
         return found
 
     def wake(self) -> None:
@@ -136,10 +136,10 @@ class LeaseKeeper(threading.Thread):
                 continue
             attempt.lease_ends = asked_at + self._lease.total_seconds()
             if attempt.fence in renewed.asked_to_stop:
-                self._stop(attempt)
+                self._ask_to_stop(attempt)
         return renewed
 
-    def _stop(self, attempt: LeasedAttempt) -> None:
+    def _ask_to_stop(self, attempt: LeasedAttempt) -> None:
         self._loop.call_soon_threadsafe(attempt.stop, "cancelled on request")
 
     def stop(self) -> None:

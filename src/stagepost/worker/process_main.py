@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import importlib
 import logging
@@ -18,7 +19,9 @@ import msgspec
 
 from stagepost.client.app import App
 from stagepost.client.context import current_job, enter
+from stagepost.client.hooks import Hooks, fails_attempt
 from stagepost.client.running import RunningAttempt, outcome_of
+from stagepost.client.tasks import AppTask, app_of
 from stagepost.clock import SystemClock, sleep
 from stagepost.config.logging import configure_logging
 from stagepost.errors import UnknownTask
@@ -135,14 +138,19 @@ def perform(running: RunningAttempt) -> Outcome:
     The context variables stay set: threads that the handler started belong to this attempt.
     """
     task = running.task
+    hooks = app_of(task).hooks if isinstance(task, AppTask) else Hooks()
     enter(running)
     try:
         args, kwargs = task.signature.decode(running.job.payload)
         if task.wants_context:
             args = (current_job(), *args)
-        return running.completed(task.function(*args, **kwargs))
+        function = hooks.wrap(task) if hooks.around else task.function
+        return running.completed(function(*args, **kwargs))
     except BaseException as error:  # noqa: BLE001 - anything that a handler raises is an outcome
-        return outcome_of(error, running.job, task)
+        outcome = outcome_of(error, running.job, task)
+        if hooks.failure and fails_attempt(error, outcome) and not running.is_settled:
+            hooks.report_failure(error, run=asyncio.run)
+        return outcome
 
 
 def _task(assignment: Assignment) -> Task[..., Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from stagepost.client.running import RunningAttempt
+from stagepost.errors import TaskError
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Crashed, Outcome
 from stagepost.task import Task
@@ -85,6 +86,9 @@ class ProcessPool:
         except (EOFError, OSError, ValueError) as error:  # ValueError: its pipes were closed when it was killed
             self._drop(child)
             return Reply(Crashed(f"the handler's process died ({child.exit_text()}): {error}"), False)
+        except TaskError:  # it was sent nothing
+            self._keep(child)
+            raise
         self._keep(child)
         return reply
 
@@ -216,6 +220,11 @@ def assignment_of(job: LeasedJob, task: Task[..., Any]) -> Assignment:
         main = sys.modules["__main__"]
         spec = getattr(main, "__spec__", None)
         module = spec.name if spec is not None else module
+        if spec is None and getattr(main, "__file__", None) is None:
+            raise TaskError(
+                f"task {task.name} has pool='process', but is defined in a notebook or at a prompt, which another "
+                f"process cannot import. Move it to a module."
+            )
         script = None if spec is not None else str(Path(main.__file__ or "").resolve())
     return Assignment(job=job, module=module, script=script, task_name=task.name)
 

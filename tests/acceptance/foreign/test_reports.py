@@ -10,7 +10,7 @@ import pytest
 
 from stagepost import App, Worker
 from stagepost.config.rabbitmq import RabbitmqSettings
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from tests.acceptance.helpers import AT_ONCE
 from tests.acceptance.remote import Recognise, Stranger, Words, counted, until, working
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench

@@ -39,6 +39,8 @@ class BrokerThread(ABC):
         self._failures = 0
         self._told: str | None = None
         self._why: str | None = None
+        self.on_working: Callable[[], None] = lambda: None
+        """Called in this thread whenever the connection begins to work; set it before `start`."""
         self.trouble: str | None = "not connected yet"
         """Why the connection does not work at the moment; None while it does."""
 
@@ -77,6 +79,7 @@ class BrokerThread(ABC):
         if self._told is not None:
             log.info("%s: RabbitMQ at %s is back", self._thread.name, masked(self._url))
         self.trouble, self._failures, self._told = None, 0, None
+        self.on_working()
 
     def _run(self) -> None:
         pause = 0.0
