@@ -50,7 +50,7 @@ class Task(Generic[P, R]):
             )
         if wants_context and options.remote:
             raise TaskError(f"task {name} is remote: its program gets no JobContext. Remove that parameter.")
-        self.signature = Signature.of(function, context_parameter=wants_context)
+        self.signature = Signature.of(function, context_parameter=wants_context, name=name)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
         self.__wrapped__ = function

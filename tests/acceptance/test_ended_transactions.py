@@ -201,3 +201,21 @@ async def test_an_operation_that_failed_halfway_refuses_the_commit(app: App, col
 
     assert app.client.jobs() == []
     await app.close_async()
+
+
+def test_an_operation_that_failed_in_a_savepoint_does_not_harm_the_rest_on_postgresql(app: App) -> None:
+    if kind_of(app) != "postgres":
+        pytest.skip("only PostgreSQL tells whether the savepoint was restored")
+
+    @app.task
+    def greet() -> None: ...
+
+    with app.transaction() as tx:
+        write(tx, "kept")
+        tx.execute("alter table stagepost_move rename to hidden_move")
+        with contextlib.suppress(StagepostError), tx.transaction():
+            greet.using(tx).enqueue()
+        tx.execute("alter table hidden_move rename to stagepost_move")
+
+    assert notes(app) == ["kept"]
+    assert app.client.jobs() == []

@@ -74,7 +74,7 @@ def test_results_and_errors_that_are_too_large_together_are_all_written(arena: A
     [(completed,)] = arena.backend.rows("select count(*) from stagepost_job_history where state = 'completed'")
     [(failed,)] = arena.backend.rows("select count(*) from stagepost_failure")
     assert (completed, failed) == (JOBS, JOBS)
-    assert "pass failed" not in worker.logged()
+    assert "failed and tries again" not in worker.logged()
     assert "could not be written" not in worker.logged()
 
 

@@ -140,7 +140,8 @@ def _failure(
     """
     if isinstance(error, StagepostError):
         return error
-    if (lent := lent_transaction(tx)) is not None:
+    lent = lent_transaction(tx)
+    if lent is not None and not caller.dialect.guards_transactions:
         lent.has_failed_in(operation.name, error)
     inner = getattr(error, "orig", None) or error.__cause__ or error
     trouble = caller.dialect.trouble(inner)

@@ -81,9 +81,9 @@ class Signature:
             """Answer `task.signature(…)`, which Celery's tasks have."""
             raise TypeError("signature(…) is a word of Celery. Write: task.job(…), or a pipeline")
 
-    def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter], name: str) -> None:
         """Create signatures with `Signature.of` instead."""
-        self.function_name = _full_name(function)
+        self.function_name = name
         self.result_annotation = _result_annotation(function)
         of_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in _KINDS_IN_ORDER}
         self._positional_only = frozenset(of_kind[_KINDS.POSITIONAL_ONLY])
@@ -100,8 +100,11 @@ class Signature:
         self._decoder = msgspec.json.Decoder(self._arguments, dec_hook=json_values.from_json)
 
     @classmethod
-    def of(cls, function: Callable[..., Any], *, context_parameter: bool) -> Signature:
-        """Inspect the function's parameters; with `context_parameter`, the first one receives the job's context."""
+    def of(cls, function: Callable[..., Any], *, context_parameter: bool, name: str | None = None) -> Signature:
+        """Inspect the function's parameters; with `context_parameter`, the first one receives the job's context.
+
+        Errors call the function `name`, which is the name of its task.
+        """
         parameters = list(inspect.signature(function).parameters.values())
         if context_parameter:
             if not parameters or parameters[0].kind not in _POSITIONAL_KINDS:
@@ -110,7 +113,7 @@ class Signature:
                     f"receive the job's context. Add one as the first, or do not request the context."
                 )
             del parameters[0]
-        return cls(function, parameters)
+        return cls(function, parameters, name or _full_name(function))
 
     @property
     def parameters(self) -> Mapping[str, Any]:

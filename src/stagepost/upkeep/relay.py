@@ -15,6 +15,7 @@ from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import TransportError
+from stagepost.loops.failure_log import FailureLog
 from stagepost.loops.service import Service
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.envelope import Message, request_for
@@ -94,6 +95,11 @@ class Relay(Service):
         self._outgoing = Outgoing(
             store, publisher, settings=settings, queues=self.queues, clock=clock, alerts=self._alerts
         )
+
+    def report_to(self, failure_log: FailureLog, *, name: str) -> None:
+        """Let the connection to the broker report to the same log."""
+        super().report_to(failure_log, name=name)
+        self._publisher.failure_log = failure_log
 
     async def run(self) -> None:
         """Run with an open connection to the broker, and publish as soon as it works."""
@@ -190,6 +196,7 @@ class Relay(Service):
         """Recreate the queue if messages were returned twice; after `unroutable_timeout_seconds` their jobs fail."""
         known = self._returned_since.pop(queue, {})
         if not returned:
+            self.failure_log.worked(_declaring(queue))
             return
         now = self._clock.monotonic()
         since = {fence: known.get(fence, now) for fence in returned}
@@ -209,7 +216,9 @@ class Relay(Service):
         try:
             await in_thread(self._declare, self.queues)
         except TransportError as error:
-            log.warning("queue %s: its exchange, queue or binding could not be created: %s", queue, error)
+            self.failure_log.failed(_declaring(queue), error)
+        else:
+            self.failure_log.worked(_declaring(queue))
 
     async def _refuse(self, queue: str, late: list[Fence]) -> None:
         error = f"{self._unroutable_reason(queue)} for {self._settings.unroutable_timeout_seconds:g} s"
@@ -230,6 +239,10 @@ class Relay(Service):
 def _wake_on(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
     with contextlib.suppress(RuntimeError):  # the event loop is closed
         loop.call_soon_threadsafe(wake)
+
+
+def _declaring(queue: str) -> str:
+    return f"declaring queue {queue}"
 
 
 def _limit(settings: QueueLimits) -> float:

@@ -11,8 +11,9 @@ from typing import Any, cast
 
 from stagepost.client.context import current_job, enter
 from stagepost.client.hooks import Hooks, fails_attempt
-from stagepost.client.running import RunningAttempt, outcome_of
+from stagepost.client.running import RunningAttempt
 from stagepost.clock import Clock, monotonic
+from stagepost.config.logging import job_fields
 from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
@@ -138,7 +139,10 @@ class Executor:
         """Return attempts whose handlers did not stop to their queues; the fence rejects what they still write."""
         for attempt in self._running.values():
             if not attempt.has_outcome:
-                log.warning("job %s: its handler did not stop; the job returns to its queue", attempt.job.id)
+                log.warning(
+                    "job %s: its handler did not stop; the job returns to its queue",
+                    attempt.job.id, extra=job_fields(attempt.job),
+                )  # fmt: skip
                 self._finisher.put(attempt, Released())
 
     def close(self) -> None:
@@ -204,7 +208,10 @@ class Executor:
             if not attempt.has_outcome:  # it had not started
                 self._finisher.put(attempt, Released())
         elif (error := task.exception()) is not None:
-            log.error("job %s: the worker failed while it ran this attempt", attempt.job.id, exc_info=error)
+            log.error(
+                "job %s: the worker failed while it ran this attempt",
+                attempt.job.id, extra=job_fields(attempt.job), exc_info=error,
+            )  # fmt: skip
             is_passing = isinstance(error, StoreError)
             self._finisher.put(attempt, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
         if self._is_loop_closing():
@@ -220,9 +227,8 @@ class Executor:
         except UnknownTask:
             log.warning(
                 "job %s: this worker does not know task %r; the job returns to its queue",
-                attempt.job.id,
-                attempt.job.task_name,
-            )
+                attempt.job.id, attempt.job.task_name, extra=job_fields(attempt.job),
+            )  # fmt: skip
             self._finisher.put(attempt, Released())
             return False
         running = attempt.running = RunningAttempt(attempt.job, task, self._clock)
@@ -232,6 +238,7 @@ class Executor:
         except asyncio.CancelledError:
             # Cancelled from outside after the attempt itself ended, so its outcome is lost.
             outcome = Released()
+        running.ended_at = monotonic()
         self._finisher.put(attempt, outcome)
         return task.is_async
 
@@ -253,7 +260,7 @@ class Executor:
 
     async def _failed(self, error: BaseException, attempt: LeasedAttempt, running: RunningAttempt) -> Outcome:
         """Convert an error to an outcome, and call the `on_failure` hooks, which cannot change it."""
-        outcome = outcome_of(error, attempt.job, running.task)
+        outcome = running.raised(error)
         if self._hooks.failure and fails_attempt(error, outcome) and not (attempt.is_lost or running.is_settled):
             await self._report(error, attempt)
         return outcome
@@ -263,7 +270,10 @@ class Executor:
             async with asyncio.timeout(LONGEST_REPORT_SECONDS):
                 await self._hooks.report_failure_async(error, call=self.threads.run)
         except TimeoutError:
-            log.warning("job %s: its on_failure hooks did not end in time and were abandoned", attempt.job.id)
+            log.warning(
+                "job %s: its on_failure hooks did not end in time and were abandoned",
+                attempt.job.id, extra=job_fields(attempt.job),
+            )  # fmt: skip
         except asyncio.CancelledError:
             return  # the attempt has ended: its outcome is written all the same
 
@@ -275,8 +285,11 @@ class Executor:
         late = TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
 
         def abandon() -> None:
-            log.error("job %s: its handler ignores its timeout and keeps a slot of this worker", attempt.job.id)
-            self._finisher.put(attempt, outcome_of(late, attempt.job, task))
+            log.error(
+                "job %s: its handler ignores its timeout and keeps a slot of this worker",
+                attempt.job.id, extra=job_fields(attempt.job),
+            )  # fmt: skip
+            self._finisher.put(attempt, running.raised(late))
 
         timer = asyncio.get_running_loop().call_later(seconds + UNRESPONSIVE_SECONDS, abandon)
         deadline = asyncio.timeout(seconds)
@@ -314,7 +327,7 @@ class Executor:
         except asyncio.CancelledError:
             child.kill()
             raise
-        running.settled_in_transaction = reply.settled_in_transaction
+        running.settlement = reply.settlement
         return reply.outcome
 
     def _interrupted(self, attempt: LeasedAttempt, running: RunningAttempt) -> Outcome | None:

@@ -52,7 +52,7 @@ class LeasedAttempt(msgspec.Struct, eq=False, weakref=True):
     @property
     def may_be_settled(self) -> bool:
         """Whether its handler has ended the job in a transaction of its own, which may have committed."""
-        return self.running is not None and self.running.settled_in_transaction
+        return self.running is not None and self.running.settlement is not None
 
     @property
     def unwritten(self) -> str | None:

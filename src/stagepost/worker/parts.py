@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 from stagepost.client.app import App
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.failure_log import FailureLog
 from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Released
@@ -70,11 +71,15 @@ class Parts:
         self.attempts = LeasedAttempts()
         self.pace = Pace(app.clock)
         self.store = AsyncStore(app.store)
+        self.failure_log = FailureLog(app.clock)
 
     @cached_property
     def loops(self) -> dict[Loop[Parts], Service]:
         """The loops that this worker runs, in the order of the table."""
-        return {loop: service for loop in self._table if (service := loop.part(self)) is not None}
+        loops = {loop: service for loop in self._table if (service := loop.part(self)) is not None}
+        for loop, service in loops.items():
+            service.report_to(self.failure_log, name=loop.name)
+        return loops
 
     def loops_of(self, stage: Stage) -> list[Service]:
         """Return the loops that a shutdown stops in this stage."""

@@ -70,6 +70,7 @@ class Worker:
         self.concurrency = settings.concurrency if concurrency is None else concurrency
         given = settings.shutdown_timeout_seconds if shutdown_timeout is None else shutdown_timeout
         self.shutdown_timeout = duration_of(given, "shutdown_timeout").total_seconds()
+        self.longest_stop_seconds = self.shutdown_timeout + settings.lease_seconds
         self.parts = Parts(
             app,
             LOOPS,
@@ -242,6 +243,7 @@ class Worker:
             lease=self.parts.lease,
             clock=self.app.clock,
             loop=loop,
+            failure_log=self.parts.failure_log,
         )
         keeper.start()
         self.app.store.notifier.subscribe_to_stops(keeper.wake)

@@ -7,12 +7,10 @@ import atexit
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 from stagepost.errors import ConfigurationError, StagepostError
-
-if TYPE_CHECKING:
-    from stagepost.worker.worker import Worker
 
 __all__ = ["WorkerThread"]
 
@@ -22,6 +20,20 @@ SPARE_SECONDS = 15.0
 """How much longer the thread may take to end than its jobs, and the writing of their outcomes, may take."""
 
 
+class Stoppable(AbstractAsyncContextManager[Any, None], Protocol):
+    """What the thread needs of a worker."""
+
+    owner: str
+    longest_stop_seconds: float
+    """How long its jobs, and the writing of their outcomes, may take after a request to stop."""
+
+    def stop(self) -> None:
+        """Finish the running jobs, then end."""
+
+    def hurry(self) -> None:
+        """Return the running jobs to their queues and end at once."""
+
+
 class WorkerThread(threading.Thread):
     """Enters and leaves a worker in another thread.
 
@@ -29,7 +41,7 @@ class WorkerThread(threading.Thread):
     other threads have ended.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Stoppable) -> None:
         super().__init__(name=f"stagepost-worker-{worker.owner[:8]}", daemon=True)
         self._worker = worker
         self._process = os.getpid()
@@ -58,7 +70,7 @@ class WorkerThread(threading.Thread):
             return  # this process was forked from the worker's, and has no such thread
         atexit.unregister(self._leave_at_exit)
         self._ask_to_leave()
-        limit = self._worker.shutdown_timeout + self._worker.parts.lease.total_seconds() + SPARE_SECONDS
+        limit = self._worker.longest_stop_seconds + SPARE_SECONDS
         try:
             self.join(limit)
         except KeyboardInterrupt:
