@@ -15,11 +15,11 @@ import msgspec
 from stagepost.client.batches import BatchHandle
 from stagepost.client.client import Client
 from stagepost.client.context import JobContext
-from stagepost.client.core import AppCore
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
 from stagepost.client.hooks import AroundHook, FailureHook, WorkerHook
 from stagepost.client.limiter import RateLimiter
+from stagepost.client.operating import OperatedApp
 from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.client.transaction import Transaction
@@ -46,7 +46,7 @@ OPENED = ("client", "waker", "async_store", "async_transactions", "users_store",
 """Attributes that an app creates on first use, in the order in which `close` releases them."""
 
 
-class App(AppCore):
+class App(OperatedApp):
     """Tasks, schedules and their store. Use one per application; it can be shared between threads."""
 
     def __init__(
@@ -176,9 +176,9 @@ class App(AppCore):
         interval = rule if isinstance(rule, str) else duration_of(rule, f"schedule {name!r}: the rule")
         zone = time_zone if isinstance(time_zone, str) else time_zone.key
         text = parse_rule(interval, zone).text
-        if name in self.schedules and self.schedules[name].template.task_name != job.task_name:
+        if name in self.declared_schedules and self.declared_schedules[name].template.task_name != job.task_name:
             raise ConfigurationError(f"schedule {name!r} is declared for two tasks. Give one of them another name.")
-        self.schedules[name] = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
+        self.declared_schedules[name] = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
 
     def pipeline(self, name: str, *, on_complete: AppTask[..., Any] | None = None) -> Pipeline:
         """Declare a pipeline; the task `on_complete` is enqueued once at the end of every run."""

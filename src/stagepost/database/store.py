@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
 from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
+from stagepost.database.threads import call_in_thread
 from stagepost.database.trouble import Trouble
 from stagepost.errors import StagepostError, StoreRefused, StoreUnavailable
 from stagepost.model.backoff import backoff_seconds
@@ -117,6 +119,10 @@ class Store:
                     f"{operation.name}: {tried}: {words_of(failure, address)}{self._hint(failure)}"
                 ) from safe_cause(failure, address.url)
             self._pause(pause)
+
+    def start(self, operation: Operation[T]) -> Future[T]:
+        """Run an operation in another thread, while the caller goes on."""
+        return call_in_thread(partial(self.run, operation), name="stagepost-batch")
 
     @contextlib.contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Connection]:

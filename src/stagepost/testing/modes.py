@@ -77,7 +77,7 @@ def _moved(app: App, database_url: str, clock: ManualClock) -> Iterator[None]:
     try:
         app.store.is_stand_in = True
         app.store.patience_seconds = app.store.pool.wait_seconds = PATIENCE_SECONDS
-        for schedule in app.schedules.values():
+        for schedule in app.declared_schedules.values():
             app.store.run(declaration_of(schedule))
         yield
     finally:

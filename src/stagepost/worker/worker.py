@@ -263,7 +263,7 @@ class Worker:
         """Declare schedules, as soon as the database can be written: during a failover it is read-only."""
         for tries in count():
             try:
-                return await declare(self.parts.store, self.app.schedules.values())
+                return await declare(self.parts.store, self.app.declared_schedules.values())
             except StoreReadOnly as error:
                 if not tries:
                     log.warning("this worker starts when the database can be written again: %s", error)
