@@ -11,11 +11,12 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import Any, Self, cast
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
-from stagepost.errors import ConfigurationError, StagepostError, duration_of
+from stagepost.errors import ConfigurationError, StagepostError, StoreReadOnly, duration_of
 from stagepost.model.checks import check_name
 from stagepost.model.identity import new_id
 from stagepost.model.option_types import check_type
@@ -36,6 +37,8 @@ __all__ = ["Worker"]
 log = logging.getLogger(__name__)
 
 MOST_CANCELS = 2
+READ_ONLY_SECONDS = 0.5
+"""The pause before a worker that is starting looks again whether the database can be written."""
 """How often a cancelled step of the shutdown starts again; further cancels end it."""
 
 
@@ -251,10 +254,21 @@ class Worker:
 
         async def prepare() -> None:
             await in_thread(self._check_store)
-            await declare(self.parts.store, self.app.declared_schedules.values())
+            await self._declare_schedules()
             await self.parts.worker_hooks.start()
 
         return await self._unless_stopped(prepare())
+
+    async def _declare_schedules(self) -> None:
+        """Declare schedules, as soon as the database can be written: during a failover it is read-only."""
+        for tries in count():
+            try:
+                return await declare(self.parts.store, self.app.declared_schedules.values())
+            except StoreReadOnly as error:
+                if not tries:
+                    log.warning("this worker starts when the database can be written again: %s", error)
+                await asyncio.sleep(READ_ONLY_SECONDS)
+        raise AssertionError("not reached")
 
     def _check_store(self) -> None:
         check_schema(self.app.store)
