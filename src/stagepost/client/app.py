@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from stagepost.client.batches import BatchHandle
 from stagepost.client.client import Client
 from stagepost.client.context import JobContext
+from stagepost.client.functions import check_function, wants_context
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
 from stagepost.client.hooks import AroundHook, FailureHook, WorkerHook
@@ -284,21 +285,15 @@ class TaskDecorator:
     def __call__(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
 
     def __call__(self, function: Callable[..., Any], /) -> AppTask[..., Any]:
+        check_function(function, name=self._name)
         kind = AsyncAppTask if inspect.iscoroutinefunction(function) else AppTask
         task: AppTask[..., Any] = kind(
             self._app,
             function,
             name=self._name or default_name(function),
             options=self._options,
-            wants_context=_wants_context(function),
+            wants_context=wants_context(function),
         )
         self._on_made(task)
         self._app.registry.add(task)
         return task
-
-
-def _wants_context(function: Callable[..., Any]) -> bool:
-    first = next(iter(inspect.signature(function).parameters.values()), None)
-    if first is None:
-        return False
-    return get_type_hints(function).get(first.name) is JobContext
