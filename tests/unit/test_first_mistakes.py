@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,21 @@ def test_the_context_belongs_first(app: App) -> None:
 
     with pytest.raises(TaskError, match="parameter `job: JobContext` must be the first one"):
         app.task(send)
+
+
+def test_a_rate_limiter_needs_a_rate_limit(app: App) -> None:
+    with pytest.raises(ConfigurationError, match=r"rate_limiter: limit is '10/s': it must be a RateLimit"):
+        app.rate_limiter("10/s")  # type: ignore[arg-type]
+
+
+async def test_a_blocking_call_with_an_async_connection_names_the_async_method(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/shop.db")
+    task = app.task(greet)
+
+    with pytest.raises(ConfigurationError, match=r"is asynchronous: await the method that ends in _async"):
+        async with app.transaction() as tx:
+            task.using(tx).enqueue("Ada")
+    await app.close_async()
 
 
 def test_a_worker_needs_an_app() -> None:

@@ -67,6 +67,10 @@ class App(OperatedApp):
         """Create or update Stagepost's tables, like `stagepost migrate`; safe to call at every start."""
         migrate(self.store)
 
+    async def migrate_async(self) -> None:
+        """Create or update Stagepost's tables without blocking the event loop."""
+        await asyncio.to_thread(self.migrate)
+
     @cached_property
     def client(self) -> Client:
         """Enqueues and manages jobs."""
@@ -207,7 +211,7 @@ class App(OperatedApp):
         return BatchHandle(self, key, gate=named, on_failed=on_failed, on_complete=on_complete)
 
     def job(self, job_id: str) -> JobHandle[Any]:
-        """Get a handle to the job with this id. Whether there is one is found out when the handle is used."""
+        """Get a handle to the job with this id. The database is not asked until the handle is used."""
         return JobHandle(Enqueued(job_id, is_new=False), self)
 
     def gate(self, name: str, *, on_open: NewJob | None = None) -> Gate:
@@ -227,6 +231,12 @@ class App(OperatedApp):
         for number, job in enumerate(jobs):
             check_job(f"enqueue_many: number {number}", job)
         return [JobHandle(enqueued, self) for enqueued in self.client.enqueue_many(jobs, tx=tx)]
+
+    async def enqueue_many_async(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
+        """Enqueue many jobs without blocking the event loop."""
+        for number, job in enumerate(jobs):
+            check_job(f"enqueue_many: number {number}", job)
+        return [JobHandle(enqueued, self) for enqueued in await self.client.enqueue_many_async(jobs, tx=tx)]
 
     def transaction(self, *, read_only: bool = False) -> Transaction:
         """Provide a driver connection to the app's database, in a transaction that commits if the block returns.

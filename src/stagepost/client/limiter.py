@@ -11,6 +11,7 @@ from stagepost.clock import monotonic, sleep
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.store import Store
 from stagepost.errors import WaitTimeout
+from stagepost.model.option_types import check_type
 from stagepost.model.rate import RateLimit, TokenGrant, take
 from stagepost.store.rates import take_tokens
 
@@ -21,6 +22,7 @@ class RateLimiter:
     """Limits the rate of calls to a provider. Limiters with the same name and a store share their tokens."""
 
     def __init__(self, limit: RateLimit, *, store: Store | None = None, async_store: AsyncStore | None = None) -> None:
+        check_type("rate_limiter: limit", limit, RateLimit, advice='Write RateLimit("provider", per_second=10).')
         self.limit = limit
         self._store = store
         self._async_store = async_store

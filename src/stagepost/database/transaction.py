@@ -76,7 +76,9 @@ def run_in(
     warn_if_on_event_loop()
     adapter = adapter_for(tx)
     if adapter.sync is None:
-        raise ConfigurationError(f"{_name(tx)} is asynchronous: pass it to the asynchronous client.")
+        raise ConfigurationError(
+            f"{_name(tx)} is asynchronous: await the method that ends in _async, such as enqueue_async."
+        )
     caller = adapter.sync(tx)
     result: T | Operation[T] = operation
     with Translated(partial(_failure, tx, operation, caller, database, migrate_command=migrate_command)):

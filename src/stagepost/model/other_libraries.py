@@ -62,6 +62,8 @@ APP_WORDS: Words = {
     "autodiscover_tasks": ("Celery", "import tasks, in the module of the app, for each module with tasks"),
     "AsyncResult": ("Celery", "app.job(job_id)"),
     "control": ("Celery", "app.job(job_id).cancel(), or the commands `stagepost jobs` and `stagepost workers`"),
+    "Worker": ("Celery", "Worker(app), with Worker imported from stagepost"),
+    "worker_main": ("Celery", "asyncio.run(Worker(app).run()), or the command `stagepost worker`"),
     "add_periodic_task": ("Celery", 'app.schedule("name", "every 15m", task.job(…))'),
     "actor": ("Dramatiq", "@app.task"),
     "enqueue": ("RQ", "task.enqueue(…), with the task from @app.task"),
