@@ -166,8 +166,8 @@ class JobNotFound(JobError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
-            f"job {job_id}: there is no such job; its history may have been pruned. "
-            f"Run `stagepost jobs list` to see existing jobs."
+            f"job {job_id}: there is no such job. The transaction that enqueued it is still open or was rolled back, "
+            f"or its history was pruned. Run `stagepost jobs list` to see existing jobs."
         )
         self.job_id = job_id
 
@@ -242,7 +242,9 @@ class BatchNotFound(BatchError):
     """No batch with this key or id exists."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"batch {name!r} does not exist. A batch is created when its first item is added.")
+        super().__init__(
+            f"batch {name!r} does not exist. A batch is created when its first item is added and committed."
+        )
         self.name = name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial, wraps
 from pathlib import Path
@@ -24,7 +24,7 @@ from stagepost.model.payload import Signature
 from stagepost.model.schedule import CatchUp
 from stagepost.model.series import Arguments, JobSeries, as_call
 
-__all__ = ["Registry", "ScheduleSpec", "Task", "check_job", "check_task", "default_name"]
+__all__ = ["Registry", "ScheduleSpec", "Task", "check_job", "check_task", "default_name", "is_interactive"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -180,6 +180,10 @@ class ScheduleSpec:
     catch_up: CatchUp
     template: NewJob
 
+    def is_same(self, other: ScheduleSpec) -> bool:
+        """Return whether both declare the same, as when a module is loaded twice; the id of a job is always new."""
+        return replace(self, template=msgspec.structs.replace(self.template, id=other.template.id)) == other
+
 
 class Registry:
     """The tasks that a process knows, by name."""
@@ -241,6 +245,11 @@ class Registry:
                 timeout = task.options.timeout or REMOTE_TIMEOUT
                 queues[task.options.queue] = max(timeout, queues.get(task.options.queue, timeout))
         return queues
+
+
+def is_interactive() -> bool:
+    """Return whether somebody types the code, as in a notebook, and may correct a declaration by typing it again."""
+    return hasattr(sys, "ps1")
 
 
 def default_name(function: Callable[..., Any]) -> str:

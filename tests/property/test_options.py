@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagepost import App, JobOptions, PayloadLimits, RateLimit, RetryPolicy, Worker
-from stagepost.errors import ConfigurationError, PayloadError
+from stagepost.errors import ConfigurationError, PayloadError, PipelineError
 from stagepost.model.options import JobKeywords, TaskKeywords, TaskOptions
 from stagepost.model.payload import JOB_OPTIONS
 from stagepost.transport.rabbitmq.address import parameters_of
@@ -221,6 +221,22 @@ def test_a_schedule_takes_seconds_and_a_zone() -> None:
                 own.schedule("y", "every 2s", task.job("Ada"), **{option: value})
         with pytest.raises(ConfigurationError, match="schedule 'y': the rule is nan"):
             own.schedule("y", float("nan"), task.job("Ada"))
+
+
+def test_two_schedules_or_pipelines_with_one_name_are_refused() -> None:
+    with closing(app()) as own:
+        task = own.task(name="greet")(greet)
+        for _ in range(2):  # as when a module is loaded twice
+            own.schedule("often", 60, task.job("Ada"))
+            own.pipeline("letters")
+
+        for rule, job in ((61, task.job("Ada")), (60, task.job("Bob"))):
+            with pytest.raises(ConfigurationError, match="schedule 'often' is declared twice, with another job, rule"):
+                own.schedule("often", rule, job)
+        with pytest.raises(PipelineError, match=r"pipeline 'letters' is declared twice: in .*, line \d+, and in "):
+            own.pipeline("letters")
+
+        assert own.schedules["often"].rule == "every 60s"
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_an_unknown_step_is_refused(app: App, dub: Pipeline) -> None:
     refused(lambda: dub.step(task, name="b", parents=["c"]), "'b'", "no step 'c'", "`a`")
     refused(lambda: dub.step(task, name="b", parents=[elsewhere]), "'b'", "the pipeline has no step 'a'")
     refused(lambda: dub.step(task, name="b", inputs={"x": elsewhere}), "'b'", "belongs to pipeline other")
-    refused(lambda: dub.step(task, name="b", inputs={"x": app.pipeline("other").input("z")}), "`x`", "other")
+    refused(lambda: dub.step(task, name="b", inputs={"x": app.pipeline("third").input("z")}), "`x`", "third")
 
 
 def test_a_parameter_without_a_source_is_refused(app: App, dub: Pipeline) -> None:

@@ -13,6 +13,8 @@ from stagepost.cli.options import Group
 from stagepost.cli.render import Section, duration_text
 from stagepost.client.client import default_actor
 from stagepost.database.migrate import check_schema
+from stagepost.errors import ConfigurationError
+from stagepost.model.checks import check_name, known_names
 from stagepost.model.lifecycle import JobState
 from stagepost.store.counting import PARTS, Drift, find_drift, repair
 from stagepost.store.queues import (
@@ -25,12 +27,14 @@ from stagepost.store.queues import (
     resume,
     set_limits,
 )
+from stagepost.store.workers import list_workers
 
 __all__ = ["queue_rows", "queues"]
 
 STATES = (JobState.QUEUED, JobState.RUNNING, JobState.RETRYING, JobState.SCHEDULED, JobState.BLOCKED, JobState.WAITING)
 OFF = "off"
 RECOUNT_SECONDS = 3600.0
+new_option = click.option("--new", "is_new", is_flag=True, help="Accept a queue that is not in use yet.")
 
 
 @click.group(cls=Group)
@@ -52,9 +56,11 @@ def list_all(invocation: Invocation) -> None:
 
 @queues.command("pause")
 @click.argument("name", metavar="QUEUE")
+@new_option
 @click.pass_obj
-def pause_one(invocation: Invocation, *, name: str) -> None:
+def pause_one(invocation: Invocation, *, name: str, is_new: bool) -> None:
     """Stop starting jobs of a queue; running jobs continue."""
+    _check_known(invocation, name, is_new=is_new)
     invocation.store.run(pause(name, actor=default_actor()))
     _answer(invocation, name, f"{_title(name)} paused.")
 
@@ -64,6 +70,7 @@ def pause_one(invocation: Invocation, *, name: str) -> None:
 @click.pass_obj
 def resume_one(invocation: Invocation, *, name: str) -> None:
     """Start jobs of a paused queue again."""
+    _check_known(invocation, name, is_new=False)
     invocation.store.run(resume(name, actor=default_actor()))
     _answer(invocation, name, f"{_title(name)} running.")
 
@@ -94,9 +101,16 @@ def number_or_off(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     "--burst", type=click.IntRange(min=1), metavar="N",
     help="Maximum number of jobs that start at once after an idle period. [default: one second's worth]",
 )  # fmt: skip
+@new_option
 @click.pass_obj
 def limit(
-    invocation: Invocation, *, name: str, max_running: int | str | None, rate: float | str | None, burst: int | None
+    invocation: Invocation,
+    *,
+    name: str,
+    max_running: int | str | None,
+    rate: float | str | None,
+    burst: int | None,
+    is_new: bool,
 ) -> None:
     """Limit how many jobs of a queue run at once and start per second, across all workers.
 
@@ -104,6 +118,7 @@ def limit(
     """
     if max_running is None and rate is None and burst is None:
         raise click.UsageError("Give at least one limit: --max-running, --rate or --burst.")
+    _check_known(invocation, name, is_new=is_new)
     known = invocation.store.run(queue_settings([name]))[name]
     limits = _limits(known, max_running=max_running, rate=rate, burst=burst)
     invocation.store.run(set_limits(name, **limits, actor=default_actor()))
@@ -137,6 +152,20 @@ def recount(invocation: Invocation) -> None:
         empty="All counts are right.",
     )
     output.result({"corrected": drifts}, lambda: output.table(section))
+
+
+def _check_known(invocation: Invocation, name: str, *, is_new: bool) -> None:
+    """Refuse a queue that is probably misspelt: no job, setting, worker or task of the app uses it."""
+    if name != ALL_QUEUES:
+        check_name("queue", name)
+    known = {queue.name for queue in invocation.store.run(list_queues())}
+    known |= {served for worker in invocation.store.run(list_workers()) for served in worker.queues}
+    known |= set(invocation.app.registry.queues) if invocation.has_app else set()
+    if not is_new and name not in {*known, ALL_QUEUES}:
+        raise ConfigurationError(
+            f"queue {name!r} is not known: it has no jobs, settings or workers. {known_names(name, known)} "
+            f"With --new, the command accepts a queue that is not in use yet."
+        )
 
 
 def queue_rows(found: list[Queue]) -> Section:

@@ -24,7 +24,7 @@ from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.client.transaction import Transaction
 from stagepost.config import Settings
 from stagepost.database.migrate import migrate
-from stagepost.errors import ConfigurationError, StagepostError, TaskError, duration_of
+from stagepost.errors import ConfigurationError, PipelineError, StagepostError, TaskError, duration_of
 from stagepost.model.alert import ALERT_QUEUE, LARGEST
 from stagepost.model.batch import OnFailed
 from stagepost.model.checks import check_name
@@ -33,7 +33,7 @@ from stagepost.model.option_types import check_type
 from stagepost.model.options import TaskKeywords, TaskOptions, task_options
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
-from stagepost.task import ScheduleSpec, check_job, default_name
+from stagepost.task import ScheduleSpec, check_job, default_name, is_interactive
 
 __all__ = ["App"]
 
@@ -149,13 +149,26 @@ class App(AppCore):
         interval = rule if isinstance(rule, str) else duration_of(rule, f"schedule {name!r}: the rule")
         zone = time_zone if isinstance(time_zone, str) else time_zone.key
         text = parse_rule(interval, zone).text
-        if name in self.schedules and self.schedules[name].template.task_name != job.task_name:
-            raise ConfigurationError(f"schedule {name!r} is declared for two tasks. Give one of them another name.")
-        self.schedules[name] = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
+        declared = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
+        if name in self.schedules and not (self.schedules[name].is_same(declared) or is_interactive()):
+            raise ConfigurationError(
+                f"schedule {name!r} is declared twice, with another job, rule, time zone or catch_up. "
+                f"Give one of them another name."
+            )
+        self.schedules[name] = declared
 
     def pipeline(self, name: str, *, on_complete: AppTask[..., Any] | None = None) -> Pipeline:
         """Declare a pipeline; the task `on_complete` is enqueued once at the end of every run."""
-        return Pipeline(self, name, on_complete=on_complete)
+        frame = inspect.currentframe()
+        caller = frame and frame.f_back  # its line tells a second declaration from a module that is loaded twice
+        place = f"{caller.f_code.co_filename}, line {caller.f_lineno}" if caller else ""
+        pipeline = Pipeline(self, name, on_complete=on_complete)
+        known = self.pipelines.setdefault(name, place)
+        if known != place and not is_interactive():
+            raise PipelineError(
+                f"pipeline {name!r} is declared twice: in {known}, and in {place}. Give one of them another name."
+            )
+        return pipeline
 
     def batch(
         self,

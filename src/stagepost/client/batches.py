@@ -15,7 +15,7 @@ from stagepost.client.item_pages import ItemPages, lines_of, writing_to
 from stagepost.client.loading import load, load_async
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.records import Batch, batch_of
-from stagepost.client.waiting import pauses
+from stagepost.client.waiting import late, pauses
 from stagepost.database.statement import Operation
 from stagepost.errors import BatchNotFound, ConfigurationError
 from stagepost.model.batch import (
@@ -37,6 +37,7 @@ from stagepost.model.lifecycle import JobState
 from stagepost.store import batch_items, batches, cancelling, concluding, counting, listing
 from stagepost.store.health import ping
 from stagepost.store.listing import FailedGroup
+from stagepost.store.wait_reasons import why_batch_waits
 
 if TYPE_CHECKING:
     from stagepost.client.app import App
@@ -289,14 +290,13 @@ class BatchHandle:
         return progress_of(batch, counts, now=(yield ping()), since=since)
 
     def _waiting(self, timeout: timedelta | float | None) -> Procedure[JobState]:
-        for pause in pauses(
-            timeout, f"batch {self.key!r}", missing="was not done", advice="Wait again for its outcome."
-        ):
+        subject = f"batch {self.key!r}"
+        for pause in pauses(timeout, subject):
             batch = yield from self._finding()
             if batch.outcome is not None:
                 return batch.outcome
             yield pause
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise late(timeout, subject, missing="was not done", why=(yield why_batch_waits(self.key)))
 
     def _grouping(self, limit: int) -> Procedure[list[FailedGroup]]:
         batch = yield from self._finding()

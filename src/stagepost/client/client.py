@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import getpass
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
 from stagepost.client.records import Job
-from stagepost.client.waiting import pauses
+from stagepost.client.waiting import late, pauses
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import sleep
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, UnknownTask
+from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, UnknownTask, WaitTimeout
 from stagepost.model.batch import Counts
 from stagepost.model.checks import checked_id
 from stagepost.model.children import NewChild
@@ -29,6 +29,7 @@ from stagepost.model.series import JobSeries
 from stagepost.store import cancelling, counting, jobs
 from stagepost.store.children import submit_children
 from stagepost.store.listing import list_jobs
+from stagepost.store.wait_reasons import why_job_waits
 from stagepost.task import Registry, Task, check_job
 
 __all__ = ["Client"]
@@ -195,20 +196,20 @@ class Client:
         return result_of(await self._ended_async(job_id, timeout), self._registry)
 
     def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
-        for pause in _pauses(job_id, timeout):
+        for pause in pauses(timeout, f"job {job_id}"):
             job = self._run(jobs.get(known_id(job_id)))
             if job.state in FINAL:
                 return job
             sleep(pause)
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise _late(job_id, timeout, self._run(why_job_waits(known_id(job_id))))
 
     async def _ended_async(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
-        for pause in _pauses(job_id, timeout):
+        for pause in pauses(timeout, f"job {job_id}"):
             job = await self._run_async(jobs.get(known_id(job_id)))
             if job.state in FINAL:
                 return job
             await asyncio.sleep(pause)
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise _late(job_id, timeout, await self._run_async(why_job_waits(known_id(job_id))))
 
     def _run(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
@@ -281,5 +282,5 @@ def _declared(job: JobRow, registry: Registry, of: Callable[[Task[..., Any]], An
         return Any
 
 
-def _pauses(job_id: str, timeout: timedelta | float | None) -> Iterator[float]:
-    return pauses(timeout, f"job {job_id}", missing="did not end", advice="Wait again for its result.")
+def _late(job_id: str, timeout: timedelta | float | None, why: str) -> WaitTimeout:
+    return late(timeout, f"job {job_id}", missing="did not end", why=why)

@@ -35,6 +35,8 @@ class AppCore:
         """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
         self.schedules: dict[str, ScheduleSpec] = {}
+        self.pipelines: dict[str, str] = {}
+        """The file and line that declare each pipeline, by name."""
         self.given_store: Store | None = None
         """Set before the first use to share a store that is already open."""
         self.auto_migrate = auto_migrate
