@@ -34,7 +34,8 @@ from stagepost.model.retry import RetryPolicy
 from stagepost.store.health import WEAKNESSES
 from stagepost.testing import AttemptRecord, Drained, Manual
 from stagepost.worker import Worker
-from stagepost.worker.loop_table import LOOPS, RunsOn
+from stagepost.worker.loop import RunsOn
+from stagepost.worker.loop_table import LOOPS
 
 __all__ = ["SECTIONS", "commands"]
 

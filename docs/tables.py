@@ -52,7 +52,7 @@ TABLES: dict[str, Table] = {
             "lease_until": "When the lease of a running attempt ends.",
             "locked_by": "The owner of the running attempt: the id of a worker.",
             "blocked_on": "What a blocked job waits for: `limit:` and a limit key, `rate:` and the name of a rate, or "
-            "`task:` and a task that no worker knows. It stays set after the job was let through.",
+            "`task:` and a task that no worker knows. An unblocked job keeps it until its attempt ends.",
             "progress": "The last progress report of the running attempt, as JSON; null if there is none.",
             "has_children": "1 once the handler has submitted children that the job must wait for.",
             "cancel_requested_at": "When the running attempt was asked to stop.",

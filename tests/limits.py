@@ -8,8 +8,8 @@ from typing import Any
 from stagepost.database.statement import Operation, Statements, operation
 from stagepost.model.limits import NO_RULES, LimitRules, TaskRule
 from stagepost.model.rate import RateLimit
-from stagepost.store.letting_through import sweep
 from stagepost.store.limits import Claimed, claim_checked
+from stagepost.store.unblocking import sweep
 
 __all__ = ["claiming", "rules_of", "unblock"]
 

@@ -82,9 +82,9 @@ def resent(worker: Worker) -> int:
     return worker.parts.broker.reconciler.resent
 
 
-def given_up(worker: Worker) -> int:
+def unanswered(worker: Worker) -> int:
     assert worker.parts.broker is not None
-    return worker.parts.broker.reconciler.given_up
+    return worker.parts.broker.reconciler.unanswered
 
 
 def until(condition: Callable[[], object], what: str) -> None:

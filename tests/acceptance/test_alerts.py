@@ -69,12 +69,12 @@ async def test_dead_letters_raise_alerts_of_their_kinds(on_postgres: DatabaseOnB
     with listening(app) as broker:
         async with working(app, queues=[ALERT_QUEUE, "bad"]):
             broker.publish(app.settings.rabbitmq.dead_letters, b"what is this?")
-            wanted = {AlertKind.FAILED, AlertKind.GIVEN_UP, AlertKind.STRAY}
+            wanted = {AlertKind.FAILED, AlertKind.UNDELIVERED, AlertKind.STRAY}
             await until(lambda: {alert.kind for alert in alerts} == wanted)
             await until(lambda: {job_id for alert in of(AlertKind.FAILED) for job_id in alert.job_ids} == both)
-    [given_up], [stray] = of(AlertKind.GIVEN_UP), of(AlertKind.STRAY)
-    assert given_up.job_ids == [expiring.id]
-    assert "before a consumer took it" in given_up.reason
+    [undelivered], [stray] = of(AlertKind.UNDELIVERED), of(AlertKind.STRAY)
+    assert undelivered.job_ids == [expiring.id]
+    assert "before a consumer took it" in undelivered.reason
     [message] = app.store.run(dead_messages())
     assert (stray.number, stray.job_ids, stray.reason) == (1, [], message.reason)
     assert {alert.queue for alert in alerts} == {app.settings.rabbitmq.dead_letters}

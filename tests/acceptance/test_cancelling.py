@@ -123,12 +123,12 @@ async def test_one_look_finds_a_cancelled_job_and_looks_cost_nothing_while_no_ha
         keeper = LeaseKeeper(
             store, attempts, owner="worker-a", lease=lease, clock=app.clock, loop=asyncio.get_running_loop()
         )
-        keeper.look_once()
+        keeper.check_once()
         assert store.calls == 0  # none has started
 
         for attempt in attempts.all():
             attempt.waits_in = handler  # type: ignore[assignment]
-        assert keeper.ask_once() == {(jobs[0].id, 1)}
+        assert keeper.stop_cancelled_once() == {(jobs[0].id, 1)}
         assert store.calls == 1
 
         await asyncio.sleep(0)
@@ -136,11 +136,11 @@ async def test_one_look_finds_a_cancelled_job_and_looks_cost_nothing_while_no_ha
             attempt for attempt in attempts.all() if attempt.running is not None and attempt.running.is_cancelled
         ]
         assert asked.job.id == jobs[0].id
-        assert keeper.ask_once() == set()
+        assert keeper.stop_cancelled_once() == set()
         assert store.calls == 2
 
         for attempt in attempts.all():
             attempt.has_outcome = True
-        keeper.look_once()
+        keeper.check_once()
         assert store.calls == 2
     handler.cancel()

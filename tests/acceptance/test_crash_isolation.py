@@ -16,6 +16,7 @@ from stagepost.client.records import Job
 from stagepost.database import sqlite
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StoreUnavailable
+from stagepost.loops.signals import Signals
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed
 from stagepost.store.leases import claim, rescue_expired
@@ -166,7 +167,7 @@ class Line:
         accuse(self.app)
         self.started: list[LeasedAttempt] = []
         self.known = LeasedAttempts()
-        self.finisher = Finisher(AsyncStore(self.app.store), self.known)
+        self.finisher = Finisher(AsyncStore(self.app.store), self.known, Signals())
         self.crash_isolation = CrashIsolation(
             AsyncStore(self.app.store), self.known, self.finisher, start=self.started.extend, clock=self.app.clock
         )

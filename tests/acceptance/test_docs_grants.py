@@ -15,7 +15,7 @@ from stagepost import App, Settings
 from stagepost.database.migrate import migrate
 from stagepost.database.store import Store
 from stagepost.store.history import discard, prune
-from stagepost.store.queue_observations import look_at, note_active
+from stagepost.store.queue_observations import note_active, observe_queue
 from stagepost.store.queues import pause, resume, set_limits
 from stagepost.store.schedules import run_now
 from stagepost.store.sending import mark_sent, take_delivered
@@ -87,7 +87,7 @@ def test_a_worker_can_do_all_its_work_with_the_documented_grants(roles: Roles) -
 
 def use_broker(app: App, job_id: str) -> None:
     """Do what a worker writes for a queue that RabbitMQ carries, and let the job end."""
-    for operation in (mark_sent([(job_id, 1)]), note_active("default"), look_at("default", is_empty=True)):
+    for operation in (mark_sent([(job_id, 1)]), note_active("default"), observe_queue("default", is_empty=True)):
         app.store.run(operation)
     taken = app.store.run(take_delivered("default", [(job_id, 1)], owner="me", task_names=[], lease=LATER))
     assert taken.put_back == [job_id]

@@ -16,6 +16,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.errors import StoreUnavailable, ValueTooLarge
+from stagepost.loops.signals import Signals
 from stagepost.model.groups import GROUP_BYTES
 from stagepost.model.identity import new_id
 from stagepost.model.outcome import Completed
@@ -39,7 +40,7 @@ async def test_outcomes_behind_one_that_lost_its_lease_in_a_lock_are_written(
     leased = app.store.run(claim("default", owner=new_id(), task_names=["task"], slots=4, lease=lease))
     attempts, known = [LeasedAttempt(job, float("inf")) for job in leased], LeasedAttempts()
     known.add(attempts)
-    writer = Finisher(AsyncStore(app.store), known)
+    writer = Finisher(AsyncStore(app.store), known, Signals())
     for attempt in attempts:
         writer.put(attempt, Completed())
     attempts[0].is_lost = True
@@ -91,7 +92,7 @@ def ended(app: App, store: AsyncStore, number: int) -> tuple[Finisher, list[Leas
     leased = app.store.run(claim("default", owner=new_id(), task_names=["task"], slots=number, lease=lease))
     attempts, known = [LeasedAttempt(job, float("inf")) for job in leased], LeasedAttempts()
     known.add(attempts)
-    writer = Finisher(store, known)
+    writer = Finisher(store, known, Signals())
     for attempt in attempts:
         writer.put(attempt, Completed())
     return writer, attempts

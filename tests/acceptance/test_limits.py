@@ -18,7 +18,7 @@ from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.store import jobs
 from stagepost.store.counting import count_by_state
-from stagepost.store.limits import claim_checked, hold_front
+from stagepost.store.limits import block_front, claim_checked
 from stagepost.worker.front import FrontClearer
 from stagepost.worker.limit_opener import LimitOpener
 from tests.acceptance.helpers import LIMIT, work, work_async
@@ -248,7 +248,7 @@ def test_jobs_of_an_unknown_task_start_when_a_worker_knows_it(app: App) -> None:
         task = newer.task(name="added")(added)
         for _ in range(3):
             task.enqueue()
-        app.store.run(hold_front("default", app.registry.limit_rules))
+        app.store.run(block_front("default", app.registry.limit_rules))
         work(app)
         assert Counter(job.blocked_on for job in app.client.jobs()) == {"task:added": 3}
 

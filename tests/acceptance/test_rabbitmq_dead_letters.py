@@ -274,7 +274,7 @@ async def test_hundreds_of_failed_jobs_are_each_announced_once(app: App, monkeyp
 
 
 async def test_jobs_that_failed_before_the_broker_was_used_are_not_announced(app: App) -> None:
-    """Turning a broker on is no reason to raise the alarm for all of history."""
+    """Turning a broker on is no reason to raise alerts for all of history."""
     plain = App(settings=msgspec.structs.replace(app.settings, transport=None))
 
     def refuse(number: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.signals import Signals
 from stagepost.upkeep.leader import Leader
 from tests.conformance.bench import Bench, Colour, DatabaseOnBench
 from tests.conformance.callers import Kind
@@ -96,7 +97,7 @@ def own_store(blocking_store: Bench) -> Iterator[AsyncStore]:
 @pytest.fixture
 def leader(own_store: AsyncStore, blocking_store: Bench) -> Leader:
     """A leader for upkeep loops."""
-    leader = Leader(own_store, owner="worker-a", clock=blocking_store.clock)
+    leader = Leader(own_store, Signals(), owner="worker-a", clock=blocking_store.clock)
     assert asyncio.run(leader.run_once())
     return leader
 

@@ -56,7 +56,7 @@ def claim(store: Bench, *, slots: int = 1, owner: str = "worker-a") -> list[Leas
     leased = store.run(leases.claim(QUEUE, owner=owner, task_names=[TASK], slots=slots, lease=LEASE))
     for job in leased:
         if job.crashes >= SUSPECT_CRASHES:
-            store.run(leases.begin(job))
+            store.run(leases.mark_started(job))
     return leased
 
 

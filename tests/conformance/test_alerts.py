@@ -17,7 +17,7 @@ from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.store import jobs, leases, sending
 from stagepost.store.alerts import alerting
-from stagepost.store.dead_messages import add_dead_messages, dead_messages, give_up
+from stagepost.store.dead_messages import add_dead_messages, dead_messages, end_undelivered
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, claim, enqueue, new_job
 from tests.conformance.sending import sent_job
@@ -54,16 +54,16 @@ def unanswered(store: Bench) -> Operation[Any]:
     return sending.put_back_lost(QUEUE, sent_before=store.now, most=10, sends=1)
 
 
-def given_up(store: Bench) -> Operation[Any]:
+def undelivered(store: Bench) -> Operation[Any]:
     job_id, attempt = sent_job(store)
-    return give_up([Undelivered(job_id, attempt, "expired", "task.mail")])
+    return end_undelivered([Undelivered(job_id, attempt, "expired", "task.mail")])
 
 
 WORKS = {
     AlertKind.CRASHED: Work(crashed, lambda rescued: list(rescued.buried)),
     AlertKind.UNROUTABLE: Work(unroutable, list),
-    AlertKind.UNANSWERED: Work(unanswered, lambda back: back.given_up),
-    AlertKind.GIVEN_UP: Work(given_up, lambda given: given.ended),
+    AlertKind.UNANSWERED: Work(unanswered, lambda back: back.unanswered),
+    AlertKind.UNDELIVERED: Work(undelivered, lambda found: found.ended),
 }
 ENDS = {JobState.FAILED, JobState.DEAD_LETTER}
 

@@ -14,7 +14,7 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
 from stagepost.store import cancelling, jobs, leases
 from stagepost.store.answers import NO_REPORTS, Accepted, accept_answers
-from stagepost.store.queue_observations import look_at, note_active
+from stagepost.store.queue_observations import note_active, observe_queue
 from stagepost.store.queues import pause
 from stagepost.store.sending import mark_sent, put_back, sent_jobs, unsent
 from stagepost.store.settlement import Fence
@@ -303,11 +303,11 @@ def test_a_cancellation_and_an_answer_at_once_end_the_job_once(blocking_store: B
 
 def test_a_queue_that_was_never_observed_is_not_known_to_be_empty(store: Bench) -> None:
     store.run(note_active(QUEUE))
-    store.run(look_at(QUEUE, is_empty=True))
+    store.run(observe_queue(QUEUE, is_empty=True))
     store.clock.advance(9)
-    assert store.run(look_at(QUEUE, is_empty=True, gap=timedelta(seconds=10))).empty_for_us == 9_000_000
+    assert store.run(observe_queue(QUEUE, is_empty=True, gap=timedelta(seconds=10))).empty_for_us == 9_000_000
 
     store.clock.advance(11)
 
-    seen = store.run(look_at(QUEUE, is_empty=True, gap=timedelta(seconds=10)))
+    seen = store.run(observe_queue(QUEUE, is_empty=True, gap=timedelta(seconds=10)))
     assert (seen.empty_for_us, seen.idle_for_us) == (0, 20_000_000)

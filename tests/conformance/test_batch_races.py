@@ -220,7 +220,7 @@ def test_a_batch_opened_concurrently_is_created_once_and_closes_its_gate_once(st
         found = store.race(*(batches.open_batch(one) for one in new))
 
         assert len({batch.id for batch in found}) == 1
-        assert store.run(gates.standing("dataset:7")).unfinished == number + 1
+        assert store.run(gates.status("dataset:7")).unfinished == number + 1
 
 
 @pytest.mark.parametrize("on_failed", list(OnFailed))
@@ -261,7 +261,7 @@ def test_two_uploads_under_one_gate_open_it_once(store: Bench) -> None:
 
         store.race(*(concluding.conclude(batch.id) for batch in pair))
 
-        assert store.run(gates.standing("dataset:7")).unfinished == 0
+        assert store.run(gates.status("dataset:7")).unfinished == 0
         assert told(store) == number + 1
 
 
@@ -277,18 +277,18 @@ def test_a_batch_that_begins_while_another_ends_keeps_the_gate_closed(store: Ben
         ]
         store.race(*race[:: 1 - 2 * (number % 2)])
 
-        assert store.run(gates.standing("dataset:7")).unfinished == 1
+        assert store.run(gates.status("dataset:7")).unfinished == 1
         assert store.run(concluding.seal_key(new_batch(f"b:{number}"))).state is BatchState.DONE
-        assert store.run(gates.standing("dataset:7")).unfinished == 0
+        assert store.run(gates.status("dataset:7")).unfinished == 0
 
 
 @operation
 def pass_and_enqueue(number: int) -> Statements[int]:
     """Open work from a dataset, as an application would after its check."""
-    standing = yield from gates.pass_through("dataset:7")
-    if not standing.unfinished:
+    status = yield from gates.locked_status("dataset:7")
+    if not status.unfinished:
         yield from jobs.enqueue_many([new_job(queue_name="labels", unique_key=f"label:{number}")])
-    return standing.unfinished
+    return status.unfinished
 
 
 @operation
@@ -308,7 +308,7 @@ def test_work_is_opened_before_an_upload_begins_or_not_at_all(store: Bench) -> N
 
         assert (unfinished == 0) is came_after, "either the check saw the upload, or the upload came after the work"
         store.run(concluding.seal_key(new_batch(f"upload:{number}")))
-        assert store.run(gates.standing("dataset:7")).unfinished == 0
+        assert store.run(gates.status("dataset:7")).unfinished == 0
 
 
 def test_a_check_holds_the_gate_until_its_transaction_ends(store: Bench) -> None:
@@ -321,8 +321,10 @@ def test_a_check_holds_the_gate_until_its_transaction_ends(store: Bench) -> None
             loan.connection.execute(IMPATIENT[store.dialect.name], {})
             loan.is_sound = True
         with first.transaction() as mine, second.transaction() as another:
-            assert first.drive(gates.pass_through("dataset:7"), mine).unfinished == 0
-            assert second.drive(gates.pass_through("dataset:7"), another).unfinished == 0  # several may hold it at once
+            assert first.drive(gates.locked_status("dataset:7"), mine).unfinished == 0
+            assert (
+                second.drive(gates.locked_status("dataset:7"), another).unfinished == 0
+            )  # several may hold it at once
             with pytest.raises(StagepostError):
                 rival.run(batches.open_batch(new_batch(gate="dataset:7")), patience_seconds=0)
         assert rival.run(batches.open_batch(new_batch(gate="dataset:7"))).key == "upload:42"
@@ -345,7 +347,7 @@ def test_a_check_in_a_transaction_with_an_old_snapshot_is_of_this_moment(store: 
             connection.execute(sql, {})
         opened(store, gate="dataset:7")
 
-        check = partial(application.drive, gates.pass_through("dataset:7"), connection)
+        check = partial(application.drive, gates.locked_status("dataset:7"), connection)
         if store.dialect.name == "postgres":  # it says that the transaction comes too late
             with pytest.raises(psycopg.errors.SerializationFailure):
                 check()

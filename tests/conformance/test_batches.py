@@ -86,7 +86,7 @@ def test_many_items_are_loaded_and_few_inserted_with_the_same_columns(store: Ben
     later = [item.__class__(item.key, new_job(delay_us=60_000_000)) for item in items(number, first=number)]
     limited = items(number, first=2 * number, limit_key="printer", limit=2)
 
-    added = store.run(batches.add_items(batch.id, [*items(number), *later, *limited], tell=True))
+    added = store.run(batches.add_items(batch.id, [*items(number), *later, *limited], notify=True))
 
     assert added.new == 3 * number
     assert store.run(counting.count_items(batch.id)) == Counts(queued=number, scheduled=number, blocked=number)

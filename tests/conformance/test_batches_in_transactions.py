@@ -34,7 +34,7 @@ def test_items_are_added_by_the_callers_commit(kind: Kind, store: Bench, number:
     stored = store.run(batches.get(new.id))
     assert (added.new, stored.position, stored.state) == (number, number, BatchState.SEALED)
     assert store.run(counting.count_items(new.id)) == Counts(queued=number)
-    assert store.run(gates.standing(GATE)).unfinished == 1
+    assert store.run(gates.status(GATE)).unfinished == 1
     end(store, number)
     assert store.run(concluding.conclude(new.id)).state is BatchState.DONE
     assert told(store) == 1
@@ -51,7 +51,7 @@ def test_items_vanish_with_the_callers_rollback(kind: Kind, store: Bench) -> Non
 
     assert store.run(batches.find("another")) is None
     assert store.run(counting.count_items(batch.id)) == Counts(queued=1)
-    assert store.run(gates.standing(GATE)).unfinished == 1
+    assert store.run(gates.status(GATE)).unfinished == 1
 
 
 @every_kind
@@ -92,12 +92,12 @@ def test_items_added_and_ended_after_the_callers_snapshot_are_not_run_again(
 def test_a_check_of_a_gate_tells_what_keeps_it_closed(kind: Kind, store: Bench) -> None:
     with calling(kind, store.url, store.clock) as caller:
         caller.begin()
-        before = caller.run(gates.pass_through(GATE))
+        before = caller.run(gates.locked_status(GATE))
         caller.commit()
         filled(store, 2, gate=GATE)
-        outside = store.run(gates.standing(GATE))
+        outside = store.run(gates.status(GATE))
         caller.begin()
-        inside = caller.run(gates.pass_through(GATE))
+        inside = caller.run(gates.locked_status(GATE))
         caller.rollback()
 
     assert (before.unfinished, before.batches) == (0, ())
@@ -115,7 +115,7 @@ def test_a_check_of_a_gate_is_of_this_moment(kind: Kind, store: Bench) -> None:
         caller.read()
         opened(store, gate=GATE)
 
-        standing = caller.run(gates.pass_through(GATE))
+        status = caller.run(gates.locked_status(GATE))
         caller.rollback()
 
-    assert standing.unfinished == 1
+    assert status.unfinished == 1

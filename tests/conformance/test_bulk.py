@@ -11,12 +11,12 @@ from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, JobRow, NewJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
-from stagepost.store import jobs
+from stagepost.store import inserting, jobs
 from tests.conformance.bench import Bench
 from tests.conformance.counts import counted, kept
 from tests.conformance.samples import claim, finish, new_job, settle
 
-MANY = jobs.LOAD_FROM * 2
+MANY = inserting.LOAD_FROM * 2
 ODD_TEXTS = (
     "plain",
     "Grüße, 世界 🚚",
@@ -169,7 +169,7 @@ def test_two_requests_for_the_same_jobs_at_once_make_each_once(blocking_store: B
     assert kept(blocking_store) == counted(blocking_store)
 
 
-@pytest.mark.parametrize("others", [3, jobs.FEW_BETWEEN + 1], ids=["few others between", "many others between"])
+@pytest.mark.parametrize("others", [3, inserting.FEW_BETWEEN + 1], ids=["few others between", "many others between"])
 def test_existing_jobs_are_found_among_others(store: Bench, others: int) -> None:
     ids = sorted(new_id() for _ in range(MANY + others))
     mine, between = ids[:1] + ids[others + 1 :], ids[1 : others + 1]
@@ -178,4 +178,4 @@ def test_existing_jobs_are_found_among_others(store: Bench, others: int) -> None
     finish(store, Completed())
     store.run(jobs.enqueue_many([new_job(id=job_id) for job_id in between]))
 
-    assert store.run(query(jobs.known_of)(mine)) == {mine[0], mine[-1]}
+    assert store.run(query(inserting.existing_ids)(mine)) == {mine[0], mine[-1]}

@@ -97,9 +97,9 @@ def rescue_too_often(store: Bench) -> None:
         lose_lease(store)
 
 
-def release_strays(store: Bench) -> None:
+def release_unknown_leases(store: Bench) -> None:
     running(store, owner="worker-a")
-    store.run(leases.release_strays(owner="worker-a", held=[]))
+    store.run(leases.release_unknown_leases(owner="worker-a", held=[]))
 
 
 def promote(store: Bench) -> None:
@@ -193,7 +193,7 @@ ACTS: list[tuple[Callable[[Bench], object], Numbers]] = [
     (settle_after_the_lease, {"queued": 1}),
     (rescue_limited, {"blocked": 1}),
     (rescue_too_often, {"dead_letter": 1}),
-    (release_strays, {"queued": 1}),
+    (release_unknown_leases, {"queued": 1}),
     (promote, {"queued": 1, "blocked": 1, "running": 1}),
     (promote_a_retry, {"queued": 1}),
     (let_one_through, {"queued": 1, "blocked": 1}),

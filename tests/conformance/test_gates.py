@@ -20,8 +20,8 @@ def openings(store: Bench) -> int:
 
 def test_a_gate_that_nobody_used_is_open(store: Bench) -> None:
     assert store.run(gates.find_gate("dataset:7")) is None
-    assert store.run(gates.standing("dataset:7")).unfinished == 0
-    assert store.run(gates.pass_through("dataset:7")).unfinished == 0
+    assert store.run(gates.status("dataset:7")).unfinished == 0
+    assert store.run(gates.locked_status("dataset:7")).unfinished == 0
     assert store.run(gates.list_gates()) == [gates.StoredGate("dataset:7", 0, 0, None)]
 
 
@@ -32,19 +32,19 @@ def test_the_first_batch_closes_a_gate_and_the_last_one_opens_it(store: Bench) -
     opened(store, "a", gate="dataset:7")  # once more: the same
 
     for batch in (first, second):
-        standing = store.run(gates.pass_through("dataset:7"))
-        assert standing == store.run(gates.standing("dataset:7"))
-        assert batch.key in [one.batch.key for one in standing.batches]
+        status = store.run(gates.locked_status("dataset:7"))
+        assert status == store.run(gates.status("dataset:7"))
+        assert batch.key in [one.batch.key for one in status.batches]
         assert openings(store) == 0
         store.run(concluding.seal(batch.id))
     end(store, 2)
     store.run(concluding.conclude(first.id))
-    standing = store.run(gates.standing("dataset:7"))
-    assert [(one.batch.key, one.counts) for one in standing.batches] == [("b", Counts(completed=1))]
+    status = store.run(gates.status("dataset:7"))
+    assert [(one.batch.key, one.counts) for one in status.batches] == [("b", Counts(completed=1))]
     assert openings(store) == 0
     store.run(concluding.conclude(second.id))
 
-    assert store.run(gates.pass_through("dataset:7")) == gates.GateStatus(0)
+    assert store.run(gates.locked_status("dataset:7")) == gates.GateStatus(0)
     assert store.run(gates.find_gate("dataset:7")) == gates.StoredGate("dataset:7", 0, 1, store.now)
     assert openings(store) == 1
 
@@ -64,10 +64,10 @@ def test_only_the_first_unfinished_batches_are_listed(store: Bench) -> None:
     for number in range(gates.MOST_NAMED + 2):
         opened(store, f"upload:{number:02}", gate="dataset:7")
 
-    standing = store.run(gates.standing("dataset:7"))
+    status = store.run(gates.status("dataset:7"))
 
-    assert standing.unfinished == gates.MOST_NAMED + 2
-    assert [one.batch.key for one in standing.batches] == [f"upload:{n:02}" for n in range(gates.MOST_NAMED)]
+    assert status.unfinished == gates.MOST_NAMED + 2
+    assert [one.batch.key for one in status.batches] == [f"upload:{n:02}" for n in range(gates.MOST_NAMED)]
 
 
 def test_gates_are_listed_by_name_and_pages(store: Bench) -> None:
@@ -84,7 +84,7 @@ def test_a_cancelled_batch_opens_its_gate(store: Bench) -> None:
     batch = filled(store, 2, gate="dataset:7")
 
     store.run(cancelling.cancel_batch(batch.id, actor="ada"))
-    assert store.run(gates.standing("dataset:7")).unfinished == 1
+    assert store.run(gates.status("dataset:7")).unfinished == 1
     store.run(cancelling.cancel_items(batch.id))
 
-    assert store.run(gates.standing("dataset:7")).unfinished == 0
+    assert store.run(gates.status("dataset:7")).unfinished == 0

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Statement
+from stagepost.loops.signals import Signals
 from stagepost.store.leaders import Leadership, lead, list_leaders, resign
 from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.sent_job_requeuer import SentJobRequeuer
@@ -117,8 +118,8 @@ def test_sent_jobs_are_left_to_workers_with_a_broker_while_there_are_any(blockin
     store = blocking_store
     message = sent_job(store)
     own_store = AsyncStore(store.database.store)
-    leader = Leader(own_store, owner="plain", clock=store.clock)
-    uncarried = SentJobRequeuer(own_store, leader)
+    leader = Leader(own_store, Signals(), owner="plain", clock=store.clock)
+    uncarried = SentJobRequeuer(own_store, leader, Signals())
 
     async def look() -> int:
         await leader.run_once()

@@ -13,13 +13,13 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import LimitRules, TaskRule, limit_name
 from stagepost.model.outcome import Completed, Released
 from stagepost.store import jobs, leases
-from stagepost.store.letting_through import let_through
-from stagepost.store.limits import Claimed, Front, hold_front
+from stagepost.store.limits import Claimed, Front, block_front
 from stagepost.store.listing import list_jobs
 from stagepost.store.queues import set_limits
 from stagepost.store.sending import take_delivered
 from stagepost.store.settlement import Settlement
-from stagepost.store.workers import say_hello, unknown_tasks
+from stagepost.store.unblocking import unblock_next
+from stagepost.store.workers import register_worker, unknown_tasks
 from tests.conformance.bench import Bench
 from tests.conformance.samples import LEASE, QUEUE, TASK, enqueue, new_job, settle
 from tests.conformance.sending import send
@@ -91,7 +91,7 @@ def test_a_newcomer_does_not_overtake_those_in_line(store: Bench) -> None:
     newcomer = enqueue(store, limit_key="printer", priority=9)
 
     assert claim(store, one) == []  # nobody has let the first in line through yet
-    store.run(let_through(["limit:printer"], one))
+    store.run(unblock_next(["limit:printer"], one))
     assert [job.id for job in claim(store, one)] == [newcomer]  # in line, too, and its priority is larger
     assert states(store, waiting) == [JobState.BLOCKED]
     assert job.id == running_id
@@ -103,7 +103,7 @@ def test_a_place_that_is_promised_is_not_given_to_a_newcomer(store: Bench) -> No
         enqueue(store, limit_key="printer", priority=1)
     [job] = claim(store, one)
     settle(store, job, Completed())
-    assert store.run(let_through(["limit:printer"], one)) == 1
+    assert store.run(unblock_next(["limit:printer"], one)) == 1
 
     newcomer = enqueue(store, limit_key="printer", priority=9)
 
@@ -121,7 +121,7 @@ def test_a_job_that_was_released_waits_behind_nobody_it_preceded(store: Bench) -
     settle(store, job, Released())
 
     assert claim(store, one) == []  # it is the first in line now
-    store.run(let_through(["limit:printer"], one))
+    store.run(unblock_next(["limit:printer"], one))
     assert [job.id for job in claim(store, one)] == [first]
 
 
@@ -131,7 +131,7 @@ def test_a_limit_that_was_lowered_holds_for_jobs_that_wait(store: Bench) -> None
     assert len(claim(store, rules_of(max_running=3), slots=2)) == 2
 
     assert claim(store, rules_of(max_running=2)) == []
-    assert store.run(let_through(["limit:printer"], rules_of(max_running=2))) == 0
+    assert store.run(unblock_next(["limit:printer"], rules_of(max_running=2))) == 0
 
 
 def test_a_limit_that_was_raised_holds_for_jobs_that_wait(store: Bench) -> None:
@@ -139,7 +139,7 @@ def test_a_limit_that_was_raised_holds_for_jobs_that_wait(store: Bench) -> None:
         enqueue(store, limit_key="printer")
     claim(store)
 
-    assert store.run(let_through(["limit:printer"], rules_of(max_running=5))) == 3
+    assert store.run(unblock_next(["limit:printer"], rules_of(max_running=5))) == 3
     assert len(claim(store, rules_of(max_running=5))) == 3
 
 
@@ -148,7 +148,7 @@ def test_a_limit_that_was_lifted_holds_nobody(store: Bench) -> None:
         enqueue(store, limit_key="printer")
     claim(store)
 
-    assert store.run(let_through(["limit:printer"], rules_of())) == 7
+    assert store.run(unblock_next(["limit:printer"], rules_of())) == 7
     assert store.rows("select count(*) from stagepost_job where blocked_on is not null") == [(0,)]
     assert len(claim(store, rules_of())) == 7
 
@@ -186,7 +186,7 @@ def test_a_queue_with_a_limit_of_its_own_keeps_both(store: Bench) -> None:
     second = store.run(claiming(rules_of(max_running=9), is_limited=True))
 
     assert (len(first.jobs), len(second.jobs)) == (2, 0)
-    store.run(let_through(["limit:printer"], rules_of(max_running=9)))
+    store.run(unblock_next(["limit:printer"], rules_of(max_running=9)))
     assert len(store.run(claiming(rules_of(max_running=9), is_limited=True)).jobs) == 1
 
 
@@ -232,7 +232,7 @@ def test_a_plain_job_behind_many_of_a_full_key_is_reached_in_a_few_steps(store: 
         started = claim(store, rules, slots=5)
         if started:
             break
-        store.run(hold_front(QUEUE, rules))
+        store.run(block_front(QUEUE, rules))
 
     assert [job.id for job in started] == [plain]
     assert store.rows("select max(attempts) from stagepost_job where state = 'blocked'") == [(0,)]
@@ -241,10 +241,10 @@ def test_a_plain_job_behind_many_of_a_full_key_is_reached_in_a_few_steps(store: 
 def test_the_front_is_cleared_of_keys_that_are_full_and_keeps_those_with_room(store: Bench) -> None:
     ids = [enqueue(store, limit_key="printer", priority=9 - number) for number in range(5)]
     other = enqueue(store, limit_key="plotter")
-    assert store.run(hold_front(QUEUE, TWO)) == Front(6, 0)
+    assert store.run(block_front(QUEUE, TWO)) == Front(6, 0)
     assert [job.id for job in claim(store, slots=2)] == ids[:2]
 
-    front = store.run(hold_front(QUEUE, TWO))
+    front = store.run(block_front(QUEUE, TWO))
 
     assert front == Front(4, 3, frozenset({"limit:printer"}))
     assert states(store, *ids[2:]) == [JobState.BLOCKED] * 3
@@ -255,9 +255,9 @@ def test_the_front_is_looked_at_no_further_than_asked(store: Bench) -> None:
     for _ in range(5):
         enqueue(store, task_name="unknown")
 
-    assert store.run(hold_front(QUEUE, TWO, most=3)) == Front(3, 3, frozenset({"task:unknown"}))
-    assert store.run(hold_front(QUEUE, TWO, most=3)) == Front(2, 2, frozenset({"task:unknown"}))
-    assert store.run(hold_front(QUEUE, TWO, most=3)) == Front(0, 0)
+    assert store.run(block_front(QUEUE, TWO, most=3)) == Front(3, 3, frozenset({"task:unknown"}))
+    assert store.run(block_front(QUEUE, TWO, most=3)) == Front(2, 2, frozenset({"task:unknown"}))
+    assert store.run(block_front(QUEUE, TWO, most=3)) == Front(0, 0)
 
 
 def test_keys_of_jobs_in_front_are_made_from_their_arguments(store: Bench) -> None:
@@ -273,7 +273,7 @@ def test_keys_of_jobs_in_front_are_made_from_their_arguments(store: Bench) -> No
     claim(store, rules, slots=1)
     seen.clear()
 
-    assert store.run(hold_front(QUEUE, rules)).held == 2
+    assert store.run(block_front(QUEUE, rules)).blocked == 2
     assert seen == ['{"to":"Ada","copies":2}'] * 2
     assert store.rows("select limit_key from stagepost_job where state = 'blocked'") == [("send_letter:ada",)] * 2
 
@@ -281,29 +281,29 @@ def test_keys_of_jobs_in_front_are_made_from_their_arguments(store: Bench) -> No
 def test_jobs_of_a_task_that_nobody_knows_are_held_until_a_worker_knows_it(store: Bench) -> None:
     unknown = enqueue(store, task_name="unknown")
 
-    store.run(hold_front(QUEUE, TWO))
+    store.run(block_front(QUEUE, TWO))
 
     assert store.run(jobs.get(unknown)).blocked_on == "task:unknown"
     knows = LimitRules({"unknown": TaskRule()})
-    assert store.run(let_through(["task:unknown"], TWO)) == 0
-    assert store.run(let_through(["task:unknown"], knows)) == 1
+    assert store.run(unblock_next(["task:unknown"], TWO)) == 0
+    assert store.run(unblock_next(["task:unknown"], knows)) == 1
     stored = store.run(jobs.get(unknown))
     assert (stored.state, stored.blocked_on, stored.attempt) == (JobState.QUEUED, None, 0)
 
 
 @pytest.mark.parametrize(("silent", "held"), [(timedelta(seconds=59), 0), (timedelta(seconds=61), 1)])
 def test_a_task_that_a_live_worker_knows_is_not_held(store: Bench, silent: timedelta, held: int) -> None:
-    store.run(say_hello("w", host="h", pid=1, queues=["other"], tasks=["known"], slots=1))
+    store.run(register_worker("w", host="h", pid=1, queues=["other"], tasks=["known"], slots=1))
     enqueue(store, task_name="known")
     store.clock.advance(silent)
 
-    assert store.run(hold_front(QUEUE, TWO)).held == held
+    assert store.run(block_front(QUEUE, TWO)).blocked == held
 
 
 def test_jobs_held_for_their_task_are_reported_as_waiting_for_a_worker(store: Bench) -> None:
     for _ in range(2):
         enqueue(store, task_name="unknown")
-    store.run(hold_front(QUEUE, TWO))
+    store.run(block_front(QUEUE, TWO))
     store.clock.advance(400)
 
     [task] = store.run(unknown_tasks(timedelta(seconds=300)))
@@ -345,7 +345,7 @@ def test_a_delivered_job_over_its_limit_is_held_and_sent_again_when_there_is_roo
     assert (stored.state, stored.attempt, stored.blocked_on) == (JobState.BLOCKED, 0, "limit:printer")
     assert send(store) == []
     settle(store, job, Completed())
-    store.run(let_through(["limit:printer"], one))
+    store.run(unblock_next(["limit:printer"], one))
     assert send(store) == [(held, 1)]
 
 
@@ -375,7 +375,7 @@ def test_racing_claims_and_lets_through_never_exceed_a_limit(blocking_store: Ben
     for _ in range(ROUNDS):
         racers: list[Operation[object]] = [
             *(claiming(rules, slots=3, owner=f"worker-{number}") for number in range(RACERS)),
-            let_through([name], rules),
+            unblock_next([name], rules),
         ]
         parts = store.race(*racers)
         claimed = [job for part in parts if isinstance(part, Claimed) for job in part.jobs]
@@ -384,6 +384,6 @@ def test_racing_claims_and_lets_through_never_exceed_a_limit(blocking_store: Ben
         for job in claimed:
             assert settle(store, job, Completed())
         done += len(claimed)
-        store.run(let_through([name], rules))
+        store.run(unblock_next([name], rules))
 
     assert done >= ROUNDS

@@ -88,7 +88,7 @@ def test_a_request_that_is_sent_often_enough_and_never_answered_makes_a_dead_let
         assert swallow(store, sends=3) == PutBack([job_id])
         stored = store.run(jobs.get(job_id))
         assert (stored.state, stored.attempt, stored.failures, stored.crashes) == (JobState.QUEUED, 0, 0, number)
-    assert swallow(store, sends=3) == PutBack(given_up=[job_id], batches=[None])
+    assert swallow(store, sends=3) == PutBack(unanswered=[job_id], batches=[None])
 
     dead = store.run(jobs.get(job_id))
     assert (dead.state, dead.crashes) == (JobState.DEAD_LETTER, 3)
@@ -103,7 +103,7 @@ def test_an_answer_before_the_last_send_still_counts(store: Bench) -> None:
     answers = accept_answers([(job_id, 1)], task_names=[TASK], decide=lambda _: Completed("7"))
 
     assert [settled.job.id for settled in store.run(answers).settled] == [job_id]
-    assert swallow(store, sends=3) == PutBack(given_up=[patient], batches=[None])
+    assert swallow(store, sends=3) == PutBack(unanswered=[patient], batches=[None])
 
     assert store.run(jobs.get(job_id)).state is JobState.COMPLETED
 
@@ -122,7 +122,7 @@ def test_an_item_that_is_never_answered_is_reported_with_its_batch(store: Bench)
     batch = filled(store, 1)
     [job_id] = unsent(store)
 
-    assert swallow(store, sends=1) == PutBack(given_up=[job_id], batches=[batch.id])
+    assert swallow(store, sends=1) == PutBack(unanswered=[job_id], batches=[batch.id])
 
 
 def test_jobs_that_cannot_be_sent_fail_with_the_reason(store: Bench) -> None:

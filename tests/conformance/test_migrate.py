@@ -87,6 +87,19 @@ def test_a_migration_applied_with_other_contents_is_refused(empty: Store) -> Non
             refused(empty)
 
 
+def test_a_comment_may_change_after_a_migration_was_applied_and_a_statement_may_not() -> None:
+    first, commented, changed = (
+        migrate.Migration(1, "initial", sql)
+        for sql in (
+            "-- A\ncreate table a (b int);\n",
+            "-- B\ncreate table a (b int);\n",
+            "-- A\ncreate table a (c int);\n",
+        )
+    )
+
+    assert first.checksum == commented.checksum != changed.checksum
+
+
 def test_tables_of_a_newer_release_are_accepted(empty: Store) -> None:
     migrate.migrate(empty)
     with empty.transaction() as connection:

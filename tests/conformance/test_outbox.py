@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from stagepost.database.statement import Statement
-from stagepost.model.dead_letter import Bad, DeadMessage, Letter, Undelivered, stray
+from stagepost.model.dead_letter import DeadMessage, Letter, Undelivered, Unreadable, stray
 from stagepost.model.envelope import Message
 from stagepost.model.identity import new_id
 from stagepost.model.lifecycle import JobState
@@ -20,8 +20,8 @@ from stagepost.store.dead_messages import (
     dead_message_groups,
     dead_messages,
     discard_dead_messages,
+    end_undelivered,
     find_dead_message,
-    give_up,
     known_jobs,
     next_dead_messages,
     retry_dead_messages,
@@ -29,10 +29,10 @@ from stagepost.store.dead_messages import (
 from stagepost.store.history import prune
 from stagepost.store.outbox import (
     add_messages,
+    add_unreadable,
     delete_messages,
     mark_announced,
     next_messages,
-    park,
     unannounced,
 )
 from stagepost.store.sending import backlog, mark_sent
@@ -93,24 +93,27 @@ def test_the_outbox_gives_messages_in_order_until_they_are_deleted(store: Bench)
     assert [waiting.message for waiting in store.run(next_messages(most=9))] == [message(2)]
 
 
-def test_a_message_that_cannot_be_read_is_parked_and_found_again_as_it_was(store: Bench) -> None:
+def test_a_message_that_cannot_be_read_is_wrapped_and_found_again_as_it_was(store: Bench) -> None:
     bodies = [b'{"a": [1, 2]}', b"no {json", b"\xff\xfe\x00"]
     store.run(
-        park(
-            [Bad(queue="task.q", routing_key="task.k", body=body, error="broken", message_id="m") for body in bodies],
+        add_unreadable(
+            [
+                Unreadable(queue="task.q", routing_key="task.k", body=body, error="broken", message_id="m")
+                for body in bodies
+            ],
             routing_key="task.dlq",
         )
     )
 
-    parked = [waiting.message for waiting in store.run(next_messages(most=9))]
+    wrapped = [waiting.message for waiting in store.run(next_messages(most=9))]
 
-    assert {one.routing_key for one in parked} == {"task.dlq"}
-    first, second, _ = (json.loads(one.body) for one in parked)
+    assert {one.routing_key for one in wrapped} == {"task.dlq"}
+    first, second, _ = (json.loads(one.body) for one in wrapped)
     assert first["original_message"] == {"a": [1, 2]}
     assert second["original_message"] == "no {json"
     assert (first["failure_reason"], first["attempt"]) == ("broken", 1)
     assert first["failed_at"].endswith("Z")
-    found = [stray(Letter(body=one.body, headers=one.headers, message_id=one.message_id)) for one in parked]
+    found = [stray(Letter(body=one.body, headers=one.headers, message_id=one.message_id)) for one in wrapped]
     assert [(one.body, one.queue, one.routing_key, one.message_id, one.error) for one in found] == [
         (body, "task.q", "task.k", "m", "broken") for body in bodies
     ]
@@ -180,10 +183,10 @@ def test_a_request_that_the_broker_dropped_ends_its_job_and_counts_in_its_batch(
         Undelivered(new_id(), 1, "rejected", "task.mail"),
     ]
 
-    given_up = store.run(give_up(requests))
-    again = store.run(give_up(requests))
+    undelivered = store.run(end_undelivered(requests))
+    again = store.run(end_undelivered(requests))
 
-    assert given_up.ended == [waiting.id]
+    assert undelivered.ended == [waiting.id]
     assert again.ended == []
     assert store.run(jobs.get(waiting.id)).state is JobState.DEAD_LETTER
     assert "before a consumer took it" in (store.run(jobs.get(waiting.id)).error or "")
@@ -196,7 +199,7 @@ def test_a_scheduled_job_is_not_ended_by_an_old_request(store: Bench) -> None:
     job = new_job(queue_name="mail", delay_us=60_000_000)
     store.run(jobs.enqueue(job))
 
-    assert store.run(give_up([Undelivered(job.id, 1, "expired", "task.mail")])).ended == []
+    assert store.run(end_undelivered([Undelivered(job.id, 1, "expired", "task.mail")])).ended == []
 
 
 def test_a_dead_message_is_stored_once_and_comes_back_as_it_was(store: Bench) -> None:

@@ -15,7 +15,7 @@ from stagepost.model.outcome import Completed, Refused
 from stagepost.model.pipeline import Output, RunState
 from stagepost.store import batch_items, cancelling, concluding, counting, history, jobs, leases, runs
 from stagepost.store.listing import list_jobs
-from stagepost.store.run_views import look_at, results_of
+from stagepost.store.run_views import results_of, run_view
 from tests.conformance.bench import Bench
 from tests.conformance.pipelines import (
     arguments,
@@ -58,7 +58,7 @@ def test_retry_runs_only_jobs_that_did_not_complete(store: Bench) -> None:
     assert state is RunState.COMPLETED
     assert ran == [2], "what had completed must not run again"
     assert seen == [{"parts": [10, 20, 30]}]
-    view = store.run(look_at(run_id))
+    view = store.run(run_view(run_id))
     assert (view.starts, view.error) == (2, None)
     [_, tts_view, _] = view.steps
     assert (tts_view.starts, tts_view.counts.completed, tts_view.counts.total, tts_view.items) == (2, 3, 3, 3)
@@ -208,7 +208,7 @@ def test_a_view_shows_each_step_with_its_counts(store: Bench) -> None:
     [job] = store.run(leases.claim("steps", owner="worker-a", task_names=["task.a"], slots=1, lease=LEASE))
     settle(store, job, Completed("1"))
 
-    view = store.run(look_at(run_id))
+    view = store.run(run_view(run_id))
 
     a, b = view.steps
     assert (a.name, a.parents, a.state, a.items, a.is_list) == ("a", (), "running", 3, True)

@@ -9,10 +9,12 @@ import pytest
 
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.signals import Signals
 from stagepost.store import sending, workers
 from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.transport.rabbitmq.topology import QueuePlan
 from stagepost.upkeep import reconciler
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.leader import Leader
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, TASK, enqueue
@@ -30,10 +32,18 @@ class Scene:
     def __init__(self, bench: Bench, store: AsyncStore, leader: Leader, told: list[Depth]) -> None:
         self._bench, self._leader, self._told = bench, leader, told
         settings = RabbitmqSettings(lost_after_seconds=LOST_AFTER, quiet_time_seconds=QUIET_TIME)
+        signals = Signals()
         self._reconciler = reconciler.Reconciler(
-            store, leader, url="amqp://nobody", settings=settings, queues=[QUEUE], patience={QUEUE: None}
+            store,
+            leader,
+            signals,
+            url="amqp://nobody",
+            settings=settings,
+            queues=[QUEUE],
+            patience={QUEUE: None},
+            alerts=AlertingRunner(store, signals),
         )
-        bench.run(workers.say_hello("w", host="h", pid=1, queues=[QUEUE], tasks=[TASK], slots=1))
+        bench.run(workers.register_worker("w", host="h", pid=1, queues=[QUEUE], tasks=[TASK], slots=1))
         bench.run(sending.mark_sent([(enqueue(bench), 1)]))
 
     def resent(self, told: Depth, *, seconds: int, is_heard: bool = True) -> int:

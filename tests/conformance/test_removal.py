@@ -13,7 +13,7 @@ from stagepost.model.pipeline import Output, RunState
 from stagepost.store import batch_items, batches, concluding, counting, gates, history, jobs, listing, runs
 from stagepost.store.activity import purge_queue
 from stagepost.store.listing import list_jobs
-from stagepost.store.run_views import look_at
+from stagepost.store.run_views import run_view
 from tests.conformance import families
 from tests.conformance import pipelines as steps
 from tests.conformance.batches import REFUSED, TOLD, end, filled, item_ids, told
@@ -70,7 +70,7 @@ def test_a_failed_item_that_holds_its_batch_is_not_removed_and_its_gate_stays_cl
     assert store.run(batches.get(batch.id)) == batch
     assert batch.state is BatchState.SEALED
     assert store.run(counting.count_items(batch.id)) == Counts(completed=1, failed=1)
-    assert store.run(gates.standing(GATE)).unfinished == 1
+    assert store.run(gates.status(GATE)).unfinished == 1
     assert told(store) == 0
 
 
@@ -256,7 +256,7 @@ def test_jobs_of_a_step_stay_while_its_run_goes_on(store: Bench) -> None:
     store.clock.advance(1)
     store.run(history.prune(NOW))
     assert store.run(list_jobs()) == []
-    assert {view.counts.total for view in store.run(look_at(run_id)).steps} == {1}
+    assert {view.counts.total for view in store.run(run_view(run_id)).steps} == {1}
 
 
 def test_a_job_whose_batch_is_gone_can_be_removed(store: Bench) -> None:

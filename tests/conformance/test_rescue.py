@@ -84,7 +84,7 @@ def suspects(store: Bench, *, by_message: bool) -> list[LeasedJob]:
 @pytest.mark.parametrize("by_message", [False, True], ids=["claimed", "delivered"])
 def test_a_job_is_charged_with_its_last_allowed_crash_only_if_it_has_started(store: Bench, by_message: bool) -> None:
     begun, waiting, other = suspects(store, by_message=by_message)
-    store.run(leases.begin(begun))
+    store.run(leases.mark_started(begun))
     assert [store.run(jobs.get(job.id)).started_at for job in (begun, waiting, other)] == [store.now, None, store.now]
     store.clock.advance(LEASE + GRACE + MOMENT)
 
@@ -97,8 +97,8 @@ def test_a_job_is_charged_with_its_last_allowed_crash_only_if_it_has_started(sto
 
 def test_only_its_owner_can_mark_an_attempt_as_started(store: Bench) -> None:
     job, _, _ = suspects(store, by_message=False)
-    store.run(leases.begin(replace(job, owner="worker-b")))
-    store.run(leases.begin(replace(job, attempt=2)))
+    store.run(leases.mark_started(replace(job, owner="worker-b")))
+    store.run(leases.mark_started(replace(job, attempt=2)))
 
     assert store.run(jobs.get(job.id)).started_at is None
 
@@ -154,7 +154,7 @@ def test_jobs_leased_without_the_owners_knowledge_are_released(store: Bench) -> 
     enqueue(store)
     others = claim(store, owner="worker-b")
 
-    released = store.run(leases.release_strays(owner="worker-a", held=[(known.id, known.attempt)]))
+    released = store.run(leases.release_unknown_leases(owner="worker-a", held=[(known.id, known.attempt)]))
 
     assert sorted(released) == sorted(job.id for job in strays)
     assert {store.run(jobs.get(job.id)).state for job in strays} == {JobState.QUEUED}
@@ -165,10 +165,10 @@ def test_jobs_leased_without_the_owners_knowledge_are_released(store: Bench) -> 
 
 def test_a_known_attempt_is_not_mistaken_for_a_later_one(store: Bench) -> None:
     job = running(store)
-    store.run(leases.release_strays(owner="worker-a", held=[]))
+    store.run(leases.release_unknown_leases(owner="worker-a", held=[]))
     [again] = claim(store)
 
-    released = store.run(leases.release_strays(owner="worker-a", held=[(job.id, job.attempt)]))
+    released = store.run(leases.release_unknown_leases(owner="worker-a", held=[(job.id, job.attempt)]))
 
     assert (again.attempt, released) == (2, [job.id])
 
@@ -176,6 +176,6 @@ def test_a_known_attempt_is_not_mistaken_for_a_later_one(store: Bench) -> None:
 def test_an_owner_without_strays_changes_nothing(store: Bench) -> None:
     job = running(store)
 
-    assert store.run(leases.release_strays(owner="worker-a", held=[(job.id, job.attempt)])) == []
-    assert store.run(leases.release_strays(owner="worker-b", held=[])) == []
+    assert store.run(leases.release_unknown_leases(owner="worker-a", held=[(job.id, job.attempt)])) == []
+    assert store.run(leases.release_unknown_leases(owner="worker-b", held=[])) == []
     assert store.run(jobs.get(job.id)).state is JobState.RUNNING

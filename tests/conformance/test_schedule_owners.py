@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.signals import Signals
 from stagepost.model.schedule import CatchUp
 from stagepost.store.schedules import (
     UNDECLARED,
@@ -139,7 +140,7 @@ def worker(own_store: AsyncStore, leader: Leader, blocking_store: Bench) -> Call
     def make(*names: str, leads: bool = False) -> Callable[[], list[str]]:
         for name in names:
             declare(blocking_store, name)
-        other = Leader(own_store, owner="worker-b", clock=blocking_store.clock)
+        other = Leader(own_store, Signals(), owner="worker-b", clock=blocking_store.clock)
         declarer = ScheduleDeclarer(own_store, leader if leads else other, dict.fromkeys(names))
 
         def run() -> list[str]:

@@ -14,12 +14,12 @@ from stagepost.model.job import Enqueued, JobRow
 from stagepost.model.options import NO_OPTIONS, JobOptions, TaskOptions
 from stagepost.model.payload import PayloadLimits
 from stagepost.model.series import Arguments
-from stagepost.store import jobs
+from stagepost.store import inserting, jobs
 from stagepost.task import Task
 from tests.conformance.bench import Bench
 from tests.conformance.test_bulk import ODD_TEXTS
 
-FEW, MANY = 3, jobs.LOAD_FROM + 3
+FEW, MANY = 3, inserting.LOAD_FROM + 3
 TOO_LONG = "x" * 2_000
 
 

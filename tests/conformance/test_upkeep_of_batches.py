@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.signals import Signals
 from stagepost.model.batch import Counts
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
@@ -41,7 +42,7 @@ def own_store(store: Bench) -> Iterator[AsyncStore]:
 @pytest.fixture
 def leader(store: Bench, own_store: AsyncStore) -> Leader:
     """One that leads."""
-    leader = Leader(own_store, owner="worker-a", clock=store.clock)
+    leader = Leader(own_store, Signals(), owner="worker-a", clock=store.clock)
     assert asyncio.run(leader.run_once())
     return leader
 
@@ -92,7 +93,7 @@ def test_a_gate_that_counts_wrongly_is_reported_and_repaired(
     assert asyncio.run(recounting.recount_gates()) == []
     end(store, 2)
     for batch in pair:
-        assert (store.run(gates.standing(GATE)).unfinished, told(store)) == (2 - pair.index(batch), 0)
+        assert (store.run(gates.status(GATE)).unfinished, told(store)) == (2 - pair.index(batch), 0)
         store.run(concluding.seal(batch.id))
     assert told(store) == 1
 
@@ -150,7 +151,7 @@ def test_a_deep_tree_is_cancelled_in_one_pass(
     chain = waiting_chain(store, 6)
     assert store.run(cancelling.cancel_job(chain[0], actor="ada")) is JobState.WAITING
 
-    asyncio.run(BatchRescuer(own_store, leader).run_once())
+    asyncio.run(BatchRescuer(own_store, leader, Signals()).run_once())
 
     assert {store.run(jobs.get(job_id)).state for job_id in chain} == {JobState.CANCELLED}
     assert store.run(batches.cancelled_batches()) == [batch.id for batch in stopping]
@@ -162,7 +163,7 @@ def test_a_pass_that_cancels_ends_though_a_tree_goes_on_below(
     monkeypatch.setattr(batch_rescuer, "MOST_LEVELS", 2)
     chain = waiting_chain(store, 6)
     store.run(cancelling.cancel_job(chain[0], actor="ada"))
-    rescuer = BatchRescuer(own_store, leader)
+    rescuer = BatchRescuer(own_store, leader, Signals())
 
     asyncio.run(rescuer.run_once())
     assert store.run(jobs.get(chain[-1])).state is JobState.QUEUED

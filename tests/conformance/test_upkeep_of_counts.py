@@ -12,6 +12,7 @@ import pytest
 
 from stagepost.database import Store
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.signals import Signals
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Completed
 from stagepost.store.counting import PARTS, Drift, count_by_queue
@@ -69,7 +70,7 @@ def test_folding_that_takes_long_is_done_seldom(
 
 def test_only_the_leader_folds_and_recounts(blocking_store: Bench, own_store: AsyncStore) -> None:
     enqueue(blocking_store)
-    bystander = Leader(own_store, owner="worker-b", clock=blocking_store.clock)
+    bystander = Leader(own_store, Signals(), owner="worker-b", clock=blocking_store.clock)
 
     assert asyncio.run(MoveCompactor(own_store, bystander, clock=blocking_store.clock).run_once()) == 0
     assert asyncio.run(Recounter(own_store, bystander).run_once()) == []

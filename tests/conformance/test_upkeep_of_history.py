@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Completed
 from stagepost.model.rate import RateLimit
 from stagepost.store.rates import take_tokens
@@ -68,7 +69,7 @@ def test_history_that_is_kept_for_ever_is_not_pruned(
 
 def test_only_the_leader_deletes_history(blocking_store: Bench, own_store: AsyncStore) -> None:
     fill(blocking_store)
-    follower = Leader(own_store, owner="worker-b", clock=blocking_store.clock)
+    follower = Leader(own_store, Signals(), owner="worker-b", clock=blocking_store.clock)
 
     assert asyncio.run(Pruner(own_store, follower, history_days=1).run_once()) == 0
     assert len(kept_jobs(blocking_store)) == 4

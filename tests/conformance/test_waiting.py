@@ -8,7 +8,7 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import NO_RULES
 from stagepost.model.outcome import Completed, Failed
 from stagepost.store import jobs, leases
-from stagepost.store.letting_through import Swept, sweep
+from stagepost.store.unblocking import Swept, sweep
 from tests.conformance.bench import Bench
 from tests.conformance.samples import claim, enqueue, running, settle
 from tests.limits import unblock

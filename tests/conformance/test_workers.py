@@ -18,7 +18,7 @@ from stagepost.store.workers import (
     list_workers,
     notify_workers,
     other_workers,
-    say_hello,
+    register_worker,
     unknown_tasks,
 )
 from tests.conformance.bench import Bench
@@ -36,7 +36,7 @@ def hello(store: Bench, worker_id: str, **changes: Any) -> None:
         "slots": 8,
         "loops": ["claimer"],
     }
-    store.run(say_hello(worker_id, **(facts | changes)))
+    store.run(register_worker(worker_id, **(facts | changes)))
 
 
 def test_a_worker_is_listed_as_it_described_itself(store: Bench) -> None:
@@ -78,7 +78,7 @@ def test_saying_hello_again_changes_the_description_and_not_the_start(store: Ben
     assert (worker.started_at, worker.silent_us) == (started_at, 0)
 
 
-def test_a_worker_whose_record_was_deleted_must_say_hello_again(store: Bench) -> None:
+def test_a_worker_whose_record_was_deleted_must_register_again(store: Bench) -> None:
     hello(store, "w-1")
 
     store.run(forget_worker("w-1"))

@@ -14,6 +14,7 @@ from stagepost.config import Settings
 from stagepost.database import Store
 from stagepost.database.connection import database_at
 from stagepost.errors import Retryable, StagepostError, StoreUnavailable
+from stagepost.loops.signals import Signals
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.retry import RetryPolicy
@@ -113,7 +114,7 @@ class Life:
             await _try(worker.parts.finisher.run_once)
         else:
             self.clock.advance(LEASE + timedelta(seconds=2))  # so that a lease nobody knows of ends
-            rescuer = Rescuer(worker.parts.store, margin=timedelta(seconds=1))
+            rescuer = Rescuer(worker.parts.alerts, Signals(), margin=timedelta(seconds=1))
             await _try(worker.parts.leader.run_once)
             await _try(rescuer.run_once)
         await _try(worker.parts.promoter.run_once)

@@ -19,7 +19,7 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import CRASHES_ALLOWED, Completed, Failed, Outcome, Refused, Released, Snoozed
 from stagepost.store.health import ping
 from stagepost.store.jobs import enqueue_many, find
-from stagepost.store.leases import begin, claim, renew, rescue_expired
+from stagepost.store.leases import claim, mark_started, renew, rescue_expired
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
 from stagepost.testing.clock import ManualClock
@@ -47,7 +47,7 @@ class Bench:
 
     def claimed(self, owner: str) -> LeasedJob:
         [job] = self.store.run(claim("default", owner=owner, task_names=["t"], slots=1, lease=LEASE))
-        self.store.run(begin(job))
+        self.store.run(mark_started(job))
         return job
 
     def rescue(self) -> None:

@@ -18,6 +18,7 @@ from stagepost.database import Store
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ValueTooLarge
+from stagepost.loops.signals import Signals
 from stagepost.store.jobs import enqueue, enqueue_many
 from stagepost.store.outbox import next_messages
 from stagepost.transport.rabbitmq.consumer import Delivery
@@ -147,21 +148,21 @@ def test_too_large_arguments_in_a_callers_transaction_are_an_error_and_the_conne
 
 def test_the_beginning_of_a_message_too_large_for_any_statement_is_stored(arena: Arena) -> None:
     """Lest it come again and again, and hold up those behind it."""
-    parked = 0
+    added = 0
 
-    async def park() -> None:
-        nonlocal parked
+    async def add() -> None:
+        nonlocal added
         store = AsyncStore(opened_store)
-        parking = UnreadableMessages(store, settings=RabbitmqSettings())
-        await parking.park([(delivery(b"{", 1), "no JSON"), (delivery(b"\"'" * 1_000_000, 2), "no JSON, either")])
-        parked = parking.parked
+        unreadable = UnreadableMessages(store, Signals(), settings=RabbitmqSettings())
+        await unreadable.add([(delivery(b"{", 1), "no JSON"), (delivery(b"\"'" * 1_000_000, 2), "no JSON, either")])
+        added = unreadable.added
         store.close()
 
     with contextlib.closing(Store.at(arena.url)) as opened_store:
-        asyncio.run(park())
+        asyncio.run(add())
         small, large = opened_store.run(next_messages(most=9))
 
-    assert parked == 2
+    assert added == 2
     assert b"no JSON" in small.message.body
     assert len(large.message.body) < 200_000
     assert b"2,000,000 bytes, of which the first 65,536 are kept" in large.message.body

@@ -16,8 +16,9 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.options import NO_OPTIONS, TaskOptions
 from stagepost.model.outcome import Completed, Failed, Snoozed
 from stagepost.store.cancelling import cancel_job
-from stagepost.store.jobs import LOAD_FROM, enqueue, enqueue_many, find, restart
-from stagepost.store.leases import claim, promote_due, release_strays, renew
+from stagepost.store.inserting import LOAD_FROM
+from stagepost.store.jobs import enqueue, enqueue_many, find, restart
+from stagepost.store.leases import claim, promote_due, release_unknown_leases, renew
 from stagepost.store.listing import list_jobs
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
@@ -112,7 +113,7 @@ def lose_claim(line: Line) -> None:
     line.direct.run(enqueue(NewJob(id=new_id(), task_name="t", payload="{}")))
     with line.losing_a_reply():
         held = line.store.run(claim("default", owner="me", task_names=["t"], slots=1, lease=LEASE))
-    strays = line.store.run(release_strays(owner="me", held=[(job.id, job.attempt) for job in held]))
+    strays = line.store.run(release_unknown_leases(owner="me", held=[(job.id, job.attempt) for job in held]))
     assert len(strays) == 1
     states = line.backend.rows("select state from stagepost_job")
     assert sorted(states) == sorted([("queued",)] + [("running",)] * len(held))

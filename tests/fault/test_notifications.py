@@ -13,6 +13,7 @@ from stagepost.database import Store
 from stagepost.database.migrate import migrate
 from stagepost.database.statement import Operation
 from stagepost.database.wakeups.postgres import PROBE_PREFIX, PostgresWakeups
+from stagepost.loops.signals import Signals
 from stagepost.model.children import DeferredOutcome, NewChild
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, NewJob
@@ -186,7 +187,7 @@ async def test_postgres_notifies_of_jobs_that_a_worker_released(
             [job] = await store.run(
                 claim("mail", owner="a", task_names=["greet"], slots=1, lease=timedelta(seconds=30))
             )
-            finisher = Finisher(store, LeasedAttempts(), notifies=notifies)
+            finisher = Finisher(store, LeasedAttempts(), Signals(), notifies=notifies)
             finisher.put(LeasedAttempt(job, lease_ends=0), Released())
             await finisher.run_once()
             assert heard() == (["mail"] if notifies else [])

@@ -202,4 +202,4 @@ def test_a_database_that_hangs_stops_the_handlers_and_their_results_do_not_count
 
 
 def are_stopped(logged: str, jobs: list[str]) -> bool:
-    return all(f"job {job_id}: attempt 1 is stopped" in logged for job_id in jobs)
+    return all(f"job {job_id}: stopping attempt 1" in logged for job_id in jobs)

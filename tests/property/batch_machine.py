@@ -179,9 +179,9 @@ class BatchMachine(JobMachine):
         for batch in self.model.batches.values():
             counts = msgspec.structs.asdict(self.world.run(counting.count_items(batch.id)))
             assert {state: jobs for state, jobs in counts.items() if jobs} == self.model.counts_of(batch)
-        standing = self.world.run(gates.standing(GATE))
+        status = self.world.run(gates.status(GATE))
         gate = self.model.gates.get(GATE)
-        assert standing.unfinished == (gate.unfinished if gate else 0)
+        assert status.unfinished == (gate.unfinished if gate else 0)
 
     def check_invariants_of_rows(self, rows: Rows) -> None:
         """From the rows alone, too: done once, not early, and its gate closed until then."""

@@ -205,7 +205,7 @@ class JobMachine(RuleBasedStateMachine):
         self._begin(self.pick_lease(which))
 
     def _begin(self, lease: LeasedJob) -> None:
-        self.same(lambda: self.world.run(leases.begin(lease)), lambda: self.model.begin(lease))
+        self.same(lambda: self.world.run(leases.mark_started(lease)), lambda: self.model.begin(lease))
 
     @precondition(lambda self: self.leases)
     @rule(owner=st.sampled_from(OWNERS))
@@ -258,11 +258,11 @@ class JobMachine(RuleBasedStateMachine):
                 self.model.ledger += effect
 
     @rule(owner=st.sampled_from(OWNERS), forgets=st.booleans())
-    def release_strays(self, owner: str, forgets: bool) -> None:
+    def release_unknown_leases(self, owner: str, forgets: bool) -> None:
         """As after a claim whose reply was lost."""
         held = set() if forgets else {(lease.id, lease.attempt) for lease in self.leases}
-        operation = leases.release_strays(owner=owner, held=sorted(held))
-        self.same(lambda: set(self.world.run(operation)), lambda: self.model.release_strays(owner, held))
+        operation = leases.release_unknown_leases(owner=owner, held=sorted(held))
+        self.same(lambda: set(self.world.run(operation)), lambda: self.model.release_unknown_leases(owner, held))
 
     # ---- time and upkeep
 

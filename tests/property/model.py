@@ -307,7 +307,7 @@ class Model:
                 self._apply(job, Crashed(error))
         return {(job.id, job.state if job.id in self.ended else "queued") for job in expired}
 
-    def release_strays(self, owner: str, held: set[Fence]) -> set[str]:
+    def release_unknown_leases(self, owner: str, held: set[Fence]) -> set[str]:
         strays = [job for job in self.live.values() if job.locked_by == owner and (job.id, job.attempts) not in held]
         for job in strays:
             self._apply(job, Released())

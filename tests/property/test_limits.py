@@ -21,9 +21,9 @@ from stagepost.model.outcome import Completed, Released
 from stagepost.model.rate import RateLimit
 from stagepost.store import jobs, leases, settling
 from stagepost.store.counting import PARTS, find_drift
-from stagepost.store.letting_through import let_through, own_waits, sweep
-from stagepost.store.limits import hold_front
+from stagepost.store.limits import block_front
 from stagepost.store.settlement import Settlement
+from stagepost.store.unblocking import own_blocked_names, sweep, unblock_next
 from stagepost.testing.clock import ManualClock
 from tests.conformance.bench import patient_store, tables_of
 from tests.depth import sized
@@ -106,13 +106,13 @@ class World:
         outcome = Released() if how == "released" else Completed()
         self.store.run(settling.settle([Settlement.of(job, outcome)]))
         if how == "told" and job.limit_key is not None:
-            self.store.run(let_through([f"limit:{job.limit_key}"], self.rules))
+            self.store.run(unblock_next([f"limit:{job.limit_key}"], self.rules))
 
     def upkeep(self) -> None:
         """What a worker's promoter does in one pass."""
         self.store.run(leases.promote_due())
-        waits = self.store.run(own_waits(self.rules))
-        self.store.run(let_through(waits.names, self.rules))
+        waits = self.store.run(own_blocked_names(self.rules))
+        self.store.run(unblock_next(waits.names, self.rules))
         after: str | None = ""
         while after is not None:
             after = self.store.run(sweep(self.rules, after=after, most=2)).after
@@ -147,7 +147,7 @@ def test_limits_and_rates_are_never_exceeded_and_nobody_waits_for_ever(
             case "advance":
                 clock.advance(first / 1_000_000)
             case _:
-                store.run(hold_front(QUEUE, world.rules))
+                store.run(block_front(QUEUE, world.rules))
 
     _drain(world)
     _check_rate(world.starts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepost.transport.rabbitmq.consumer import Line
+from stagepost.transport.rabbitmq.consumer import ConsumedQueue
 
 
 class BrokerChannel:
@@ -24,7 +24,7 @@ class BrokerChannel:
         self.acked += sorted(gone)
 
 
-def send(channel: BrokerChannel, line: Line, tags: set[int]) -> None:
+def send(channel: BrokerChannel, line: ConsumedQueue, tags: set[int]) -> None:
     """As the consumer does it."""
     up_to, singly = line.acknowledge(tags)
     if up_to is not None:
@@ -48,7 +48,7 @@ def groups(draw: st.DrawFn) -> list[set[int]]:
 @given(groups())
 def test_every_tag_is_acknowledged_exactly_once_and_only_after_it_was_released(groups: list[set[int]]) -> None:
     last = max(set().union(*groups))
-    channel, line = BrokerChannel(last), Line(1, "queue", 0, None)
+    channel, line = BrokerChannel(last), ConsumedQueue(1, "queue", 0, None)
     told: set[int] = set()
 
     for tags in groups:
@@ -63,7 +63,7 @@ def test_every_tag_is_acknowledged_exactly_once_and_only_after_it_was_released(g
 
 @given(groups())
 def test_the_tag_that_stands_for_all_before_it_is_always_new(groups: list[set[int]]) -> None:
-    line, told = Line(1, "queue", 0, None), set[int]()
+    line, told = ConsumedQueue(1, "queue", 0, None), set[int]()
 
     for tags in groups:
         up_to, singly = line.acknowledge(set(tags))
@@ -75,7 +75,7 @@ def test_the_tag_that_stands_for_all_before_it_is_always_new(groups: list[set[in
 
 
 def test_tags_released_in_order_are_acknowledged_by_the_last_one() -> None:
-    line = Line(1, "queue", 0, None)
+    line = ConsumedQueue(1, "queue", 0, None)
 
     assert line.acknowledge({1, 2, 3}) == (3, [])
     assert line.acknowledge({5, 7}) == (None, [5, 7])
@@ -84,19 +84,19 @@ def test_tags_released_in_order_are_acknowledged_by_the_last_one() -> None:
     assert line.acknowledge({8, 3}) == (None, [])
 
 
-def looked(line: Line, *looks: tuple[int, int]) -> list[bool]:
+def looked(line: ConsumedQueue, *looks: tuple[int, int]) -> list[bool]:
     return [line.is_dropped(ready=ready, consumers=consumers) for ready, consumers in looks]
 
 
 def test_a_consumer_is_dropped_if_it_misses_messages_twice_or_its_queue_reports_no_consumer() -> None:
-    idle = Line(1, "queue", 2, None)
+    idle = ConsumedQueue(1, "queue", 2, None)
 
     assert looked(idle, (0, 1), (5, 1), (0, 1), (5, 1), (5, 1)) == [False, False, False, False, True]
-    assert looked(Line(1, "queue", 2, None), (0, 0), (0, 0)) == [False, True]
+    assert looked(ConsumedQueue(1, "queue", 2, None), (0, 0), (0, 0)) == [False, True]
 
 
 def test_a_consumer_at_its_prefetch_limit_is_not_dropped() -> None:
-    full = Line(1, "queue", 2, None, last_tag=3, checked_tag=3)
+    full = ConsumedQueue(1, "queue", 2, None, last_tag=3, checked_tag=3)
     full.acknowledge({2})
 
     assert looked(full, (5, 1), (5, 1)) == [False, False]
@@ -105,6 +105,6 @@ def test_a_consumer_at_its_prefetch_limit_is_not_dropped() -> None:
 
 
 def test_a_consumer_that_received_something_is_not_dropped() -> None:
-    busy = Line(1, "queue", 0, None, last_tag=3, checked_tag=2)
+    busy = ConsumedQueue(1, "queue", 0, None, last_tag=3, checked_tag=2)
 
     assert looked(busy, (5, 1), (5, 1)) == [False, False]

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from stagepost import Cursor, Item
-from stagepost.client.item_feed import ItemFeed, chunks_of, chunks_of_async, few, few_async
+from stagepost.client.item_feed import ItemFeed, chunks_of, chunks_of_async, read_all, read_all_async
 from stagepost.errors import ConfigurationError, SourceMismatch
 from stagepost.model.batch import (
     BatchKind,
@@ -144,16 +144,16 @@ def test_a_source_is_cut_into_chunks(number: int, sizes: list[int]) -> None:
 def test_a_chunk_ends_early_where_its_items_are_large() -> None:
     weights = {f"{position}": weight for position, weight in enumerate([1, 4_194_303, 1, 9_000_000, 1, 1])}
 
-    def weigh(item: Item) -> int:
+    def size_of(item: Item) -> int:
         return weights[item.key]
 
     async def cut() -> list[list[str]]:
-        chunks = chunks_of_async(iter(items), 4, lambda item: item, weigh=weigh)
+        chunks = chunks_of_async(iter(items), 4, lambda item: item, size_of=size_of)
         return [[item.key for item in chunk] async for chunk in chunks]
 
     items = [Item(key, item.job) for item, key in zip(source(6), weights, strict=True)]
 
-    plain = [[item.key for item in chunk] for chunk in chunks_of(items, 4, lambda item: item, weigh=weigh)]
+    plain = [[item.key for item in chunk] for chunk in chunks_of(items, 4, lambda item: item, size_of=size_of)]
     assert plain == asyncio.run(cut()) == [["0", "1"], ["2", "3"], ["4", "5"]]
 
 
@@ -163,10 +163,10 @@ def test_more_items_than_one_transaction_should_hold_are_refused() -> None:
             yield from source(100)
 
     with pytest.raises(ConfigurationError, match="more than 10,000 items in one transaction"):
-        few("upload:42", endless())
+        read_all("upload:42", endless())
     with pytest.raises(ConfigurationError, match="more than 10,000 items in one transaction"):
-        asyncio.run(few_async("upload:42", endless()))
-    assert len(few("upload:42", source(3))) == len(asyncio.run(few_async("upload:42", source(3)))) == 3
+        asyncio.run(read_all_async("upload:42", endless()))
+    assert len(read_all("upload:42", source(3))) == len(asyncio.run(read_all_async("upload:42", source(3)))) == 3
 
 
 def test_only_items_can_be_added() -> None:

@@ -10,16 +10,16 @@ import pytest
 from stagepost.model.dead_letter import (
     KEPT_BYTES,
     MOST_BYTES,
-    Bad,
     Letter,
     Notice,
     Undelivered,
+    Unreadable,
     from_text,
     notice_of,
-    parked,
     sort_letter,
     stray,
     to_text,
+    wrap_unreadable,
 )
 from stagepost.model.envelope import request_for
 
@@ -101,9 +101,9 @@ def test_the_same_message_has_the_same_id_and_another_has_another() -> None:
     assert ids[0] != ids[2]
 
 
-def test_parking_the_same_message_later_gives_it_the_same_name_and_id() -> None:
-    bad = Bad(queue="task.mail", routing_key="task.mail", body=b"{broken", error="no JSON", message_id="m")
-    first, second = (parked(bad, routing_key="task.dlq", at=at) for at in (0, 1_000_000))
+def test_wrapping_the_same_message_later_gives_it_the_same_name_and_id() -> None:
+    bad = Unreadable(queue="task.mail", routing_key="task.mail", body=b"{broken", error="no JSON", message_id="m")
+    first, second = (wrap_unreadable(bad, routing_key="task.dlq", at=at) for at in (0, 1_000_000))
 
     kept = [stray(Letter(body=one.body, headers=one.headers, message_id=one.message_id)) for one in (first, second)]
 

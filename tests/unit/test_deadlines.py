@@ -89,7 +89,7 @@ def test_a_call_that_ends_in_a_forked_child_does_not_end_the_watch_of_another() 
     assert thread is not None
     thread.join(PATIENCE)
 
-    watcher.renew()  # as in a child that was forked during the call
+    watcher.reset()  # as in a child that was forked during the call
     watcher.enter(SHORT, is_aborted.set, None)
     watcher.leave(token)
 

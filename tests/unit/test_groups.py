@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepost.model.groups import Portion, first_group, groups_of, halves
+from stagepost.model.groups import ReadSize, first_group, groups_of, halves
 
 SIZES = st.lists(st.integers(0, 50), max_size=60)
 MOST = st.integers(1, 20)
@@ -54,7 +54,7 @@ def test_halves_are_both_smaller_and_have_all_items(items: list[int]) -> None:
 
 @given(size=st.integers(1, 10_000), held=st.integers(0, 2_000_000), rounds=st.integers(1, 10))
 def test_a_portion_fits_once_sizes_are_known(size: int, held: int, rounds: int) -> None:
-    portion = Portion(most=1000, most_bytes=1_000_000, first=10)
+    portion = ReadSize(most=1000, most_bytes=1_000_000, first=10)
 
     for _ in range(rounds):
         portion.note([size] * portion.next(held))
@@ -65,7 +65,7 @@ def test_a_portion_fits_once_sizes_are_known(size: int, held: int, rounds: int) 
 
 @given(asked=st.lists(st.integers(0, 1000), max_size=10))
 def test_a_portion_grows_only_with_the_number_of_items_received(asked: list[int]) -> None:
-    portion = Portion(most=1000, most_bytes=1_000_000, first=10)
+    portion = ReadSize(most=1000, most_bytes=1_000_000, first=10)
 
     for number in asked:
         portion.note([1] * number)
@@ -74,7 +74,7 @@ def test_a_portion_grows_only_with_the_number_of_items_received(asked: list[int]
 
 
 def test_larger_items_count_at_once_and_smaller_ones_slowly() -> None:
-    portion = Portion(most=10_000, most_bytes=1_000_000, first=10_000)
+    portion = ReadSize(most=10_000, most_bytes=1_000_000, first=10_000)
     portion.note([100] * 100)
     portion.note([10_000] * 100)
     assert portion.next() == 100

@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.store.workers import list_workers
-from stagepost.worker.loop_table import LOOPS, WHEN_WOKEN, Loop
+from stagepost.worker.loop import WHEN_WOKEN, Loop
+from stagepost.worker.loop_table import LOOPS
 
 LONGEST_SECONDS = 3600.0
 """The interval of a loop that only signals start."""
@@ -101,7 +103,7 @@ def test_intervals_in_the_table_are_those_of_the_loops(workers: list[Worker]) ->
 def test_every_part_that_sends_signals_sends_those_of_its_worker(workers: list[Worker]) -> None:
     for worker in workers:
         parts = worker.parts
-        senders = [*parts.loops.values(), parts.executor, parts.alarm]
+        senders = [*parts.loops.values(), parts.executor, parts.alerts]
         if parts.broker is not None:
             senders.append(parts.broker.unreadable_messages)
         sent = [sender._signals for sender in senders if hasattr(sender, "_signals")]
@@ -117,7 +119,7 @@ def test_every_signal_of_a_worker_with_a_broker_wakes_something(workers: list[Wo
     assert not unheard
 
 
-def seconds(loop: Loop) -> tuple[float, float]:
+def seconds(loop: Loop[Any]) -> tuple[float, float]:
     """Read an interval of the table."""
     if loop.interval == WHEN_WOKEN:
         return LONGEST_SECONDS, LONGEST_SECONDS

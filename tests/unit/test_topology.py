@@ -6,7 +6,7 @@ import pytest
 
 from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.errors import ConfigurationError
-from stagepost.transport.rabbitmq.admin import lacks_priorities
+from stagepost.transport.rabbitmq.admin import why_no_priorities
 from stagepost.transport.rabbitmq.topology import QueuePlan, topology_of
 
 STEPS = ("extract_audio", "asr", "translate", "tts", "mux_video", "tts_compensation")
@@ -103,9 +103,9 @@ def test_priorities_of_a_quorum_queue_need_a_broker_that_has_them(version: str, 
     quorum = plan_of("asr", RabbitmqSettings(priorities=[1]))
     classic = plan_of("asr", RabbitmqSettings(priorities=[1], queue_type="classic"))
 
-    assert (lacks_priorities(quorum, version) is not None) == is_refused
-    assert lacks_priorities(classic, version) is None
-    assert lacks_priorities(plan_of("asr", RabbitmqSettings()), version) is None
+    assert (why_no_priorities(quorum, version) is not None) == is_refused
+    assert why_no_priorities(classic, version) is None
+    assert why_no_priorities(plan_of("asr", RabbitmqSettings()), version) is None
 
 
 @pytest.mark.parametrize("name", ["task.dlq", "task.results"])

@@ -11,7 +11,7 @@ from pika import frame
 from pika.adapters.utils import io_services_utils
 
 from stagepost.transport.rabbitmq.deliveries import Properties
-from stagepost.transport.rabbitmq.wire import READ_BYTES, connection_type, pieces, read_more
+from stagepost.transport.rabbitmq.wire import READ_BYTES, connection_type, pieces, read_large_pieces
 
 PROPERTIES = pika.BasicProperties(
     content_type="application/json", message_id="7.1", correlation_id="c", delivery_mode=2, headers={"attempt": 1}
@@ -103,7 +103,7 @@ def test_large_batches_leave_in_pieces() -> None:
 def test_an_open_connection_reads_larger_pieces() -> None:
     transport = type("Transport", (), {"_MAX_RECV_BYTES": 4096})()
 
-    read_more(type("Connection", (), {"_transport": transport})())
+    read_large_pieces(type("Connection", (), {"_transport": transport})())
 
     assert transport._MAX_RECV_BYTES == READ_BYTES
 
@@ -111,7 +111,7 @@ def test_an_open_connection_reads_larger_pieces() -> None:
 def test_a_driver_without_that_name_is_left_as_it_is() -> None:
     connection = type("Other", (), {"_transport": object()})()
 
-    read_more(connection)
+    read_large_pieces(connection)
 
     assert not hasattr(connection._transport, "_MAX_RECV_BYTES")
 

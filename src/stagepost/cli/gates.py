@@ -12,7 +12,7 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Group
 from stagepost.cli.render import Section, time_text
 from stagepost.model.batch import summary_of
-from stagepost.store.gates import StoredGate, find_gate, list_gates, standing
+from stagepost.store.gates import StoredGate, find_gate, list_gates, status
 
 __all__ = ["gates"]
 
@@ -54,8 +54,8 @@ def show_one(invocation: Invocation, *, name: str) -> None:
     gate = invocation.store.run(find_gate(name))
     if gate is None:
         raise CommandFailed(f"There is no gate {name!r}. A gate is created on first use; until then it counts as open.")
-    standing_now = invocation.store.run(standing(name))
-    batches = {one.batch.key: summary_of(one.batch.state, one.counts) for one in standing_now.batches}
+    gate_status = invocation.store.run(status(name))
+    batches = {one.batch.key: summary_of(one.batch.state, one.counts) for one in gate_status.batches}
     output = invocation.output
 
     def show() -> None:

@@ -76,14 +76,14 @@ def check(invocation: Invocation) -> None:
     """
     url, topology = broker_url(invocation), _topology(invocation)
     found = compare(url, topology, may_declare=invocation.settings.rabbitmq.declare)
-    is_well = all(one.is_well for one in found)
+    is_usable = all(one.is_usable for one in found)
     section = Section(
         columns=("what", "name", "status", "message"),
         rows=[(one.what, one.name, one.status, one.message) for one in found],
     )
-    document = {"broker": masked(url), "ok": is_well, "checks": found}
+    document = {"broker": masked(url), "ok": is_usable, "checks": found}
     invocation.output.result(document, lambda: invocation.output.table(section))
-    if not is_well:
+    if not is_usable:
         sys.exit(ExitCode.FAILED)
 
 

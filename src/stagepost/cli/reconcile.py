@@ -11,14 +11,16 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.rabbitmq import broker_url
 from stagepost.cli.render import Section, duration_text
-from stagepost.client.broker_view import carried_queues, look_at_broker
+from stagepost.client.broker_view import carried_queues, query_broker
 from stagepost.clock import SystemClock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import BrokerUnavailable
+from stagepost.loops.signals import Signals
 from stagepost.model.identity import new_id
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.leader import TERM, Leader
-from stagepost.upkeep.reconciler import Finding, Look, Reconciler
+from stagepost.upkeep.reconciler import Finding, QueueCheck, Reconciler
 
 __all__ = ["reconcile"]
 
@@ -34,7 +36,7 @@ def reconcile(invocation: Invocation, *, only_looks: bool) -> None:
     """
     url, settings = broker_url(invocation), invocation.settings
     known = invocation.app.registry.queues if invocation.has_app else ()
-    view = look_at_broker(invocation.store, settings, known=known)
+    view = query_broker(invocation.store, settings, known=known)
     if view is not None and view.trouble is not None:
         raise BrokerUnavailable(f"{view.trouble}. Messages can only be checked while the broker can be reached.")
     queues = carried_queues(settings, store=invocation.store, known=known)
@@ -66,17 +68,19 @@ class ByHand(Leader):
 
 async def _look(
     invocation: Invocation, url: str, queues: list[str], *, only_looks: bool
-) -> tuple[dict[str, Look], list[Finding]]:
-    store = AsyncStore(invocation.store)
+) -> tuple[dict[str, QueueCheck], list[Finding]]:
+    store, signals = AsyncStore(invocation.store), Signals()
     try:
         reconciler = Reconciler(
             store,
-            ByHand(store, owner=new_id(), clock=SystemClock(), term=TERM),
+            ByHand(store, signals, owner=new_id(), clock=SystemClock(), term=TERM),
+            signals,
             url=url,
             settings=invocation.settings.rabbitmq,
             queues=queues,
             is_by_hand=True,
             only_looks=only_looks,
+            alerts=AlertingRunner(store, signals),
         )
         findings = await reconciler.run_once()
         return reconciler.looks, findings
@@ -84,7 +88,7 @@ async def _look(
         store.close()
 
 
-def _row(queue: str, look: Look, finding: Finding | None, settings: RabbitmqSettings) -> dict[str, Any]:
+def _row(queue: str, look: QueueCheck, finding: Finding | None, settings: RabbitmqSettings) -> dict[str, Any]:
     ready = None if look.depth is None else look.depth.ready
     why = _why(finding, settings) if finding is not None else _why_not(look, settings)
     return {"queue": queue, "ready": ready, "lost": 0 if finding is None else finding.lost, "why": why}
@@ -92,12 +96,14 @@ def _row(queue: str, look: Look, finding: Finding | None, settings: RabbitmqSett
 
 def _why(finding: Finding, settings: RabbitmqSettings) -> str:
     """Explain why messages count as lost, and how many were not sent again."""
-    if not finding.given_up:
+    if not finding.unanswered:
         return finding.why
-    return f"{finding.why}; never answered and now dead letters: {finding.given_up} (max_sends is {settings.max_sends})"
+    return (
+        f"{finding.why}; never answered and now dead letters: {finding.unanswered} (max_sends is {settings.max_sends})"
+    )
 
 
-def _why_not(look: Look, settings: RabbitmqSettings) -> str:
+def _why_not(look: QueueCheck, settings: RabbitmqSettings) -> str:
     """Explain why no message of a queue counts as lost."""
     if look.lost_after is not None:
         return "no job has waited that long for its message"

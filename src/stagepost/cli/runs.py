@@ -18,7 +18,7 @@ from stagepost.clock import sleep
 from stagepost.model.pipeline import Run, RunState, StepState
 from stagepost.store.cancelling import cancel_items
 from stagepost.store.health import ping
-from stagepost.store.run_views import RunView, StepView, look_at
+from stagepost.store.run_views import RunView, StepView, run_view
 from stagepost.store.runs import cancel, get, list_runs, retry
 
 __all__ = ["runs"]
@@ -69,7 +69,7 @@ def list_all(
 @click.pass_obj
 def show_one(invocation: Invocation, *, identifier: str) -> None:
     """Show a run and the progress of each step."""
-    view = invocation.store.run(look_at(identifier))
+    view = invocation.store.run(run_view(identifier))
     output = invocation.output
 
     def show() -> None:
@@ -104,7 +104,7 @@ def watch(invocation: Invocation, *, identifier: str, interval: float) -> None:
     shown: RunView | None = None
     with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
         while True:
-            view = store.run(look_at(identifier))
+            view = store.run(run_view(identifier))
             if view != shown:
                 if output.as_json:
                     output.document_line(run_view_document(view))

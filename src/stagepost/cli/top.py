@@ -16,7 +16,7 @@ from stagepost.cli.options import Command
 from stagepost.cli.queues import queue_rows
 from stagepost.cli.render import Section, duration_text, time_text
 from stagepost.cli.workers import worker_rows
-from stagepost.client.broker_view import MOST_COUNTED, AskInBackground, BrokerView, look_at_broker
+from stagepost.client.broker_view import MOST_COUNTED, AskInBackground, BrokerView, query_broker
 from stagepost.clock import sleep
 from stagepost.database.store import Store
 from stagepost.model.lifecycle import JobState
@@ -48,7 +48,7 @@ def top(invocation: Invocation, *, once: bool, interval: float) -> None:
     ask = AskInBackground(seconds=PATIENCE_SECONDS if once else min(interval, PATIENCE_SECONDS))
     with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
         while True:
-            now = Snapshot.take(store, before, look_at_broker(store, invocation.settings, known=known, ask=ask))
+            now = Snapshot.take(store, before, query_broker(store, invocation.settings, known=known, ask=ask))
             if output.as_json:
                 output.document_line(now.document())
             else:

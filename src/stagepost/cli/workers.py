@@ -13,7 +13,8 @@ from stagepost.cli.render import Section, duration_text
 from stagepost.model.job import microseconds
 from stagepost.store.leaders import Leadership, list_leaders
 from stagepost.store.workers import ALIVE_WITHIN, WorkerRecord, list_workers
-from stagepost.worker.loop_table import LOOPS, Loop
+from stagepost.worker.loop import Loop
+from stagepost.worker.loop_table import LOOPS
 
 __all__ = ["worker_rows", "workers"]
 
@@ -89,11 +90,11 @@ def _loop_documents(worker: WorkerRecord, leaders: list[Leadership]) -> list[dic
     ]
 
 
-def _loops_of(worker: WorkerRecord) -> list[Loop]:
+def _loops_of(worker: WorkerRecord) -> list[Loop[Any]]:
     return [loop for loop in LOOPS if loop.name in worker.loops]
 
 
-def _state(loop: Loop, worker: WorkerRecord, leaders: list[Leadership]) -> str:
+def _state(loop: Loop[Any], worker: WorkerRecord, leaders: list[Leadership]) -> str:
     """Say whether the loop works here, or waits for this worker to become the leader."""
     leadership = loop.runs_on.leadership
     is_active = leadership is None or any(held.name == leadership and held.owner == worker.id for held in leaders)

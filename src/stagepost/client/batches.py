@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from stagepost.client.client import default_actor
-from stagepost.client.item_feed import CHUNK, ItemFeed, check_chunk, few, few_async
+from stagepost.client.item_feed import CHUNK, ItemFeed, check_chunk, read_all, read_all_async
 from stagepost.client.item_pages import ItemPages, lines_of, writing_to
 from stagepost.client.loading import load, load_async
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
@@ -103,7 +103,7 @@ class BatchHandle:
         transaction holds all of them, up to 10,000.
         """
         if tx is not None:
-            return self._run(self._adding(few(self.key, items), tx), tx)
+            return self._run(self._adding(read_all(self.key, items), tx), tx)
         check_chunk(chunk)
         return load(self._app, self._feed(self._run(self._opening())), items, chunk=chunk)
 
@@ -112,7 +112,7 @@ class BatchHandle:
     ) -> int:
         """Add items like `add`, from a plain or an async iterable."""
         if tx is not None:
-            return await self._run_async(self._adding(await few_async(self.key, items), tx), tx)
+            return await self._run_async(self._adding(await read_all_async(self.key, items), tx), tx)
         check_chunk(chunk)
         feed = self._feed(await self._run_async(self._opening()))
         return await load_async(self._app, feed, items, chunk=chunk)
@@ -254,17 +254,17 @@ class BatchHandle:
         return batch
 
     def _feed(self, batch: BatchRow) -> ItemFeed:
-        return ItemFeed(batch, tell=self._app.waker.to_others)
+        return ItemFeed(batch, notify=self._app.waker.to_others)
 
     def _resuming(self, source: Any, batch: BatchRow) -> tuple[ItemFeed, Any]:
         is_rest = callable(source)
         position = batch.position if is_rest else 0
-        feed = ItemFeed(batch, position=position, resumes=True, tell=self._app.waker.to_others)
+        feed = ItemFeed(batch, position=position, resumes=True, notify=self._app.waker.to_others)
         return feed, source(batch.cursor) if is_rest else source
 
     def _adding(self, items: Sequence[Item], tx: Any) -> Procedure[int]:
         hints = self._app.waker
-        added = yield batches.add_to(self._new(), items, on_open=self._on_open, tell=hints.to_others)
+        added = yield batches.add_to(self._new(), items, on_open=self._on_open, notify=hints.to_others)
         hints.wake([item.job for item in items], tx)
         new: int = added.new
         return new

@@ -20,7 +20,7 @@ from stagepost.store.sending import backlog, sent_queues
 from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import QueuePlan, topology_of
 
-__all__ = ["MOST_COUNTED", "AskInBackground", "BrokerView", "QueueView", "carried_queues", "look_at_broker"]
+__all__ = ["MOST_COUNTED", "AskInBackground", "BrokerView", "QueueView", "carried_queues", "query_broker"]
 
 Ask = Callable[[str, list[QueuePlan]], dict[str, Depth | None]]
 
@@ -101,7 +101,7 @@ class AskInBackground:
                 self._answer = None
 
 
-def look_at_broker(
+def query_broker(
     store: Store, settings: Settings, *, known: Iterable[str] = (), ask: Ask = depths
 ) -> BrokerView | None:
     """Query the broker and the database; returns None if no broker is configured."""

@@ -60,40 +60,40 @@ class Client:
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; if a live job already holds its unique key, return that job."""
         check_job("client.enqueue: the job", job)
-        enqueued = self._run(jobs.enqueue(job, tell=self._waker.to_others), tx)
+        enqueued = self._run(jobs.enqueue(job, notify=self._waker.to_others), tx)
         self._waker.wake([job], tx)
         return enqueued
 
     async def enqueue_async(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job without blocking the event loop."""
         check_job("client.enqueue_async: the job", job)
-        enqueued = await self._run_async(jobs.enqueue(job, tell=self._waker.to_others), tx)
+        enqueued = await self._run_async(jobs.enqueue(job, notify=self._waker.to_others), tx)
         self._waker.wake([job], tx)
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, either all or none."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
-        enqueued = self._run(jobs.enqueue_many(new_jobs, tell=self._waker.to_others), tx)
+        enqueued = self._run(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
         self._waker.wake(new_jobs, tx)
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction without blocking the event loop."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
-        enqueued = await self._run_async(jobs.enqueue_many(new_jobs, tell=self._waker.to_others), tx)
+        enqueued = await self._run_async(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
         self._waker.wake(new_jobs, tx)
         return enqueued
 
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store children of a running job; handlers call this through their context."""
-        made = self._run(submit_children(parent, children, tell=self._waker.to_others), tx)
+        made = self._run(submit_children(parent, children, notify=self._waker.to_others), tx)
         self._waker.wake([child.job for child in children], tx)
         return made
 
     async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store children of a running job without blocking the event loop."""
-        made = await self._run_async(submit_children(parent, children, tell=self._waker.to_others), tx)
+        made = await self._run_async(submit_children(parent, children, notify=self._waker.to_others), tx)
         self._waker.wake([child.job for child in children], tx)
         return made
 

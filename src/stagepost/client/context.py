@@ -20,7 +20,7 @@ from stagepost.client.running import RunningAttempt
 from stagepost.client.tasks import AppTask
 from stagepost.errors import Cancelled, TaskError, duration_of
 from stagepost.model.batch import Item
-from stagepost.model.context import Occasion, TraceContext, identify
+from stagepost.model.context import ScheduleOrigin, TraceContext, identify
 from stagepost.model.job import NewJob, to_datetime
 from stagepost.model.outcome import Failed, Snoozed
 from stagepost.model.results import encode_progress
@@ -104,12 +104,12 @@ class JobContext:
     @property
     def schedule(self) -> str | None:
         """Name of the schedule that enqueued the job; None if no schedule did."""
-        return Occasion.decode(self._running.job.context).schedule
+        return ScheduleOrigin.decode(self._running.job.context).schedule
 
     @property
     def due_at(self) -> datetime | None:
         """The due time of that schedule, in UTC."""
-        return to_datetime(Occasion.decode(self._running.job.context).due_at)
+        return to_datetime(ScheduleOrigin.decode(self._running.job.context).due_at)
 
     @property
     def is_cancelled(self) -> bool:

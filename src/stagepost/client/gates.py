@@ -72,16 +72,16 @@ class Gate:
 
     def _checking(self, *, holds: bool) -> Procedure[None]:
         yield from self._declaring()
-        closed = yield from self._closed((gates.pass_through if holds else gates.standing)(self.name))
+        closed = yield from self._closed((gates.locked_status if holds else gates.status)(self.name))
         if closed is not None:
             raise closed
 
     def _closed(self, look: Operation[gates.GateStatus]) -> Procedure[GateClosed | None]:
-        standing: gates.GateStatus = yield look
-        if not standing.unfinished:
+        status: gates.GateStatus = yield look
+        if not status.unfinished:
             return None
-        named = {one.batch.key: summary_of(one.batch.state, one.counts) for one in standing.batches}
-        return GateClosed(self.name, named, more=max(0, standing.unfinished - len(named)))
+        named = {one.batch.key: summary_of(one.batch.state, one.counts) for one in status.batches}
+        return GateClosed(self.name, named, more=max(0, status.unfinished - len(named)))
 
     def _waiting(self, timeout: timedelta | float | None) -> Procedure[None]:
         subject = f"gate {self.name!r}"
@@ -89,7 +89,7 @@ class Gate:
             if (yield from self._looking()):
                 return
             yield pause
-        closed = yield from self._closed(gates.standing(self.name))
+        closed = yield from self._closed(gates.status(self.name))
         raise late(timeout, subject, missing="did not open", why=str(closed or "It has opened in the meantime."))
 
     def _declaring(self) -> Procedure[None]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from stagepost.client.broker_view import MOST_COUNTED, BrokerView, look_at_broker
+from stagepost.client.broker_view import MOST_COUNTED, BrokerView, query_broker
 from stagepost.clock import monotonic
 from stagepost.config import Settings
 from stagepost.database.migrate import pending
@@ -56,7 +56,7 @@ def check_health(
         yield _workers(store)
         yield from _unserved(store)
     if settings is not None and schema.status == "ok":
-        view = look_at_broker(store, settings, known=queues)
+        view = query_broker(store, settings, known=queues)
         if view is not None:
             yield from _broker(view, collects=settings.rabbitmq.collect_dead_letters)
 

@@ -21,8 +21,8 @@ __all__ = [
     "check_chunk",
     "chunks_of",
     "chunks_of_async",
-    "few",
-    "few_async",
+    "read_all",
+    "read_all_async",
 ]
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class ItemFeed:
     meantime. When it adds, it ignores the cursor: existing items are recognised by their keys.
     """
 
-    def __init__(self, batch: BatchRow, *, position: int = 0, resumes: bool = False, tell: bool = False) -> None:
+    def __init__(self, batch: BatchRow, *, position: int = 0, resumes: bool = False, notify: bool = False) -> None:
         self.new = 0
         self._batch = batch
         self._position = position
@@ -50,11 +50,11 @@ class ItemFeed:
         self._cursor = batch.cursor if resumes else Cursor()
         # After other items, a position in this source is not one in the batch: the cursor then moves by the new items.
         self._moves_cursor = resumes or batch.position == 0
-        self._tell = tell
+        self._notify = notify
 
     @staticmethod
-    def weigh(job: NewJob) -> int:
-        """Say how much of a chunk's bytes a job takes."""
+    def size_of(job: NewJob) -> int:
+        """Return how many bytes a job adds to its chunk."""
         return len(job.payload)
 
     def prepare(self, item: Item) -> NewJob:
@@ -72,7 +72,7 @@ class ItemFeed:
         if not left:
             return None
         cursor = Cursor(self._position, left[-1].item_key) if self._moves_cursor else None
-        return left, add_jobs(self._batch.id, left, cursor=cursor, tell=self._tell, on_taken=on_taken)
+        return left, add_jobs(self._batch.id, left, cursor=cursor, notify=self._notify, on_taken=on_taken)
 
     def note(self, added: Added) -> None:
         """Record the result of a chunk; must be called before the next one is prepared for the store."""
@@ -99,21 +99,21 @@ def check_chunk(size: int) -> None:
         raise ConfigurationError(f"chunk is {size:,}: it must be between 1 and {MOST_IN_CHUNK:,}.")
 
 
-def few(key: str, items: Iterable[Item]) -> list[Item]:
+def read_all(key: str, items: Iterable[Item]) -> list[Item]:
     """Read all items for one transaction of the caller; raises ConfigurationError if there are too many."""
     for taken in chunks_of(items, MOST_IN_TRANSACTION + 1, partial(checked, key)):
-        return _few(key, taken)
+        return _checked_number(key, taken)
     return []
 
 
-async def few_async(key: str, items: Iterable[Item] | AsyncIterable[Item]) -> list[Item]:
-    """Read all items like `few`, from a plain or an async iterable."""
+async def read_all_async(key: str, items: Iterable[Item] | AsyncIterable[Item]) -> list[Item]:
+    """Read all items like `read_all`, from a plain or an async iterable."""
     async for taken in chunks_of_async(items, MOST_IN_TRANSACTION + 1, partial(checked, key)):
-        return _few(key, taken)
+        return _checked_number(key, taken)
     return []
 
 
-def _few(key: str, taken: list[Item]) -> list[Item]:
+def _checked_number(key: str, taken: list[Item]) -> list[Item]:
     if len(taken) > MOST_IN_TRANSACTION:
         raise ConfigurationError(
             f"batch {key!r}: more than {MOST_IN_TRANSACTION:,} items in one transaction. "
@@ -123,10 +123,10 @@ def _few(key: str, taken: list[Item]) -> list[Item]:
 
 
 def chunks_of(
-    source: Iterable[Item], size: int, prepare: Callable[[Item], T], *, weigh: Callable[[T], int] = lambda _: 0
+    source: Iterable[Item], size: int, prepare: Callable[[Item], T], *, size_of: Callable[[T], int] = lambda _: 0
 ) -> Iterator[list[T]]:
     """Split a source into lists of at most `size` items, fewer if they are large; each is prepared when read."""
-    chunks = Chunks(size, weigh)
+    chunks = Chunks(size, size_of)
     for item in map(prepare, source):
         if chunk := chunks.put(item):
             yield chunk
@@ -139,10 +139,10 @@ async def chunks_of_async(
     size: int,
     prepare: Callable[[Item], T],
     *,
-    weigh: Callable[[T], int] = lambda _: 0,
+    size_of: Callable[[T], int] = lambda _: 0,
 ) -> AsyncIterator[list[T]]:
     """Split like `chunks_of`, from a plain or an async iterable."""
-    chunks = Chunks(size, weigh)
+    chunks = Chunks(size, size_of)
     if isinstance(source, AsyncIterable):
         async for item in source:
             if chunk := chunks.put(prepare(item)):
@@ -160,15 +160,15 @@ async def chunks_of_async(
 class Chunks(Generic[T]):
     """Collects items until they are a chunk, by their number or their weight in bytes."""
 
-    def __init__(self, size: int, weigh: Callable[[T], int]) -> None:
+    def __init__(self, size: int, size_of: Callable[[T], int]) -> None:
         self.rest: list[T] = []
-        self._size, self._weigh = size, weigh
+        self._size, self._size_of = size, size_of
         self._bytes = 0
 
     def put(self, item: T) -> list[T] | None:
         """Take an item; returns the chunk that it completes."""
         self.rest.append(item)
-        self._bytes += self._weigh(item)
+        self._bytes += self._size_of(item)
         if len(self.rest) < self._size and self._bytes < GROUP_BYTES:
             return None
         chunk, self.rest, self._bytes = self.rest, [], 0

@@ -30,7 +30,7 @@ def load(app: App, feed: ItemFeed, source: Iterable[Item], *, chunk: int) -> int
     """
     flying: tuple[Sequence[NewJob], Future[Added]] | None = None
     try:
-        for items in chunks_of(source, chunk, feed.prepare, weigh=feed.weigh):
+        for items in chunks_of(source, chunk, feed.prepare, size_of=feed.size_of):
             if flying is not None:
                 _land(app, feed, flying[0], flying[1].result())
                 flying = None
@@ -51,7 +51,7 @@ async def load_async(app: App, feed: ItemFeed, source: Iterable[Item] | AsyncIte
     """Add all items like `load`, without blocking the event loop; a task commits."""
     flying: tuple[Sequence[NewJob], asyncio.Task[Added]] | None = None
     try:
-        async for items in chunks_of_async(source, chunk, feed.prepare, weigh=feed.weigh):
+        async for items in chunks_of_async(source, chunk, feed.prepare, size_of=feed.size_of):
             if flying is not None:
                 _land(app, feed, flying[0], await flying[1])
             step = feed.next(items)

@@ -27,7 +27,7 @@ __all__ = ["Pipeline"]
 LONGEST_KEY = 191
 RESERVED = frozenset({"key", "tx"})
 """Parameters of `start`, which cannot be names of inputs."""
-TELLS = ("run_id", "state")
+ON_COMPLETE_TAKES = ("run_id", "state")
 """Arguments that the `on_complete` task may take."""
 
 
@@ -46,7 +46,7 @@ class Pipeline:
         self._on_complete = on_complete
         if on_complete is not None:
             check_task(f"pipeline {name}: on_complete", on_complete)
-            _check_told(name, on_complete)
+            _check_on_complete(name, on_complete)
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -96,7 +96,7 @@ class Pipeline:
 
     def start(self, key: str | None = None, *, tx: Any = None, **input: Any) -> RunHandle:  # noqa: A002 - it is
         """Start a run with this input, or return the pipeline's existing run with this key."""
-        operation = runs.start(self._new_run(key, input), tell=self._app.settings.wakeups)
+        operation = runs.start(self._new_run(key, input), notify=self._app.settings.wakeups)
         store = self._app.store
         started = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
         self._app.store.notifier.notify(_queues(started.run), tx=tx)
@@ -104,7 +104,7 @@ class Pipeline:
 
     async def start_async(self, key: str | None = None, *, tx: Any = None, **input: Any) -> RunHandle:  # noqa: A002
         """Start a run without blocking the event loop; `tx` is an async connection or session."""
-        operation = runs.start(self._new_run(key, input), tell=self._app.settings.wakeups)
+        operation = runs.start(self._new_run(key, input), notify=self._app.settings.wakeups)
         if tx is None:
             started = await self._app.async_store.run(operation)
         else:
@@ -151,7 +151,7 @@ class Pipeline:
             on_complete=None if told is None else bare_job(told, NO_OPTIONS),
             on_complete_takes=()
             if told is None
-            else tuple(name for name in TELLS if name in told.signature.parameters),
+            else tuple(name for name in ON_COMPLETE_TAKES if name in told.signature.parameters),
         )
 
     def check_circles(self) -> None:
@@ -214,11 +214,11 @@ class Pipeline:
         return encoded
 
 
-def _check_told(pipeline: str, task: Task[..., Any]) -> None:
-    unknown = [name for name in task.signature.required if name not in TELLS]
+def _check_on_complete(pipeline: str, task: Task[..., Any]) -> None:
+    unknown = [name for name in task.signature.required if name not in ON_COMPLETE_TAKES]
     if unknown:
         raise PipelineError(
-            f"pipeline {pipeline}: `on_complete` calls {task.name} with only {listed(TELLS)}, "
+            f"pipeline {pipeline}: `on_complete` calls {task.name} with only {listed(ON_COMPLETE_TAKES)}, "
             f"not with its parameter `{unknown[0]}`. Give that parameter a default."
         )
 

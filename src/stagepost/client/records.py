@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stagepost.model.batch import BatchRow, BatchState, Cursor, OnFailed
-from stagepost.model.context import Occasion, TraceContext
+from stagepost.model.context import ScheduleOrigin, TraceContext
 from stagepost.model.job import JobRow, NewJob, to_datetime
 from stagepost.model.lifecycle import JobState
 from stagepost.model.payload import decode_plainly
@@ -90,12 +90,12 @@ class Job:
     @cached_property
     def schedule(self) -> str | None:
         """Name of the schedule that enqueued it; None if no schedule did."""
-        return Occasion.decode(self._row.context).schedule
+        return ScheduleOrigin.decode(self._row.context).schedule
 
     @cached_property
     def due_at(self) -> datetime | None:
         """The due time of that schedule."""
-        return to_datetime(Occasion.decode(self._row.context).due_at)
+        return to_datetime(ScheduleOrigin.decode(self._row.context).due_at)
 
     @property
     def attempt(self) -> int:

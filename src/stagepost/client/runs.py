@@ -13,7 +13,7 @@ from stagepost.model.lifecycle import JobState
 from stagepost.model.pipeline import Run, RunState, StepState
 from stagepost.store import runs
 from stagepost.store.cancelling import cancel_items
-from stagepost.store.run_views import RunView, StepResults, look_at, results_of
+from stagepost.store.run_views import RunView, StepResults, results_of, run_view
 from stagepost.store.wait_reasons import why_run_waits
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class RunHandle:
         return run
 
     def _looked_at(self) -> Procedure[RunView]:
-        view: RunView = yield look_at(self.id)
+        view: RunView = yield run_view(self.id)
         return view
 
     def _waited(self, timeout: timedelta | float | None) -> Procedure[RunState]:

@@ -14,7 +14,7 @@ from stagepost.database.async_connection import AsyncConnection, connect_async, 
 from stagepost.database.async_pool import AsyncPool
 from stagepost.database.connection import Database
 from stagepost.database.deadline import Deadlines
-from stagepost.database.forks import renew_after_fork
+from stagepost.database.forks import reset_after_fork
 from stagepost.database.pool import Pool
 from stagepost.database.trouble import Trouble
 from stagepost.errors import StoreUnavailable
@@ -52,9 +52,9 @@ class AsyncTransactions:
         self._inherited: list[AsyncPool] = []
         self._pools: dict[asyncio.AbstractEventLoop, AsyncPool] = {}
         self._lock = threading.Lock()
-        renew_after_fork(self)
+        reset_after_fork(self)
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """Leave the connections of the parent to it, unclosed: both processes would talk on the same sockets."""
         self._lock = threading.Lock()
         self._inherited += self._pools.values()  # kept referenced, so that no finaliser closes the parent's sessions

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from stagepost.clock import monotonic
-from stagepost.database.forks import renew_after_fork
+from stagepost.database.forks import reset_after_fork
 
 __all__ = ["Deadlines", "Limit", "Watcher"]
 
@@ -26,10 +26,10 @@ class Watcher:
 
     def __init__(self) -> None:
         self._next = 0
-        renew_after_fork(self)
-        self.renew()
+        reset_after_fork(self)
+        self.reset()
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """Start with no calls and no thread, as a forked child does: it has none of its parent's threads."""
         self._lock = threading.RLock()
         self._sooner = threading.Condition(self._lock)

@@ -6,28 +6,28 @@ import os
 import weakref
 from typing import Protocol
 
-__all__ = ["renew_after_fork"]
+__all__ = ["reset_after_fork"]
 
 
-class Renewable(Protocol):
+class ResetsAfterFork(Protocol):
     """An object with state that a forked child must not share with its parent."""
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """Reset the object in a child, which has one thread. Must not wait for or close anything of the parent."""
 
 
-_things: weakref.WeakSet[Renewable] = weakref.WeakSet()
+_things: weakref.WeakSet[ResetsAfterFork] = weakref.WeakSet()
 
 
-def renew_after_fork(thing: Renewable) -> None:
+def reset_after_fork(thing: ResetsAfterFork) -> None:
     """Renew an object in every child that is forked while the object exists."""
     _things.add(thing)
 
 
-def _renew_all() -> None:
+def _reset_all() -> None:
     for thing in list(_things):
-        thing.renew()
+        thing.reset()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)
+    os.register_at_fork(after_in_child=_reset_all)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagepost.database.forks import renew_after_fork
+from stagepost.database.forks import reset_after_fork
 
 __all__ = ["LocalNotifier", "PendingNotices"]
 
@@ -36,9 +36,9 @@ class LocalNotifier:
         self._awaited: dict[Subscriber, AwaitedSubscriber] = {}
         self._stop_subscribers: list[Callable[[], None]] = []
         self._pending: dict[int, PendingNotices] = {}
-        renew_after_fork(self)
+        reset_after_fork(self)
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """Drop all subscribers in a forked child, which has none of its parent's workers."""
         self._lock = threading.Lock()
         self._subscribers = []

@@ -41,8 +41,8 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """Detects a file that was edited after it was applied."""
-        return hashlib.sha256(self.sql.encode()).hexdigest()
+        """Detects statements that were edited after they were applied; comments may change."""
+        return hashlib.sha256(";\n".join(self.statements).encode()).hexdigest()
 
     @property
     def record(self) -> str:

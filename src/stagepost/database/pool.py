@@ -8,7 +8,7 @@ from typing import Self
 
 from stagepost.clock import monotonic
 from stagepost.database.connection import Connection, Database
-from stagepost.database.forks import renew_after_fork
+from stagepost.database.forks import reset_after_fork
 from stagepost.errors import StoreUnavailable
 
 __all__ = ["Pool", "PooledConnection"]
@@ -47,7 +47,7 @@ class Pool:
         self._open = 0
         self._closed = False
         self._inherited: list[Connection] = []
-        renew_after_fork(self)
+        reset_after_fork(self)
 
     @property
     def in_use(self) -> int:
@@ -121,7 +121,7 @@ class Pool:
             self._open -= 1
             self._freed.notify()
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """Forget the parent's connections in a forked child, without closing them: both share the same sockets."""
         self._lock = threading.RLock()
         self._freed = threading.Condition(self._lock)

@@ -28,7 +28,7 @@ class AlertKind(StrEnum):
     """Messages were unroutable for too long: their jobs failed, or the messages became dead letters."""
     UNANSWERED = "unanswered"
     """An external program did not answer its requests; their jobs became dead letters."""
-    GIVEN_UP = "given_up"
+    UNDELIVERED = "undelivered"
     """The broker dropped requests because they expired or were rejected; their jobs became dead letters."""
     FAILED = "failed"
     """Jobs of carried queues failed permanently; their notices arrived in the broker's dead-letter queue."""

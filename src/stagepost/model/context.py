@@ -10,7 +10,7 @@ import msgspec
 
 __all__ = [
     "JobIdentity",
-    "Occasion",
+    "ScheduleOrigin",
     "TraceContext",
     "current_identity",
     "current_trace",
@@ -41,19 +41,19 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 NOTHING = TraceContext()
 
 
-class Occasion(msgspec.Struct, frozen=True, gc=False):
+class ScheduleOrigin(msgspec.Struct, frozen=True, gc=False):
     """The schedule that enqueued a job, and the due time in microseconds since 1970; stored with its trace ids."""
 
     schedule: str | None = None
     due_at: int | None = None
 
     @classmethod
-    def decode(cls, text: str | None) -> Occasion:
+    def decode(cls, text: str | None) -> ScheduleOrigin:
         """Decode a stored context; both fields are None for a job that no schedule enqueued."""
         return UNSCHEDULED if text is None else msgspec.json.decode(text, type=cls)
 
 
-UNSCHEDULED = Occasion()
+UNSCHEDULED = ScheduleOrigin()
 
 
 class JobIdentity(msgspec.Struct, gc=False):

@@ -15,18 +15,18 @@ from stagepost.model.envelope import DeadLetter, Message, decode_envelope, messa
 from stagepost.model.reason import reason_of
 
 __all__ = [
-    "Bad",
     "DeadMessage",
     "Letter",
     "Notice",
     "Undelivered",
+    "Unreadable",
     "from_text",
     "notice_id_of",
     "notice_of",
-    "parked",
     "sort_letter",
     "stray",
     "to_text",
+    "wrap_unreadable",
 ]
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -41,7 +41,7 @@ QUEUE, ROUTING_KEY, MESSAGE_ID, ENCODING = (
     "originalMessageId",
     "originalEncoding",
 )
-"""Headers of a parked message, which are needed to send the original again."""
+"""Headers of a wrapped message, which are needed to send the original again."""
 ENDS_JOB = frozenset({"expired", "rejected", "delivery_limit"})
 """Reasons for dropping a request that end its job; one dropped from a full queue is found missing and sent again."""
 
@@ -60,7 +60,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
         _make_readable(self)
 
 
-class Bad(msgspec.Struct, frozen=True, kw_only=True):
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     """A message that its receiver could not read, and the reason."""
 
     queue: str
@@ -74,7 +74,7 @@ class Bad(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _make_readable(self)
 
-    def shortened(self, why: str) -> Bad:
+    def shortened(self, why: str) -> Unreadable:
         """The same with as much of the body as every database takes."""
         body, error = _beginning(self.body, f"{self.error}; {why}")
         return msgspec.structs.replace(self, body=body, error=error)
@@ -104,10 +104,10 @@ class Undelivered(msgspec.Struct, frozen=True):
     @property
     def error(self) -> str:
         """The error to record for its job."""
-        return f"{GIVEN_UP.get(self.why, self.why)}: the broker dropped the message from queue {self.queue}"
+        return f"{WHY_DROPPED.get(self.why, self.why)}: the broker dropped the message from queue {self.queue}"
 
 
-GIVEN_UP = {
+WHY_DROPPED = {
     "expired": "expired before a consumer took it",
     "rejected": "rejected by its consumer",
     "delivery_limit": "delivered too often to workers that crashed",
@@ -195,7 +195,7 @@ def notice_id_of(job_id: str, attempt: int) -> str:
     return f"{message_id_of(job_id, attempt)}.dead"
 
 
-def parked(bad: Bad, *, routing_key: str, at: int) -> Message:
+def wrap_unreadable(bad: Unreadable, *, routing_key: str, at: int) -> Message:
     """Wrap an unreadable message, with the reason, for the dead-letter queue."""
     body, error = _kept(bad.body, bad.error)
     encoding, text = to_text(body)
@@ -244,7 +244,7 @@ def stray(letter: Letter) -> DeadMessage:
         queue = str(death.get("queue", ""))
         keys = death.get("routing-keys") or [queue]
         why = str(death.get("reason", "dead-lettered"))
-        routing_key, error = str(keys[0]), GIVEN_UP.get(why, why)
+        routing_key, error = str(keys[0]), WHY_DROPPED.get(why, why)
     body, error = _kept(letter.body, error)
     return _dead(letter, queue=queue, routing_key=routing_key, error=error, body=body, message_id=letter.message_id)
 
@@ -266,7 +266,7 @@ def from_text(encoding: str, text: str) -> bytes:
 
 
 def _unwrapped(letter: Letter) -> DeadMessage | None:
-    """Extract the original of a parked message."""
+    """Extract the original of a wrapped message."""
     try:
         notice = msgspec.json.decode(letter.body, type=DeadLetter)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -302,7 +302,7 @@ def _dead(
     )
 
 
-def _make_readable(message: Letter | Bad) -> None:
+def _make_readable(message: Letter | Unreadable) -> None:
     """Convert ids from the sender to text; the driver gives bytes if they are not UTF-8."""
     for name in ("message_id", "correlation_id"):
         value = getattr(message, name)

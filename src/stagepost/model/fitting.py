@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from stagepost.model.json_values import trouble_with
+from stagepost.model.json_values import why_not_decodable
 
 __all__ = ["ANY", "Shape", "described", "element_of", "fits", "list_of", "one_of", "or_null", "part_of", "shape_of"]
 
@@ -43,7 +43,7 @@ DEEPEST = 20
 
 def shape_of(annotation: Any) -> Shape:
     """Convert an annotation to a shape; the shape is `Any` if the annotation says nothing about JSON."""
-    return ANY if trouble_with(annotation) else inspect.type_info(annotation)
+    return ANY if why_not_decodable(annotation) else inspect.type_info(annotation)
 
 
 def list_of(element: Shape) -> Shape:

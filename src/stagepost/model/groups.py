@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-__all__ = ["GROUP_BYTES", "Portion", "first_group", "groups_of", "halves"]
+__all__ = ["GROUP_BYTES", "ReadSize", "first_group", "groups_of", "halves"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def halves(items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
     return items[:middle], items[middle:]
 
 
-class Portion:
+class ReadSize:
     """Computes how many items to read so that they fit into `most_bytes`, from the sizes of previous items.
 
     Sizes are unknown before items are read. So the first portion is small, each may be a few times as large as those

@@ -28,7 +28,7 @@ __all__ = [
     "may_break_limits",
     "name_of",
     "to_json",
-    "trouble_with",
+    "why_not_decodable",
     "why_not_encodable",
 ]
 
@@ -99,7 +99,7 @@ def _without_input(error: Any) -> str:
 ENCODER = msgspec.json.Encoder(enc_hook=to_json)
 
 
-def trouble_with(annotation: Any) -> str | None:
+def why_not_decodable(annotation: Any) -> str | None:
     """Explain why no JSON value can be decoded as the annotation; None if one can."""
     try:
         msgspec.json.Decoder(annotation, dec_hook=from_json)
@@ -116,7 +116,7 @@ def trouble_with(annotation: Any) -> str | None:
 
 def has_free_part(annotation: Any) -> bool:
     """Return whether some part of the annotation is `Any`, so that only the value itself tells its type."""
-    if trouble_with(annotation):
+    if why_not_decodable(annotation):
         return False
     return any(isinstance(node, msgspec.inspect.AnyType) for node in _nodes(msgspec.inspect.type_info(annotation)))
 

@@ -13,7 +13,7 @@ from stagepost.model.children import OnChildFailed
 from stagepost.model.constraints import enforceable
 from stagepost.model.context import TraceContext
 from stagepost.model.job import DEFAULT_QUEUE, OnConflict
-from stagepost.model.json_values import PayloadLimits, name_of, trouble_with
+from stagepost.model.json_values import PayloadLimits, name_of, why_not_decodable
 from stagepost.model.option_types import check_known, check_type, check_types
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
@@ -113,7 +113,7 @@ class TaskOptions:
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise ConfigurationError(f"timeout is {self.timeout}: it must be more than 0.")
         object.__setattr__(self, "progress", enforceable(self.progress))
-        if (trouble := trouble_with(self.progress)) is not None:
+        if (trouble := why_not_decodable(self.progress)) is not None:
             raise ConfigurationError(
                 f"progress is {name_of(self.progress)}, which cannot be decoded from JSON: {trouble}. "
                 f"Use a type such as a dataclass of the reported values."

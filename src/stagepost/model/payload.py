@@ -85,7 +85,7 @@ class Signature:
         """Create signatures with `Signature.of` instead."""
         self.function_name = _full_name(function)
         result = self._enforced("its return value", _result_annotation(function))
-        self.result_annotation = Any if json_values.trouble_with(result) else result
+        self.result_annotation = Any if json_values.why_not_decodable(result) else result
         of_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in _KINDS_IN_ORDER}
         self._positional_only = frozenset(of_kind[_KINDS.POSITIONAL_ONLY])
         self._positional = tuple(of_kind[_KINDS.POSITIONAL_ONLY] + of_kind[_KINDS.POSITIONAL_OR_KEYWORD])
@@ -173,7 +173,7 @@ class Signature:
             annotation = typing.get_args(annotation)[0] if is_unpacked else types.GenericAlias(dict, (str, annotation))
         is_required = not is_extra and parameter.default is _KINDS.empty
         annotation = self._enforced(f"parameter `{parameter.name}`", annotation)
-        trouble = json_values.trouble_with(annotation)
+        trouble = json_values.why_not_decodable(annotation)
         if trouble and is_required:
             raise TaskError(
                 f"{self.function_name}: parameter `{parameter.name}: {json_values.name_of(annotation)}` "

@@ -13,11 +13,11 @@ from stagepost.errors import ConfigurationError, PayloadError
 from stagepost.model.identity import new_ids
 from stagepost.model.job import NewJob
 
-__all__ = ["Arguments", "JobSeries", "Likeness", "Singles", "as_call"]
+__all__ = ["Arguments", "JobSeries", "MixedJobs", "PatternedJob", "as_call"]
 
 Arguments = tuple[Any, ...] | dict[str, Any]
 """The arguments of one call: a tuple by position, or a dict by name."""
-Likeness = tuple[NewJob, str, str]
+PatternedJob = tuple[NewJob, str, str]
 """A pattern, and the id and payload in which a job differs from it."""
 ID, PAYLOAD = attrgetter("id"), attrgetter("payload")
 NO_ARGUMENTS: tuple[Any, ...] = ()
@@ -69,7 +69,7 @@ class JobSeries:
         """Ids that the caller chose and that may already exist: none."""
         return []
 
-    def plain(self) -> Iterator[Likeness]:
+    def plain(self) -> Iterator[PatternedJob]:
         """Encode the jobs one after another."""
         return zip(repeat(self.pattern), self.ids, map(self._payload, count()), strict=False)
 
@@ -84,7 +84,7 @@ class JobSeries:
             raise
 
 
-class Singles:
+class MixedJobs:
     """Jobs that were built beforehand and may differ in everything."""
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
@@ -109,7 +109,7 @@ class Singles:
         """Ids that the caller chose and that may already exist."""
         return [job.id for job in self._jobs if job.has_chosen_id]
 
-    def plain(self) -> Iterator[Likeness]:
+    def plain(self) -> Iterator[PatternedJob]:
         """Yield the jobs without unique keys, each as its own pattern."""
         return zip(self._plain, map(ID, self._plain), map(PAYLOAD, self._plain), strict=True)
 

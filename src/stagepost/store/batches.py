@@ -27,7 +27,8 @@ from stagepost.model.job import NewJob, microseconds
 from stagepost.store.batch_locks import batch_of, locked, stored
 from stagepost.store.counting import batch_scope, count_items, removed_scope
 from stagepost.store.gates import close_gate, count_started, open_gate
-from stagepost.store.jobs import enqueue_many, known_of
+from stagepost.store.inserting import existing_ids
+from stagepost.store.jobs import enqueue_many
 
 __all__ = [
     "Added",
@@ -120,11 +121,11 @@ def list_batches(
 
 @operation
 def add_items(
-    batch_id: str, items: Sequence[Item], *, cursor: Cursor | None = None, tell: bool = False
+    batch_id: str, items: Sequence[Item], *, cursor: Cursor | None = None, notify: bool = False
 ) -> Statements[Added]:
     """Add the items of a chunk that the batch does not have yet, as `add_jobs` does."""
     jobs = [item.in_batch(batch_id) for item in items]
-    return (yield from add_jobs(batch_id, jobs, cursor=cursor, tell=tell))
+    return (yield from add_jobs(batch_id, jobs, cursor=cursor, notify=notify))
 
 
 @operation
@@ -133,7 +134,7 @@ def add_jobs(
     items: Sequence[NewJob],
     *,
     cursor: Cursor | None = None,
-    tell: bool = False,
+    notify: bool = False,
     on_taken: Callable[[], None] = lambda: None,
 ) -> Statements[Added]:
     """Add the items of a chunk, made by `Item.in_batch`, that the batch does not have yet, and advance the cursor.
@@ -148,7 +149,7 @@ def add_jobs(
         return Added(0, (yield from _moved(batch, items, cursor, new=0)))
     if batch.state is not BatchState.OPEN or batch.cancelled_at is not None:
         raise BatchClosed(batch.key, "cancelled" if batch.cancelled_at is not None else batch.state)
-    yield from enqueue_many(jobs, tell=tell, are_new=True, on_taken=on_taken)
+    yield from enqueue_many(jobs, notify=notify, are_new=True, on_taken=on_taken)
     return Added(len(jobs), (yield from _moved(batch, items, cursor, new=len(jobs))))
 
 
@@ -167,7 +168,7 @@ def _missing(items: Sequence[NewJob], *, sees_all: bool) -> Statements[list[NewJ
     Sorts the others by id, so that rows stored together are also claimed together.
     """
     jobs = {job.id: job for job in items}
-    ids = sorted(jobs.keys() - (yield from known_of(jobs.keys())))
+    ids = sorted(jobs.keys() - (yield from existing_ids(jobs.keys())))
     if not sees_all and ids:
         ids = yield from _missing_now(ids)
     return [jobs[job_id] for job_id in ids]
@@ -195,11 +196,11 @@ def _moved(batch: BatchRow, items: Sequence[NewJob], cursor: Cursor | None, *, n
 
 @operation
 def add_to(
-    new: NewBatch, items: Sequence[Item], *, on_open: str | None = None, tell: bool = False
+    new: NewBatch, items: Sequence[Item], *, on_open: str | None = None, notify: bool = False
 ) -> Statements[Added]:
     """Add items to the batch with this key, and create it if necessary."""
     batch = yield from open_batch(new, on_open=on_open)
-    return (yield from add_items(batch.id, items, tell=tell))
+    return (yield from add_items(batch.id, items, notify=notify))
 
 
 class Finished(NamedTuple):
@@ -235,7 +236,7 @@ def enqueue_later(template: str, job_id: str) -> Statements[None]:
     """Enqueue a job from its encoded template, under an id that makes a repeated call do nothing."""
     job = msgspec.json.decode(template, type=NewJob)
     job = msgspec.structs.replace(job, id=job_id, has_chosen_id=True)
-    yield from enqueue_many([job], tell=True, are_derived=True)
+    yield from enqueue_many([job], notify=True, are_derived=True)
 
 
 @query

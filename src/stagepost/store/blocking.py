@@ -9,11 +9,11 @@ from stagepost.database.statement import Statement, Statements, as_json
 from stagepost.model.lifecycle import JobState
 from stagepost.store.counting import record_moves
 
-__all__ = ["Held", "hold", "release"]
+__all__ = ["JobToBlock", "block", "unblock"]
 
 
-class Held(NamedTuple):
-    """A job to hold, if it is still at that attempt."""
+class JobToBlock(NamedTuple):
+    """A job to block, if it is still at that attempt."""
 
     id: str
     attempt: int
@@ -21,7 +21,7 @@ class Held(NamedTuple):
     limit_key: str | None
 
 
-def hold(jobs: Sequence[Held], *, was: JobState, owner: str) -> Statements[int]:
+def block(jobs: Sequence[JobToBlock], *, was: JobState, owner: str) -> Statements[int]:
     """Block jobs that are queued, or that `owner` has just claimed; returns how many."""
     if not jobs:
         return 0
@@ -31,7 +31,7 @@ def hold(jobs: Sequence[Held], *, was: JobState, owner: str) -> Statements[int]:
     return len(found)
 
 
-def release(ids: Sequence[str], *, dues: Sequence[int] = (), forgets: bool = False) -> Statements[int]:
+def unblock(ids: Sequence[str], *, dues: Sequence[int] = (), forgets: bool = False) -> Statements[int]:
     """Queue blocked jobs, or schedule them for the instants in `dues`; returns how many.
 
     With `forgets`, what they were blocked on is cleared: they no longer hold a place under that limit or rate.

@@ -14,7 +14,8 @@ from stagepost.model.job import Enqueued, JobRow, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
 from stagepost.store.batches import open_batch
 from stagepost.store.counting import record_moves, removed_scope
-from stagepost.store.jobs import enqueue_many, get, known_of, restart
+from stagepost.store.inserting import existing_ids
+from stagepost.store.jobs import enqueue_many, get, restart
 from stagepost.store.settlement import Settlement
 
 __all__ = ["submit_children", "wait_for_children"]
@@ -24,7 +25,7 @@ RUN_AGAIN = FINAL - {JobState.COMPLETED, JobState.WAIVED}
 
 @operation
 def submit_children(
-    parent: LeasedJob, children: Sequence[NewChild], *, tell: bool = False
+    parent: LeasedJob, children: Sequence[NewChild], *, notify: bool = False
 ) -> Statements[list[Enqueued]]:
     """Store children of a running job, in order, except those that an earlier attempt has already submitted.
 
@@ -40,12 +41,12 @@ def submit_children(
         raise Cancelled("cancelled while it ran, so it cannot submit children")
     batch = yield from _opened(parent.id, batch_id and str(batch_id), has_children=bool(has_children))
     items = [Item(child_key(child, batch.position), child.job).in_batch(batch.id) for child in children]
-    known = yield from known_of([item.id for item in items])
+    known = yield from existing_ids([item.id for item in items])
     for child, item in zip(children, items, strict=True):
         if item.id in known:
             yield from _find_again(batch, child, item)
     new = {item.id: item for item in items if item.id not in known}
-    made = yield from enqueue_many(list(new.values()), tell=tell, are_new=True)
+    made = yield from enqueue_many(list(new.values()), notify=notify, are_new=True)
     is_new = {enqueued.id: enqueued.is_new for enqueued in made}
     return [Enqueued(item.id, is_new.get(item.id, False)) for item in items]
 

@@ -18,15 +18,15 @@ from stagepost.store.settling import settle
 
 __all__ = [
     "DeadMessageGroup",
-    "GivenUp",
-    "Known",
+    "EndedJobs",
+    "KnownJobs",
     "add_dead_messages",
     "count_dead_messages",
     "dead_message_groups",
     "dead_messages",
     "discard_dead_messages",
+    "end_undelivered",
     "find_dead_message",
-    "give_up",
     "known_jobs",
     "next_dead_messages",
     "retry_dead_messages",
@@ -35,7 +35,7 @@ __all__ = [
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
-class GivenUp(msgspec.Struct, frozen=True):
+class EndedJobs(msgspec.Struct, frozen=True):
     """The jobs that ended because the broker could not deliver their request."""
 
     ended: list[str]
@@ -44,7 +44,7 @@ class GivenUp(msgspec.Struct, frozen=True):
 
 
 @operation
-def give_up(requests: Iterable[Undelivered]) -> Statements[GivenUp]:
+def end_undelivered(requests: Iterable[Undelivered]) -> Statements[EndedJobs]:
     """End jobs whose request the broker dead-lettered, if they still wait for that same request."""
     state = next_state(JobState.QUEUED, Cause.EXHAUST)
     changes, batches = [], []
@@ -59,10 +59,10 @@ def give_up(requests: Iterable[Undelivered]) -> Statements[GivenUp]:
         batches.append(job.batch_id)
     if changes:
         yield from settle(changes)  # their rows are locked: all fences hold
-    return GivenUp([change.id for change in changes], batches)
+    return EndedJobs([change.id for change in changes], batches)
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownJobs(msgspec.Struct, frozen=True):
     """Which of the requested jobs exist."""
 
     live: frozenset[str]
@@ -70,13 +70,13 @@ class Known(msgspec.Struct, frozen=True):
 
 
 @query
-def known_jobs(ids: Sequence[str]) -> Statements[Known]:
+def known_jobs(ids: Sequence[str]) -> Statements[KnownJobs]:
     """Find out which of these jobs are live and which have ended. Ids that do not exist are in neither set."""
     listed = as_json(sorted(set(ids)))
     known = yield Statement("known_jobs", {"ids": listed})
     live = yield Statement("find_delivered", {"ids": listed})
     living = frozenset(str(row[0]) for row in live)
-    return Known(living, frozenset(str(row[0]) for row in known) - living)
+    return KnownJobs(living, frozenset(str(row[0]) for row in known) - living)
 
 
 @operation

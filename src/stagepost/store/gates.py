@@ -25,10 +25,10 @@ __all__ = [
     "declare",
     "find_gate",
     "list_gates",
+    "locked_status",
     "open_gate",
-    "pass_through",
     "repair_gate",
-    "standing",
+    "status",
 ]
 
 MOST_NAMED = 10
@@ -98,7 +98,7 @@ def _open(name: str, on_open: str | None) -> Statements[None]:
     yield Statement("open_gate", {"name": name})
     if on_open is not None:
         job = msgspec.structs.replace(msgspec.json.decode(on_open, type=NewJob), id=new_id())
-        yield from enqueue_many([job], tell=True)
+        yield from enqueue_many([job], notify=True)
 
 
 @operation
@@ -109,20 +109,20 @@ def declare(name: str, *, on_open: str | None) -> Statements[None]:
 
 
 @operation
-def pass_through(name: str) -> Statements[GateStatus]:
+def locked_status(name: str) -> Statements[GateStatus]:
     """Read a gate's status and hold it: no batch can start or end under it before the transaction ends."""
     # Add it only if it is missing: adding an existing gate would lock out others that only pass.
     if not (yield Statement("list_gates", {"after": "", "name": name, "most": 1})):
         yield Statement("add_gate", {"name": name})
     [(unfinished, _)] = yield Statement("hold_gate", {"name": name})
-    return (yield from _standing(name, unfinished))
+    return (yield from _status(name, unfinished))
 
 
 @query
-def standing(name: str) -> Statements[GateStatus]:
+def status(name: str) -> Statements[GateStatus]:
     """Read a gate's status without a lock. A gate that was never used is open."""
     gate = yield from find_gate(name)
-    return (yield from _standing(name, 0 if gate is None else gate.unfinished))
+    return (yield from _status(name, 0 if gate is None else gate.unfinished))
 
 
 @query
@@ -159,7 +159,7 @@ def repair_gate(name: str) -> Statements[GateCount]:
     return GateCount(name, counted, found)
 
 
-def _standing(name: str, unfinished: int) -> Statements[GateStatus]:
+def _status(name: str, unfinished: int) -> Statements[GateStatus]:
     if not unfinished:
         return GateStatus(0)
     rows: list[tuple[Any, ...]] = yield Statement("unfinished_batches", {"gate": name, "most": MOST_NAMED})

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from stagepost.database.statement import (
-    Load,
-    Row,
-    Rows,
     SingleStatement,
     Statement,
     Statements,
@@ -26,37 +22,36 @@ from stagepost.errors import (
     StoreUnavailable,
     UniqueKeyTaken,
 )
-from stagepost.model.groups import groups_of
 from stagepost.model.identity import new_id
 from stagepost.model.job import Enqueued, FailureRecord, JobRow, NewJob, to_datetime
 from stagepost.model.lifecycle import Cause, JobState
-from stagepost.model.limits import limit_name
-from stagepost.model.series import JobSeries, Likeness, Singles
+from stagepost.model.series import JobSeries, MixedJobs
 from stagepost.store.batch_locks import lock_batches, lock_batches_of
 from stagepost.store.chosen_ids import refuse_ambiguous, refuse_others
-from stagepost.store.counting import Change, record_moves
-from stagepost.store.unique_keys import find_existing, hold_unique_key, live_key, update_existing
+from stagepost.store.counting import record_moves
+from stagepost.store.inserting import (
+    EXISTED,
+    LOAD_FROM,
+    Insertion,
+    existing_ids,
+    insert_all,
+    insert_one,
+    load,
+    look_for,
+)
+from stagepost.store.unique_keys import find_existing, hold_unique_key, update_existing
 
-__all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "known_of", "restart"]
+__all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "restart"]
 
 ENQUEUE_TRIES = 5
 MOST_AT_ONCE = 100_000
-LOAD_FROM = 100
-"""The number of jobs from which a bulk load is faster than inserts."""
-FEW_BETWEEN = 500
-"""How many existing ids a range of new ids may hold before each id is looked up by itself."""
-ROWS_PER_STATEMENT = 5_000
-ROWS_TO_LOOK_FOR = 1_000
-"""Most rows for an insert that looks for existing jobs, because MariaDB compares each row with all rows found."""
-THERE = ("there",)
-"""What some databases return beside the id of a job that existed before the insert."""
 
 
 @single_statement
 def enqueue_many(
     jobs: Sequence[NewJob] | JobSeries,
     *,
-    tell: bool = False,
+    notify: bool = False,
     are_new: bool = False,
     are_derived: bool = False,
     on_taken: Callable[[], None] = lambda: None,
@@ -70,7 +65,7 @@ def enqueue_many(
     of the same task with the same arguments; otherwise `JobDiffers` is raised. Ids that `are_derived` from the purpose
     of the jobs match whatever the arguments are.
 
-    With `tell`, a database that can notify listeners does so at commit. The notification is part of the insert, so it
+    With `notify`, a database that can notify listeners does so at commit. The notification is part of the insert, so it
     costs no extra statement and is only sent for jobs that can be claimed. With `are_new` the caller guarantees that
     none of the jobs exists. A bulk load calls `on_taken` when the driver has read the last row; what remains is the
     database's work.
@@ -79,39 +74,41 @@ def enqueue_many(
     if len(jobs) == 1:
         [job] = jobs
         is_tried = _is_plain(job)
-        if is_tried and (yield _insert_one(job, Insertion(tell=tell))):
+        if is_tried and (yield insert_one(job, Insertion(notify=notify))):
             return [Enqueued(job.id, is_new=True)]
-    return _store_all(jobs, tell=tell, are_new=are_new, are_derived=are_derived, on_taken=on_taken, is_tried=is_tried)
+    return _store_all(
+        jobs, notify=notify, are_new=are_new, are_derived=are_derived, on_taken=on_taken, is_tried=is_tried
+    )
 
 
 @enqueue_many.after_lost_reply
 def _enqueue_many_again(
     jobs: Sequence[NewJob] | JobSeries,
     *,
-    tell: bool = False,
+    notify: bool = False,
     are_new: bool = False,
     are_derived: bool = False,
     on_taken: Callable[[], None] = lambda: None,
 ) -> Statements[list[Enqueued]]:
     return (
         yield from _store_all(
-            jobs, tell=tell, are_new=are_new, are_derived=are_derived, on_taken=on_taken, is_repeated=True
+            jobs, notify=notify, are_new=are_new, are_derived=are_derived, on_taken=on_taken, is_repeated=True
         )
     )
 
 
 @single_statement
-def enqueue(job: NewJob, *, tell: bool = False) -> SingleStatement[Enqueued]:
-    """Store one job, or return the live job that holds its unique key. `tell` is described at `enqueue_many`."""
+def enqueue(job: NewJob, *, notify: bool = False) -> SingleStatement[Enqueued]:
+    """Store one job, or return the live job that holds its unique key. `notify` is described at `enqueue_many`."""
     is_tried = _is_plain(job)
-    if is_tried and (yield _insert_one(job, Insertion(tell=tell))):
+    if is_tried and (yield insert_one(job, Insertion(notify=notify))):
         return Enqueued(job.id, is_new=True)
-    return _store_one(job, tell=tell, is_tried=is_tried)
+    return _store_one(job, notify=notify, is_tried=is_tried)
 
 
 @enqueue.after_lost_reply
-def _enqueue_again(job: NewJob, *, tell: bool = False) -> Statements[Enqueued]:
-    return (yield from _store_one(job, tell=tell, is_repeated=True))
+def _enqueue_again(job: NewJob, *, notify: bool = False) -> Statements[Enqueued]:
+    return (yield from _store_one(job, notify=notify, is_repeated=True))
 
 
 def _is_plain(job: NewJob) -> bool:
@@ -120,8 +117,8 @@ def _is_plain(job: NewJob) -> bool:
 
 
 @operation
-def _store_one(job: NewJob, *, tell: bool, is_tried: bool = False, is_repeated: bool = False) -> Statements[Enqueued]:
-    [enqueued] = yield from _store_all([job], tell=tell, is_tried=is_tried, is_repeated=is_repeated)
+def _store_one(job: NewJob, *, notify: bool, is_tried: bool = False, is_repeated: bool = False) -> Statements[Enqueued]:
+    [enqueued] = yield from _store_all([job], notify=notify, is_tried=is_tried, is_repeated=is_repeated)
     return enqueued
 
 
@@ -129,7 +126,7 @@ def _store_one(job: NewJob, *, tell: bool, is_tried: bool = False, is_repeated: 
 def _store_all(
     jobs: Sequence[NewJob] | JobSeries,
     *,
-    tell: bool,
+    notify: bool,
     are_new: bool = False,
     are_derived: bool = False,
     on_taken: Callable[[], None] = lambda: None,
@@ -141,15 +138,15 @@ def _store_all(
         raise ConfigurationError(
             f"{len(jobs):,} jobs in one transaction: at most {MOST_AT_ONCE:,} are allowed. Use several calls."
         )
-    asked = jobs if isinstance(jobs, JobSeries) else Singles(jobs)
+    asked = jobs if isinstance(jobs, JobSeries) else MixedJobs(jobs)
     chosen = set() if are_derived else set(asked.chosen_ids)
     if chosen:
         refuse_ambiguous(jobs)
     doubtful = asked.ids if is_repeated else asked.chosen_ids
     loaded: set[str] = set()
     if len(jobs) >= LOAD_FROM and asked.plain_ids:
-        if are_new or not (yield from known_of(asked.plain_ids)):
-            are_new, loaded = True, (yield from _load(asked, on_taken))
+        if are_new or not (yield from existing_ids(asked.plain_ids)):
+            are_new, loaded = True, (yield from load(asked, on_taken))
         else:
             doubtful = asked.ids
     held: dict[str, str] = {}
@@ -163,7 +160,7 @@ def _store_all(
         else:
             held[job.id] = holder
     results = {asked: Enqueued(holder, is_new=False) for asked, holder in held.items()}
-    insertion = Insertion(doubtful=frozenset(doubtful), are_new=are_new, tell=tell, is_tried=is_tried)
+    insertion = Insertion(doubtful=frozenset(doubtful), are_new=are_new, notify=notify, is_tried=is_tried)
     results |= yield from _insert_or_find(open_, insertion)
     there = {job_id for job_id, result in results.items() if result.id == job_id and not result.is_new}
     yield from refuse_others([rest[job_id] for job_id in there & chosen])
@@ -175,18 +172,6 @@ def _store_all(
     return [Enqueued(job_id, is_new=True) if job_id in loaded else results[job_id] for job_id in asked.ids]
 
 
-@dataclass(frozen=True, slots=True)
-class Insertion:
-    """What is known about a request before its jobs are inserted."""
-
-    doubtful: frozenset[str] = frozenset()
-    """Ids that another request may have used before, or may be using now."""
-    are_new: bool = False
-    tell: bool = False
-    is_tried: bool = False
-    """The first insert has been tried, and inserted nothing."""
-
-
 def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Statements[dict[str, Enqueued]]:
     """Insert the jobs that do not exist, and find the jobs that have the id or hold the unique key of the others."""
     results: dict[str, Enqueued] = {}
@@ -195,8 +180,8 @@ def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Statements[dic
         if not open_:
             return results
         is_tried = insertion.is_tried and number == 0
-        rows = [] if is_tried else (yield from _insert_all(open_, insertion, freed))
-        results |= {str(row[0]): Enqueued(str(row[0]), is_new=row[1:] != THERE) for row in rows}
+        rows = [] if is_tried else (yield from insert_all(open_, insertion, freed))
+        results |= {str(row[0]): Enqueued(str(row[0]), is_new=row[1:] != EXISTED) for row in rows}
         open_ = [job for job in open_ if job.id not in results]
         if open_:
             existing = yield from find_existing(open_, freed)
@@ -216,72 +201,12 @@ def _refuse_doubles(ids: Collection[str]) -> Statements[None]:
     An insert that waits while its job ends sees neither the live row nor the history row, which is newer than the
     insert's snapshot. This statement starts after the insert and sees both.
     """
-    found = Counter(str(job_id) for (job_id,) in (yield from _look_for(ids)))
+    found = Counter(str(job_id) for (job_id,) in (yield from look_for(ids)))
     doubled = [job_id for job_id, times in found.items() if times > 1]
     if doubled:
         raise StoreUnavailable(
             f"job {doubled[0]} ended while it was enqueued again. Roll back your transaction and repeat it."
         )
-
-
-def _load(asked: JobSeries | Singles, on_taken: Callable[[], None]) -> Statements[set[str]]:
-    """Bulk-load new jobs that have no unique key.
-
-    One claimable job of each queue is left to an ordinary insert, which also notifies listeners.
-    """
-    [(now,)] = yield Statement("read_clock")
-    loaded: set[str] = set()
-    moves: Counter[Change] = Counter()
-    rows = _rows_of(asked.plain(), now, loaded, moves, on_taken)
-    [(put,)] = (yield Load("load_jobs", rows)) or [(0,)]
-    if put != len(loaded):
-        raise StoreUnavailable(f"{len(loaded) - put} of {len(loaded)} jobs were enqueued by another request meanwhile")
-    yield from record_moves(moves)
-    return loaded
-
-
-def _rows_of(
-    jobs: Iterable[Likeness], now: int, loaded: set[str], moves: Counter[Change], on_taken: Callable[[], None]
-) -> Iterator[Row]:
-    """Yield rows while the database reads the previous ones; adds to `loaded` and `moves` as it goes."""
-    told: set[str] = set()
-    pattern, queue_name, state = None, "", ""
-    shared: tuple[Any, ...] = ()
-    for job, job_id, payload in jobs:
-        if job is not pattern:
-            pattern, queue_name = job, job.queue_name
-            available_at = now + job.delay_us if job.available_at is None else job.available_at
-            state = "scheduled" if available_at > now else "queued" if job.limit is None else "blocked"
-            blocked_on = limit_name(job.limit_key or "") if state == "blocked" else None
-            its = (
-                queue_name, job.task_name, state, job.priority, available_at, 0, 0, 0,
-                job.max_attempts, job.limit_key, job.limit, blocked_on, job.batch_id, job.context, now, now,
-            )  # fmt: skip
-            shared = shared if shared == its else its
-        if state == "queued" and queue_name not in told:
-            told.add(queue_name)
-        elif job_id not in loaded:
-            loaded.add(job_id)
-            moves[queue_name, job.batch_id, None, state] += 1
-            yield (job_id, payload, job.item_key), shared
-    on_taken()
-
-
-def known_of(ids: Collection[str]) -> Statements[set[str]]:
-    """Find out which of these jobs exist, live or ended.
-
-    New ids are close together, usually with few others between them. Then one range scan replaces the lookups.
-    """
-    if len(ids) >= LOAD_FROM:
-        between = {"first_id": min(ids), "last_id": max(ids), "most": FEW_BETWEEN}
-        found = yield Statement("jobs_between", between)
-        if len(found) < FEW_BETWEEN:
-            return {str(job_id) for (job_id,) in found} & set(ids)
-    return {str(job_id) for (job_id,) in (yield from _look_for(ids))}
-
-
-def _look_for(ids: Collection[str]) -> Statements[Rows]:
-    return (yield Statement("known_jobs", {"ids": sorted(set(ids))}, split="ids"))
 
 
 @query
@@ -365,60 +290,3 @@ def job_of(row: tuple[Any, ...]) -> JobRow:
     values["id"], values["state"] = str(values["id"]), JobState(values["state"])
     values["batch_id"] = values["batch_id"] and str(values["batch_id"])
     return JobRow(**values)
-
-
-def _insert_all(jobs: Sequence[NewJob], insertion: Insertion, freed: Collection[str]) -> Statements[Rows]:
-    """Insert the jobs that do not exist yet, in as few statements as possible."""
-    if len(jobs) == 1 and jobs[0].batch_id is None:
-        return (yield _insert_one(jobs[0], insertion, freed))
-    rows: Rows = []
-    most = ROWS_PER_STATEMENT if insertion.are_new else ROWS_TO_LOOK_FOR
-    for group in groups_of(jobs, size=_payload_size, most=most):
-        new = [_row(job, freed) for job in group]
-        facts = _facts(new, insertion)
-        if not insertion.are_new or "keyed" in facts or "marked" in facts:
-            facts["looks"] = 1
-        rows += yield Statement("insert_jobs", {"jobs": new, **facts}, split="jobs")
-    return rows
-
-
-def _payload_size(job: NewJob) -> int:
-    return len(job.payload)
-
-
-def _insert_one(job: NewJob, insertion: Insertion, freed: Collection[str] = ()) -> Statement:
-    """Insert a job that is in no batch. The statement either creates the job or changes nothing."""
-    row = _row(job, freed)
-    return Statement("insert_job", row | _facts([row], insertion))
-
-
-def _row(job: NewJob, freed: Collection[str]) -> dict[str, Any]:
-    """A job's parameters for an insert. Jobs in `freed` ignore a holder that an old snapshot still shows as live."""
-    unique_key = live_key(job)
-    return {
-        "id": job.id,
-        "queue_name": job.queue_name,
-        "task_name": job.task_name,
-        "priority": job.priority,
-        "available_at": job.available_at,
-        "delay_us": job.delay_us,
-        "max_attempts": job.max_attempts,
-        "unique_key": unique_key,
-        "limit_key": job.limit_key,
-        "limit_slots": job.limit,
-        "batch_id": job.batch_id,
-        "item_key": job.item_key,
-        "payload": job.payload,
-        "context": job.context,
-        "kept_key": None if job.id in freed else unique_key,
-    }
-
-
-def _facts(rows: Sequence[dict[str, Any]], insertion: Insertion) -> dict[str, Any]:
-    """The parameters that select which parts of an insert statement are needed."""
-    facts: dict[str, Any] = {"tell": int(insertion.tell)}
-    if any(row["unique_key"] is not None for row in rows):
-        facts["keyed"] = 1
-    if any(row["available_at"] is not None or row["id"] in insertion.doubtful for row in rows):
-        facts["marked"] = 1
-    return facts

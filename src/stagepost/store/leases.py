@@ -27,12 +27,12 @@ from stagepost.store.settling import settle
 __all__ = [
     "Renewed",
     "Rescued",
-    "begin",
     "claim",
     "leased",
+    "mark_started",
     "next_due",
     "promote_due",
-    "release_strays",
+    "release_unknown_leases",
     "renew",
     "rescue_expired",
 ]
@@ -55,8 +55,8 @@ def claim(
     With `marks` only jobs of the priorities it names are looked at, and only those due at its instants or later:
     where a database must keep the rows of jobs long ended, the claim need not walk over them again.
 
-    A job whose next crash would be its last does not count as started until `begin` says so: if its worker dies before
-    that, the job is not charged with a crash.
+    A job whose next crash would be its last does not count as started until `mark_started` runs: if its worker dies
+    before that, the job is not charged with a crash.
     """
     facts = {
         "queue_name": queue_name,
@@ -167,13 +167,13 @@ def rescue_expired(*, grace: timedelta, most: int = 500) -> Statements[Rescued]:
 
 
 @operation
-def begin(job: LeasedJob) -> Statements[None]:
+def mark_started(job: LeasedJob) -> Statements[None]:
     """Note that a leased job begins now which had crashed so often that its claim did not begin it."""
     yield Statement("begin_job", {"id": job.id, "attempt": job.attempt, "owner": job.owner})
 
 
 @operation
-def release_strays(*, owner: str, held: Sequence[Fence]) -> Statements[list[str]]:
+def release_unknown_leases(*, owner: str, held: Sequence[Fence]) -> Statements[list[str]]:
     """Give back jobs this owner leased without knowing it: the reply to its claim was lost."""
     rows = yield Statement("lock_owned_jobs", {"owner": owner})
     known = set(held)

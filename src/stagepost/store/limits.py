@@ -1,7 +1,7 @@
-"""Operations that keep claims within limits and rates: what a claim found over one is held, in the same transaction.
+"""Operations that keep claims within limits and rates: a claim blocks the jobs over a limit in the same transaction.
 
-Locks are taken in one order: a queue's row, jobs, stripes of limit keys, buckets of rates. Who has one of the last two
-never waits for a job, so nobody waits in a circle.
+Locks are taken in one order: a queue's row, jobs, stripes of limit keys, buckets of rates. A transaction that holds one
+of the last two never waits for a job, so there are no deadlocks.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from stagepost.model.job import LeasedJob, microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.model.limits import LimitRules, limit_name, rate_name, stripe_of, task_name
 from stagepost.model.rate import take, token_times
-from stagepost.store.blocking import Held, hold, release
+from stagepost.store.blocking import JobToBlock, block, unblock
 from stagepost.store.leases import claim
 from stagepost.store.queues import within_limits
 from stagepost.store.rates import lock_bucket
 from stagepost.store.workers import ALIVE_WITHIN, list_workers
 
-__all__ = ["Claimed", "Front", "Usage", "claim_checked", "hold_excess", "hold_front", "lock_stripes", "usage_of"]
+__all__ = ["Claimed", "Front", "Usage", "block_excess", "block_front", "claim_checked", "lock_stripes", "usage_of"]
 
 MOST_IN_FRONT = 1000
 
 
 class Usage(NamedTuple):
-    """How many jobs a name lets run, and who waits for it."""
+    """How many jobs run under a limit or rate, and the first job that is blocked on it."""
 
     name: str
     running: int
-    """Under the limit key."""
+    """Running jobs with the limit key."""
     through: int
-    """Let through and not claimed yet: their places are taken."""
+    """Jobs that were unblocked and not claimed yet; they count against the limit."""
     first_id: str | None
     """The first job that is blocked on it."""
     task_name: str | None
@@ -45,13 +45,13 @@ class Usage(NamedTuple):
     """The limit that is stored with that job, if its task is remote."""
 
     @property
-    def has_line(self) -> bool:
-        """Whether a job that comes now is not the first."""
+    def has_blocked(self) -> bool:
+        """Whether a job is blocked on it, so that new jobs must wait behind that one."""
         return self.first_id is not None
 
 
 def usage_of(names: Mapping[str, str]) -> Statements[dict[str, Usage]]:
-    """Count what runs and waits, given names of what jobs are blocked on and their limit keys, if it is a limit."""
+    """Read the usage of limits and rates; the mapping gives the limit key of each name, empty for rates and tasks."""
     if not names:
         return {}
     asked = [{"name": name, "limit_key": limit_key} for name, limit_key in sorted(names.items())]
@@ -61,7 +61,7 @@ def usage_of(names: Mapping[str, str]) -> Statements[dict[str, Usage]]:
 
 
 def lock_stripes(limit_keys: Iterable[str]) -> Statements[None]:
-    """Wait until nobody else counts what runs under these keys; those who count at once would see the same room."""
+    """Lock the counting of these keys: two transactions that counted at once would both take the same free slot."""
     stripes = sorted({stripe_of(key) for key in limit_keys})
     wanted = {"stripes": as_json(stripes)}
     while stripes and len((yield Statement("lock_stripes", wanted))) < len(stripes):
@@ -69,13 +69,13 @@ def lock_stripes(limit_keys: Iterable[str]) -> Statements[None]:
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """What a claim gave."""
+    """The result of a claim."""
 
     jobs: list[LeasedJob]
     held: frozenset[str] = frozenset()
-    """Names of what other jobs, that it found first, are blocked on now."""
+    """Limits and rates that this claim blocked other jobs on."""
     is_any_scheduled: bool = False
-    """Whether jobs that it found wait for their next tokens now."""
+    """Whether this claim scheduled jobs for their next tokens."""
 
 
 @operation
@@ -90,16 +90,16 @@ def claim_checked(
     marks: Mapping[int, int] | None = None,
     is_limited: bool = False,
 ) -> Statements[Claimed]:
-    """Lease jobs as `claim` does, and hold the jobs that exceed a limit or rate of their task.
+    """Lease jobs as `claim` does, and block the jobs that exceed a limit or rate of their task.
 
-    `is_limited` says that the queue may have limits of its own.
+    `is_limited` means that the queue may have limits of its own.
     """
     held: set[str] = set()
     is_any_scheduled = False
 
     def lease_some(room: int) -> Statements[list[LeasedJob]]:
         found = yield from claim(queue_name, owner=owner, task_names=task_names, slots=room, lease=lease, marks=marks)
-        checked = yield from hold_excess(found, rules)
+        checked = yield from block_excess(found, rules)
         held.update(checked.held)
         nonlocal is_any_scheduled
         is_any_scheduled |= checked.is_any_scheduled
@@ -109,10 +109,10 @@ def claim_checked(
     return Claimed(jobs, frozenset(held), is_any_scheduled=is_any_scheduled)
 
 
-def hold_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed]:
-    """Keep those of the jobs just claimed that may start, in their order, and undo the claim of the others.
+def block_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed]:
+    """Return the claimed jobs that may start, in their order; undo the claim of the others and block them.
 
-    The limits and limit keys in force are those of the code that claims.
+    The limits and limit keys of the claiming worker's code apply.
     """
     checked = [job for job in jobs if rules.rule(job.task_name) is not None]
     if not checked:
@@ -122,12 +122,12 @@ def hold_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed]
     tokens = yield from _take_tokens([job for job in checked if job.id not in held], rules)
     blocked_on = held | tokens.held | tokens.late
     current = [_as_checked(job, keys, tokens.starts_in_us) for job in jobs]
-    yield from hold(
-        [Held(job.id, job.attempt, blocked_on[job.id], job.limit_key) for job in current if job.id in blocked_on],
+    yield from block(
+        [JobToBlock(job.id, job.attempt, blocked_on[job.id], job.limit_key) for job in current if job.id in blocked_on],
         was=JobState.RUNNING,
         owner=jobs[0].owner,
     )
-    yield from release(list(tokens.dues), dues=list(tokens.dues.values()))
+    yield from unblock(list(tokens.dues), dues=list(tokens.dues.values()))
     stored = {job.id: job.limit_key for job in jobs}
     kept = [job for job in current if job.id not in blocked_on]
     changed = [job for job in kept if job.limit_key != stored[job.id]]
@@ -162,7 +162,7 @@ def _over_limits(
         was_let_through = job.blocked_on == name
         # A newcomer takes no place that is promised, and goes to the end of the line if there is one.
         promised = 0 if was_let_through else usage[name].through
-        is_next = was_let_through or not usage[name].has_line
+        is_next = was_let_through or not usage[name].has_blocked
         if is_next and rule.max_running is not None and taken[name] + promised < rule.max_running:
             taken[name] += 1
         else:
@@ -171,23 +171,23 @@ def _over_limits(
 
 
 class Tokens(NamedTuple):
-    """What became of jobs that need a token, by their ids."""
+    """Jobs that need a token, by id and by what happened to them."""
 
     starts_in_us: dict[str, int]
-    """Those that got one, and when it is valid."""
+    """Jobs that got a token, and when it becomes valid."""
     held: dict[str, str]
-    """Newcomers that got none, and the name of what they wait for."""
+    """Jobs that were not blocked before and got no token, and the name of their rate."""
     late: dict[str, str]
-    """Jobs that were let through and got none: another took theirs, or a late claim has delayed all tokens."""
+    """Unblocked jobs that got no token: another job took theirs, or a late claim has delayed all tokens."""
     dues: dict[str, int]
-    """When these should be claimed again."""
+    """When the late jobs should be claimed again."""
 
 
 def _take_tokens(checked: Sequence[LeasedJob], rules: LimitRules) -> Statements[Tokens]:
-    """Take a token for each job that has a rate, also those that are valid a little later.
+    """Take a token for each job that has a rate; tokens that become valid a little later count as well.
 
-    A job that was let through and finds no token gets the next that is not promised. It is not sent back to the line:
-    there it would wait behind all others.
+    An unblocked job that finds no token gets the next one that is not promised. It is not blocked again, because it
+    would then wait behind all other blocked jobs.
     """
     metered: dict[str, list[LeasedJob]] = {}
     for job in checked:
@@ -202,8 +202,8 @@ def _take_tokens(checked: Sequence[LeasedJob], rules: LimitRules) -> Statements[
         rate, (full_at, now) = rates[name], buckets[name]
         first = [job.id for job in jobs if job.blocked_on is not None]
         newcomers = [job.id for job in jobs if job.blocked_on is None]
-        has_line = usage[name].has_line or usage[name].through > 0
-        allowed = first if has_line else first + newcomers
+        has_blocked = usage[name].has_blocked or usage[name].through > 0
+        allowed = first if has_blocked else first + newcomers
         taken = take(full_at, now, len(allowed), rate, early_us=rules.early_us)
         if taken.granted:
             yield Statement("fill_rate", {"name": rate.name, "full_at": taken.full_at})
@@ -219,16 +219,16 @@ def _take_tokens(checked: Sequence[LeasedJob], rules: LimitRules) -> Statements[
 
 
 class Front(msgspec.Struct, frozen=True):
-    """What the first jobs of a queue were, and how many of them may not start."""
+    """How many jobs at the front of a queue were checked, and how many of them were blocked."""
 
-    looked_at: int
-    held: int
+    checked: int
+    blocked: int
     names: frozenset[str] = frozenset()
-    """What those are blocked on now."""
+    """What they are blocked on."""
 
 
-class Waiting(NamedTuple):
-    """A queued job near the front."""
+class FrontJob(NamedTuple):
+    """A queued job near the front of its queue."""
 
     id: str
     task_name: str
@@ -239,23 +239,23 @@ class Waiting(NamedTuple):
 
 
 @operation
-def hold_front(queue_name: str, rules: LimitRules, *, most: int = MOST_IN_FRONT) -> Statements[Front]:
-    """Hold those of a queue's first jobs that no claim can start now, so that claims need not walk over them.
+def block_front(queue_name: str, rules: LimitRules, *, most: int = MOST_IN_FRONT) -> Statements[Front]:
+    """Block the jobs at the front of a queue that no claim can start now, so that claims need not read past them.
 
-    Held are jobs behind others that wait for the same limit or rate, jobs whose limit has no room at all, and jobs of
-    tasks that neither this process nor any live worker knows.
+    These are jobs behind others that are blocked on the same limit or rate, jobs whose limit has no free slot, and jobs
+    of tasks that neither this process nor any live worker knows.
     """
     facts = {"queue_name": queue_name, "most": most}
     rows = yield Statement("front_jobs", facts | {"keyed": as_json(rules.keyed)} if rules.keyed else facts)
-    front = [Waiting(str(row[0]), *row[1:]) for row in rows]
+    front = [FrontJob(str(row[0]), *row[1:]) for row in rows]
     newcomers = [job for job in front if job.blocked_on is None]
     holds = yield from _of_unknown_tasks(newcomers, rules)
     holds += yield from _behind_others([job for job in newcomers if rules.rule(job.task_name) is not None], rules)
-    held = yield from hold(holds, was=JobState.QUEUED, owner="")
+    held = yield from block(holds, was=JobState.QUEUED, owner="")
     return Front(len(front), held, frozenset(held_job.blocked_on for held_job in holds))
 
 
-def _of_unknown_tasks(jobs: Sequence[Waiting], rules: LimitRules) -> Statements[list[Held]]:
+def _of_unknown_tasks(jobs: Sequence[FrontJob], rules: LimitRules) -> Statements[list[JobToBlock]]:
     unknown = {job.task_name for job in jobs} - rules.runs
     if not unknown:
         return []
@@ -263,12 +263,14 @@ def _of_unknown_tasks(jobs: Sequence[Waiting], rules: LimitRules) -> Statements[
     alive = [worker for worker in workers if worker.silent_us <= microseconds(ALIVE_WITHIN)]
     unknown -= {task for worker in alive for task in worker.tasks}
     return [
-        Held(job.id, job.attempts, task_name(job.task_name), job.limit_key) for job in jobs if job.task_name in unknown
+        JobToBlock(job.id, job.attempts, task_name(job.task_name), job.limit_key)
+        for job in jobs
+        if job.task_name in unknown
     ]
 
 
-def _behind_others(jobs: Sequence[Waiting], rules: LimitRules) -> Statements[list[Held]]:
-    named: list[tuple[Waiting, str | None, str | None]] = []
+def _behind_others(jobs: Sequence[FrontJob], rules: LimitRules) -> Statements[list[JobToBlock]]:
+    named: list[tuple[FrontJob, str | None, str | None]] = []
     names: dict[str, str] = {}
     for job in jobs:
         rule = rules.tasks[job.task_name]
@@ -277,15 +279,15 @@ def _behind_others(jobs: Sequence[Waiting], rules: LimitRules) -> Statements[lis
         names |= ({} if key is None else {limit_name(key): key}) | ({} if rate is None else {rate: ""})
         named.append((job, key, rate))
     usage = yield from usage_of(names)
-    holds: list[Held] = []
+    holds: list[JobToBlock] = []
     for job, key, rate in named:
         limit = None if key is None else limit_name(key)
         if limit is not None and _is_full(usage[limit], rules.tasks[job.task_name].max_running):
-            holds.append(Held(job.id, job.attempts, limit, key))
-        elif rate is not None and (usage[rate].has_line or usage[rate].through):
-            holds.append(Held(job.id, job.attempts, rate, key or job.limit_key))
+            holds.append(JobToBlock(job.id, job.attempts, limit, key))
+        elif rate is not None and (usage[rate].has_blocked or usage[rate].through):
+            holds.append(JobToBlock(job.id, job.attempts, rate, key or job.limit_key))
     return holds
 
 
 def _is_full(usage: Usage, limit: int | None) -> bool:
-    return limit is not None and (usage.has_line or usage.running + usage.through >= limit)
+    return limit is not None and (usage.has_blocked or usage.running + usage.through >= limit)

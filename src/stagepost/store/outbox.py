@@ -15,25 +15,25 @@ from stagepost.database.statement import (
     query,
     single_statement,
 )
-from stagepost.model.dead_letter import Bad, from_text, notice_of, parked, to_text
+from stagepost.model.dead_letter import Unreadable, from_text, notice_of, to_text, wrap_unreadable
 from stagepost.model.envelope import Message
 from stagepost.model.lifecycle import JobState
 from stagepost.store.settlement import Fence
 
 __all__ = [
+    "OutboxMessage",
     "Unannounced",
-    "Waiting",
     "add_messages",
+    "add_unreadable",
     "delete_messages",
     "headers_text",
     "mark_announced",
     "next_messages",
-    "park",
     "unannounced",
 ]
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class OutboxMessage(msgspec.Struct, frozen=True):
     """A message in the outbox."""
 
     id: int
@@ -60,11 +60,13 @@ def add_messages(messages: Sequence[Message]) -> Statements[None]:
 
 
 @query
-def next_messages(*, after: int = 0, most: int) -> Statements[list[Waiting]]:
+def next_messages(*, after: int = 0, most: int) -> Statements[list[OutboxMessage]]:
     """List messages in the outbox in order, starting after the id `after`."""
     rows = yield Statement("next_messages", {"after": after, "most": most})
     return [
-        Waiting(number, Message(key, from_text(encoding, body), name, correlation_id, msgspec.json.decode(headers)))
+        OutboxMessage(
+            number, Message(key, from_text(encoding, body), name, correlation_id, msgspec.json.decode(headers))
+        )
         for number, key, name, correlation_id, headers, encoding, body in rows
     ]
 
@@ -77,10 +79,10 @@ def delete_messages(ids: Sequence[int]) -> Statements[None]:
 
 
 @operation
-def park(bad: Sequence[Bad], *, routing_key: str) -> Statements[None]:
+def add_unreadable(bad: Sequence[Unreadable], *, routing_key: str) -> Statements[None]:
     """Put unreadable messages and their reasons into the outbox, to be published to the dead letter queue."""
     [(now,)] = yield Statement("read_clock")
-    yield from add_messages([parked(one, routing_key=routing_key, at=int(now)) for one in bad])
+    yield from add_messages([wrap_unreadable(one, routing_key=routing_key, at=int(now)) for one in bad])
 
 
 class Unannounced(msgspec.Struct, frozen=True):

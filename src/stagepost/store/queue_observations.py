@@ -14,9 +14,9 @@ __all__ = [
     "QueueObservation",
     "begin_carrying",
     "declare_patience",
-    "forget_channels",
-    "look_at",
+    "forget_queues",
     "note_active",
+    "observe_queue",
     "resent_queues",
 ]
 
@@ -64,7 +64,7 @@ def note_active(queue_name: str) -> Statements[None]:
 
 
 @operation
-def look_at(
+def observe_queue(
     queue_name: str, *, is_empty: bool, has_answers: bool = False, gap: timedelta | None = None
 ) -> Statements[QueueObservation]:
     """Record whether a queue is empty, that is, holds no message a consumer could take, and return all observations.
@@ -89,6 +89,6 @@ def resent_queues() -> Statements[dict[str, int]]:
 
 
 @operation
-def forget_channels(*, silent: timedelta) -> Statements[None]:
+def forget_queues(*, silent: timedelta) -> Statements[None]:
     """Delete the records of queues not looked at for `silent`, which no broker carries any more."""
     yield Statement("forget_channels", {"silent_us": microseconds(silent)})

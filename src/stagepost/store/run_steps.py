@@ -30,7 +30,7 @@ from stagepost.store.batches import add_items, open_batch
 from stagepost.store.jobs import enqueue_many
 from stagepost.store.listing import failed_groups, list_items
 
-__all__ = ["end_step", "go_on", "latest_jobs", "run_of", "save_run"]
+__all__ = ["advance", "end_step", "latest_jobs", "run_of", "save_run"]
 
 PAGE = 500
 CHUNK = 2_000
@@ -53,7 +53,7 @@ def end_step(batch: BatchRow, counts: Counts) -> Statements[None]:
     if name is None or run.steps[name].state is not StepState.RUNNING:
         return
     ended = yield from _ended(batch, counts, run.steps[name], is_cancelled=run.cancelled_at is not None)
-    yield from go_on(replace(run, steps={**run.steps, name: ended}))
+    yield from advance(replace(run, steps={**run.steps, name: ended}))
 
 
 def _ended(batch: BatchRow, counts: Counts, record: StepRecord, *, is_cancelled: bool) -> Statements[StepRecord]:
@@ -76,7 +76,7 @@ def _why_failed(batch: BatchRow, bad: int) -> Statements[str]:
     return f"{bad:,} of {batch.position:,} jobs failed, most of them with: {why}"
 
 
-def go_on(run: Run, *, tell: bool = True) -> Statements[Run]:
+def advance(run: Run, *, notify: bool = True) -> Statements[Run]:
     """Start and skip steps, and end the run, as its steps require. The caller has locked the run's row."""
     [(now,)] = yield Statement("read_clock")
     records = dict(run.steps)
@@ -88,13 +88,13 @@ def go_on(run: Run, *, tell: bool = True) -> Statements[Run]:
             state = StepState.CANCELLED if is_cancelled else StepState.SKIPPED
             records[name] = replace(records[name], state=state, ended_at=now)
         for name in decision.start:
-            records[name] = yield from _start_step(run, run.plan.step(name), records, now=now, tell=tell)
+            records[name] = yield from _start_step(run, run.plan.step(name), records, now=now, notify=notify)
         if not decision.start and not decision.pass_over:
             break
     run = replace(run, steps=records)
     if decision.end is not None and run.state is RunState.RUNNING:
         run = replace(run, state=decision.end, error=_error_of(run), ended_at=now)
-        yield from _tell_of_end(run)
+        yield from _enqueue_on_complete(run)
     yield from save_run(run)
     return run
 
@@ -104,7 +104,7 @@ def _error_of(run: Run) -> str | None:
     return "; ".join(failed) or None
 
 
-def _tell_of_end(run: Run) -> Statements[None]:
+def _enqueue_on_complete(run: Run) -> Statements[None]:
     plan = run.plan
     if plan.on_complete is None:
         return
@@ -112,7 +112,7 @@ def _tell_of_end(run: Run) -> Statements[None]:
     payload = as_json({name: facts[name] for name in plan.on_complete_takes})
     job_id = item_id(run.id, f"\0done:{run.starts}")
     job = replace(plan.on_complete, id=job_id, has_chosen_id=True, payload=payload, context=run.context)
-    yield from enqueue_many([job], tell=True, are_derived=True)
+    yield from enqueue_many([job], notify=True, are_derived=True)
 
 
 def save_run(run: Run) -> Statements[None]:
@@ -132,7 +132,7 @@ def save_run(run: Run) -> Statements[None]:
 
 
 def _start_step(
-    run: Run, step: StepPlan, records: Mapping[str, StepRecord], *, now: int, tell: bool
+    run: Run, step: StepPlan, records: Mapping[str, StepRecord], *, now: int, notify: bool
 ) -> Statements[StepRecord]:
     """Enqueue a step's jobs, except those that completed in an earlier start. Without any, the step ends at once."""
     record = replace(records[step.name], started_at=now, ended_at=None, error=None)
@@ -153,7 +153,7 @@ def _start_step(
     key = f"run:{run.id}:{step.name}:{len(record.batches) + 1}"
     batch = yield from open_batch(NewBatch(id=new_id(), key=key, kind=BatchKind.STEP, owner_id=run.id))
     for position in range(0, len(items), CHUNK):
-        yield from add_items(batch.id, items[position : position + CHUNK], tell=tell)
+        yield from add_items(batch.id, items[position : position + CHUNK], notify=notify)
     yield Statement("seal_batch", {"id": batch.id})  # concluded when the last of its jobs ends
     return replace(record, state=StepState.RUNNING, batches=(*record.batches, batch.id))
 

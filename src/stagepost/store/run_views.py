@@ -15,7 +15,7 @@ from stagepost.store.counting import count_items
 from stagepost.store.run_steps import latest_jobs
 from stagepost.store.runs import get
 
-__all__ = ["RunView", "StepResults", "StepView", "look_at", "results_of"]
+__all__ = ["RunView", "StepResults", "StepView", "results_of", "run_view"]
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class StepResults(msgspec.Struct, frozen=True):
 
 
 @query
-def look_at(run_id: str) -> Statements[RunView]:
+def run_view(run_id: str) -> Statements[RunView]:
     """Read a run and count the jobs of its steps."""
     run = yield from get(run_id)
     views: list[StepView] = []

@@ -18,7 +18,7 @@ from stagepost.store.batches import delete_batch
 from stagepost.store.cancelling import cancel_batch
 from stagepost.store.jobs import audit
 from stagepost.store.listing import list_items
-from stagepost.store.run_steps import go_on, run_of, save_run
+from stagepost.store.run_steps import advance, run_of, save_run
 
 __all__ = ["Started", "cancel", "find", "get", "list_runs", "prune_runs", "retry", "start"]
 
@@ -34,7 +34,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 @operation
-def start(new: NewRun, *, tell: bool = False) -> Statements[Started]:
+def start(new: NewRun, *, notify: bool = False) -> Statements[Started]:
     """Create a run and start its first steps, or find the run of this pipeline that has its key."""
     # Look without a lock first: an insert that finds the key taken locks neighbouring keys on MariaDB.
     found = yield from find(new.pipeline, new.key)
@@ -49,7 +49,7 @@ def start(new: NewRun, *, tell: bool = False) -> Statements[Started]:
     if run.id != new.id:
         return Started(run, is_new=False)
     # If an earlier request created the run and its reply was lost, the first steps have started and nothing happens.
-    return Started((yield from go_on(run, tell=tell)), is_new=True)
+    return Started((yield from advance(run, notify=notify)), is_new=True)
 
 
 @operation
@@ -74,7 +74,7 @@ def retry(run_id: str, *, actor: str) -> Statements[Run]:
         for name, record in again.items()
     }
     return (
-        yield from go_on(
+        yield from advance(
             replace(
                 run,
                 state=RunState.RUNNING,

@@ -29,7 +29,7 @@ from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.model.outcome import SUSPECT_CRASHES
 from stagepost.store.counting import count_by_queue, record_moves
 from stagepost.store.leases import leased
-from stagepost.store.limits import hold_excess
+from stagepost.store.limits import block_excess
 from stagepost.store.queues import within_limits
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
@@ -197,7 +197,7 @@ def _take_within_limits(
     def lease_some(room: int) -> Statements[list[LeasedJob]]:
         rows = yield Statement("claim_delivered", {**facts, "slots": room})
         found = leased(rows)
-        checked = yield from hold_excess(found, rules)
+        checked = yield from block_excess(found, rules)
         started = {job.id for job in checked.jobs}
         held.update(job.id for job in found if job.id not in started)
         names.update(checked.held)
@@ -263,10 +263,10 @@ class PutBack(msgspec.Struct, frozen=True):
 
     again: list[str] = []
     """Jobs that are sent again."""
-    given_up: list[str] = []
+    unanswered: list[str] = []
     """Jobs that became dead letters because their message had been sent `sends` times."""
     batches: list[str | None] = []
-    """The batch of each job in `given_up`."""
+    """The batch of each job in `unanswered`."""
 
 
 @operation
@@ -283,10 +283,10 @@ def put_back_lost(queue_name: str, *, sent_before: int, most: int, sends: int | 
     spent = [row for row in rows if sends is not None and row[5] >= sends]
     if spent:
         yield from settle([_unanswered(str(row[0]), row[4], row[5]) for row in spent])
-    given_up = [str(row[0]) for row in spent]
+    unanswered = [str(row[0]) for row in spent]
     return PutBack(
-        again=[job_id for row in rows if (job_id := str(row[0])) not in given_up],
-        given_up=given_up,
+        again=[job_id for row in rows if (job_id := str(row[0])) not in unanswered],
+        unanswered=unanswered,
         batches=[row[2] and str(row[2]) for row in spent],
     )
 

@@ -32,7 +32,7 @@ __all__ = [
     "list_workers",
     "notify_workers",
     "other_workers",
-    "say_hello",
+    "register_worker",
     "unknown_tasks",
 ]
 
@@ -69,7 +69,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 
 @operation
-def say_hello(
+def register_worker(
     worker_id: str,
     *,
     host: str,
@@ -96,7 +96,7 @@ def say_hello(
 
 @operation
 def heartbeat(worker_id: str, *, running: int, looked_ago: timedelta) -> Statements[bool]:
-    """Record that a worker is alive. False if its record was deleted and it must call `say_hello` again."""
+    """Record that a worker is alive. False if its record was deleted and it must call `register_worker` again."""
     rows = yield Statement("heartbeat", {"id": worker_id, "running": running, "looked_us": microseconds(looked_ago)})
     return bool(rows)
 

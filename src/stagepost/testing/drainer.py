@@ -11,6 +11,7 @@ from stagepost.client import App
 from stagepost.client.running import RunningAttempt
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import StagepostError, WaitTimeout
+from stagepost.loops.signals import Signals
 from stagepost.model.identity import new_id
 from stagepost.model.job import LeasedJob, to_datetime
 from stagepost.model.lifecycle import LIVE, JobState
@@ -105,10 +106,12 @@ class Drainer:
         self._owner = new_id()
         self._attempts = LeasedAttempts()
         self._runs: list[AttemptRecord] = []
-        self._finisher = Recorder(self._store, self._attempts)
+        self._signals = Signals()
+        self._finisher = Recorder(self._store, self._attempts, self._signals)
         self._executor = Executor(
             app.registry,
             self._finisher,
+            self._signals,
             concurrency=concurrency,
             clock=clock,
             children=SameProcess(),
@@ -116,8 +119,9 @@ class Drainer:
         # No token is taken early: the wait for it would take real time.
         self._rules = replace(app.registry.limit_rules, early_us=0)
         # Far ahead: the clock is moved from one due time to the next.
-        self._promoter = Promoter(self._store, rules=self._rules, ahead=timedelta(days=366))
-        self._batch_rescuer = BatchRescuer(self._store, Alone(self._store, owner=self._owner, clock=clock))
+        self._promoter = Promoter(self._store, self._signals, rules=self._rules, ahead=timedelta(days=366))
+        leader = Alone(self._store, self._signals, owner=self._owner, clock=clock)
+        self._batch_rescuer = BatchRescuer(self._store, leader, self._signals)
 
     async def run(self, until: timedelta | datetime | None) -> Drained:
         """Run due jobs; with `until`, move the clock from one due time to the next up to that point."""
@@ -163,6 +167,7 @@ class Drainer:
         return Claimer(
             self._store,
             self._attempts,
+            self._signals,
             queues=self._queues,
             task_names=[task.name for task in self._app.registry],
             owner=self._owner,
@@ -241,8 +246,8 @@ class SameProcess(ProcessPool):
 class Recorder(Finisher):
     """Records the outcomes of attempts, for the summary."""
 
-    def __init__(self, store: AsyncStore, attempts: LeasedAttempts) -> None:
-        super().__init__(store, attempts)
+    def __init__(self, store: AsyncStore, attempts: LeasedAttempts, signals: Signals) -> None:
+        super().__init__(store, attempts, signals)
         self._outcomes: list[tuple[LeasedJob, Outcome]] = []
 
     def put(self, attempt: LeasedAttempt, outcome: Outcome) -> None:

@@ -16,7 +16,7 @@ from stagepost.model.payload import decode_plainly
 from stagepost.store.listing import list_jobs
 from stagepost.task import Registry, Task
 
-__all__ = ["EnqueuedJob", "Wanted", "jobs_since"]
+__all__ = ["EnqueuedJob", "Expectation", "jobs_since"]
 
 PAGE = 500
 SHOWN = 20
@@ -69,7 +69,7 @@ class EnqueuedJob:
         return f"{self.job.task}({_shown(self.arguments)}) in queue {self.job.queue!r}, {self.job.state}"
 
 
-class Wanted:
+class Expectation:
     """The jobs that a test expects; a count of None means one or more."""
 
     def __init__(

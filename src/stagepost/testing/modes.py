@@ -21,7 +21,7 @@ from stagepost.store.jobs import get
 from stagepost.task import Task
 from stagepost.testing.clock import ManualClock
 from stagepost.testing.drainer import Drained, Drainer
-from stagepost.testing.enqueued import EnqueuedJob, Wanted, jobs_since
+from stagepost.testing.enqueued import EnqueuedJob, Expectation, jobs_since
 from stagepost.testing.inline_client import InlineClient
 from stagepost.upkeep.scheduler import declaration_of
 
@@ -147,26 +147,26 @@ class Manual:
         position, or inspect `enqueued(task)`.
         """
         __tracebackhide__ = True
-        return Wanted(task, args, kwargs, count).check(self.enqueued(within=within))
+        return Expectation(task, args, kwargs, count).check(self.enqueued(within=within))
 
     async def assert_enqueued_async(
         self, task: Task[..., Any], /, *args: Any, within: Any = None, count: int | None = None, **kwargs: Any
     ) -> list[EnqueuedJob]:
         """Check like `assert_enqueued`; `within` is an async connection or session."""
         __tracebackhide__ = True
-        return Wanted(task, args, kwargs, count).check(await self.enqueued_async(within=within))
+        return Expectation(task, args, kwargs, count).check(await self.enqueued_async(within=within))
 
     def assert_not_enqueued(self, task: Task[..., Any], /, *args: Any, within: Any = None, **kwargs: Any) -> None:
         """Fail if the task was enqueued with these arguments."""
         __tracebackhide__ = True
-        Wanted(task, args, kwargs, 0).check(self.enqueued(within=within))
+        Expectation(task, args, kwargs, 0).check(self.enqueued(within=within))
 
     async def assert_not_enqueued_async(
         self, task: Task[..., Any], /, *args: Any, within: Any = None, **kwargs: Any
     ) -> None:
         """Check like `assert_not_enqueued`; `within` is an async connection or session."""
         __tracebackhide__ = True
-        Wanted(task, args, kwargs, 0).check(await self.enqueued_async(within=within))
+        Expectation(task, args, kwargs, 0).check(await self.enqueued_async(within=within))
 
     def _since(self, within: Any) -> str:
         """Return an id that excludes jobs from before the test, because ids grow with time."""

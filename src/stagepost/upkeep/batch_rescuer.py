@@ -26,13 +26,11 @@ MOST_LEVELS = 50
 class BatchRescuer(Service):
     """Concludes batches that have no live items, and continues cancellations."""
 
-    def __init__(
-        self, store: AsyncStore, leader: Leader, signals: Signals | None = None, *, interval: float = 2.0
-    ) -> None:
+    def __init__(self, store: AsyncStore, leader: Leader, signals: Signals, *, interval: float = 2.0) -> None:
         super().__init__(interval=interval)
         self._store = store
         self._leader = leader
-        self._signals = signals or Signals()
+        self._signals = signals
 
     async def run_once(self) -> int:
         """Finish what was left undone; returns how many batches were concluded."""

@@ -13,9 +13,9 @@ from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage, Letter, Notice, Undelivered, sort_letter, stray
 from stagepost.model.groups import halves
-from stagepost.store.dead_messages import Known, add_dead_messages, give_up, known_jobs
+from stagepost.store.dead_messages import KnownJobs, add_dead_messages, end_undelivered, known_jobs
 from stagepost.transport.rabbitmq.consumer import Delivery
-from stagepost.upkeep.alarm import AlertingRunner
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.message_ingester import MessageIngester
 
@@ -27,7 +27,7 @@ MOST_AT_ONCE = 100
 INTERVAL_SECONDS = 1.0
 MOST_REASONS = 5
 """How many reasons an alert about stray messages lists."""
-NOTHING_KNOWN = Known(frozenset(), frozenset())
+NOTHING_KNOWN = KnownJobs(frozenset(), frozenset())
 
 
 class DeadLetterCollector(MessageIngester):
@@ -41,12 +41,12 @@ class DeadLetterCollector(MessageIngester):
         self,
         store: AsyncStore,
         leader: Leader,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         url: str,
         settings: RabbitmqSettings,
         prepare: Callable[[], None],
-        alarm: AlertingRunner | None = None,
+        alerts: AlertingRunner,
     ) -> None:
         super().__init__(
             url,
@@ -59,10 +59,10 @@ class DeadLetterCollector(MessageIngester):
         self.collected: Counter[str] = Counter()
         """Number of dead letters of each kind."""
         self._store = store
-        self._alarm = alarm or AlertingRunner(store)
+        self._alerts = alerts
         self._leader = leader
         self._settings = settings
-        self._signals = signals or Signals()
+        self._signals = signals
 
     async def run(self) -> None:
         """Collect until stopped, then close the connection to the broker."""
@@ -97,39 +97,39 @@ class DeadLetterCollector(MessageIngester):
     async def _store_together(self, deliveries: Sequence[Delivery]) -> None:
         letters = [_letter(delivery) for delivery in deliveries]
         about = [(letter, sort_letter(letter)) for letter in letters]
-        given_up = await self._give_up([kind for _, kind in about if isinstance(kind, Undelivered)])
+        ended = await self._end_undelivered([kind for _, kind in about if isinstance(kind, Undelivered)])
         ids = [kind.job_id for _, kind in about if kind is not None]
         known = await self._store.run(known_jobs(ids)) if ids else NOTHING_KNOWN
         strays = [letter for letter, kind in about if not _has_row(kind, known)]
         if strays:
             await self._store_strays(list({(dead := stray(letter)).id: dead for letter in strays}.values()))
         failed = [kind.job_id for _, kind in about if isinstance(kind, Notice) and _has_row(kind, known)]
-        self._log({"notices": len(failed), "ended": given_up, "strays": len(strays)})
+        self._log({"notices": len(failed), "ended": ended, "strays": len(strays)})
         alert = Alert.of_jobs(AlertKind.FAILED, failed, "they failed permanently", queue=self._settings.dead_letters)
         if alert is not None:
-            await self._alarm.raise_alert(alert)
+            await self._alerts.raise_alert(alert)
 
-    async def _give_up(self, requests: list[Undelivered]) -> int:
+    async def _end_undelivered(self, requests: list[Undelivered]) -> int:
         final = [request for request in requests if request.ends_job]
         if not final:
             return 0
-        given_up = await self._alarm.run(give_up(final), lambda given_up: self._about(final, given_up.ended))
-        self._signals.batches_touched.send(given_up.batches)
-        return len(given_up.ended)
+        ended = await self._alerts.run(end_undelivered(final), lambda ended: self._about(final, ended.ended))
+        self._signals.batches_touched.send(ended.batches)
+        return len(ended.ended)
 
     def _about(self, requests: list[Undelivered], ended: list[str]) -> Alert | None:
         why = "; ".join(sorted({request.error for request in requests if request.job_id in ended}))
-        return Alert.of_jobs(AlertKind.GIVEN_UP, ended, why, queue=self._settings.dead_letters)
+        return Alert.of_jobs(AlertKind.UNDELIVERED, ended, why, queue=self._settings.dead_letters)
 
     async def _store_strays(self, messages: list[DeadMessage]) -> None:
         why = "; ".join(sorted({message.reason for message in messages})[:MOST_REASONS])
         alert = Alert.of_messages(AlertKind.STRAY, len(messages), why, queue=self._settings.dead_letters)
         try:
-            await self._alarm.run(add_dead_messages(messages), lambda _: alert)
+            await self._alerts.run(add_dead_messages(messages), lambda _: alert)
         except ValueTooLarge as error:
             if len(messages) > 1:
                 raise
-            await self._alarm.run(add_dead_messages([messages[0].shortened(str(error))]), lambda _: alert)
+            await self._alerts.run(add_dead_messages([messages[0].shortened(str(error))]), lambda _: alert)
 
     def _log(self, numbers: dict[str, int]) -> None:
         """Count the letters, and log each kind once."""
@@ -145,7 +145,7 @@ class DeadLetterCollector(MessageIngester):
             log.error("%s: %d messages belong to no job; stagepost dead list shows them", queue, numbers["strays"])
 
 
-def _has_row(about: Notice | Undelivered | None, known: Known) -> bool:
+def _has_row(about: Notice | Undelivered | None, known: KnownJobs) -> bool:
     """Whether a job's row contains everything that a letter says."""
     match about:
         case Notice(job_id, is_ours):

@@ -27,7 +27,7 @@ class Leader(Service):
     def __init__(
         self,
         store: AsyncStore,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         owner: str,
         clock: Clock,
@@ -36,7 +36,7 @@ class Leader(Service):
     ) -> None:
         super().__init__(interval=term.total_seconds() / 3)
         self._store = store
-        self._signals = signals or Signals()
+        self._signals = signals
         self._owner = owner
         self._name = name
         self._clock = clock

@@ -13,15 +13,15 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.envelope import Message
-from stagepost.model.groups import Portion, groups_of
+from stagepost.model.groups import ReadSize, groups_of
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.store.dead_messages import add_dead_messages
 from stagepost.store.history import DEAD
-from stagepost.store.outbox import Waiting, delete_messages, mark_announced, next_messages, unannounced
+from stagepost.store.outbox import OutboxMessage, delete_messages, mark_announced, next_messages, unannounced
 from stagepost.store.queue_observations import begin_carrying
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
-from stagepost.upkeep.alarm import AlertingRunner
+from stagepost.upkeep.alerting import AlertingRunner
 
 __all__ = ["Outgoing"]
 
@@ -56,10 +56,10 @@ class Outgoing:
         settings: RabbitmqSettings,
         queues: Sequence[str],
         clock: Clock,
-        alarm: AlertingRunner,
+        alerts: AlertingRunner,
     ) -> None:
         self._store = store
-        self._alarm = alarm
+        self._alerts = alerts
         self._publisher = publisher
         self._settings = settings
         self._queues = queues  # shared with the relay, which adds to it
@@ -67,7 +67,9 @@ class Outgoing:
         self._carried_since: dict[str, int] = {}
         self._told_until: dict[tuple[str, JobState], int] = {}
         self._opened_at = self._noticed_at = self._looked_long_at = float("-inf")
-        self._outbox, self._notices = (Portion(most=MOST_AT_ONCE, most_bytes=MOST_BYTES, first=FIRST) for _ in range(2))
+        self._outbox, self._notices = (
+            ReadSize(most=MOST_AT_ONCE, most_bytes=MOST_BYTES, first=FIRST) for _ in range(2)
+        )
         self.has_more = False
         """Whether more messages are ready to be sent."""
 
@@ -107,7 +109,7 @@ class Outgoing:
                 break
         return verdicts + [Verdict.UNKNOWN] * (len(messages) - len(verdicts))
 
-    async def _keep_unroutable(self, returned: list[Waiting]) -> None:
+    async def _keep_unroutable(self, returned: list[OutboxMessage]) -> None:
         """Store unroutable messages as dead letters, so that they do not block the messages behind them forever."""
         if not returned:
             return
@@ -115,7 +117,7 @@ class Outgoing:
         why = "; ".join(sorted({message.error for message in dead}))
         log.error("%d messages of the outbox could not be routed: %s. They are among the dead letters.", len(dead), why)
         alert = Alert.of_messages(AlertKind.UNROUTABLE, len(dead), why)
-        await self._alarm.run(add_dead_messages(dead), lambda _: alert)
+        await self._alerts.run(add_dead_messages(dead), lambda _: alert)
         await self._store.run(delete_messages([waiting.id for waiting in returned]))
 
     async def _send_notices(self) -> int:
@@ -168,6 +170,6 @@ def _size(message: Message) -> int:
     return len(message.body)
 
 
-def _unroutable(waiting: Waiting, exchange: str) -> DeadMessage:
+def _unroutable(waiting: OutboxMessage, exchange: str) -> DeadMessage:
     key = waiting.message.routing_key
     return DeadMessage.of(waiting.message, f"no queue is bound to exchange {exchange} for routing key {key}")

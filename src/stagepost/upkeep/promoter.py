@@ -11,7 +11,7 @@ from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.limits import NO_RULES, LimitRules
 from stagepost.store.leases import next_due, promote_due
-from stagepost.store.letting_through import AHEAD, is_any_blocked, let_through, own_waits, sweep
+from stagepost.store.unblocking import AHEAD, is_any_blocked, own_blocked_names, sweep, unblock_next
 
 __all__ = ["Promoter"]
 
@@ -28,7 +28,7 @@ class Promoter(Service):
     def __init__(
         self,
         store: AsyncStore,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         rules: LimitRules = NO_RULES,
         ahead: timedelta = AHEAD,
@@ -39,7 +39,7 @@ class Promoter(Service):
         self._store = store
         self._rules = rules
         self._ahead = ahead
-        self._signals = signals or Signals()
+        self._signals = signals
         self._pass = asyncio.Lock()
         self._swept_until = ""
         self._looked_at = float("-inf")
@@ -59,7 +59,7 @@ class Promoter(Service):
         is_any_due = due is not None and due <= timedelta(0)
         promoted = await self._store.run(promote_due(most=MOST_AT_ONCE)) if is_any_due else 0
         is_turn = thorough or monotonic() - self._looked_at >= LOOK_SECONDS
-        through = await self._let_through(thorough=thorough) if is_turn else 0
+        through = await self._unblock(thorough=thorough) if is_turn else 0
         if promoted or through:
             self._signals.jobs_ready.send()
             due = await self._store.run(next_due())
@@ -69,15 +69,17 @@ class Promoter(Service):
         self.interval = min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
         return promoted + through
 
-    async def _let_through(self, *, thorough: bool) -> int:
+    async def _unblock(self, *, thorough: bool) -> int:
         self._looked_at = monotonic()
         if not self._rules.rates and not await self._store.run(is_any_blocked()):
             return 0
-        waits = await self._store.run(own_waits(self._rules))
+        waits = await self._store.run(own_blocked_names(self._rules))
         through = 0
         if waits.names:
-            through = await self._store.run(let_through(waits.names, self._rules, ahead=self._ahead))
-            waits = await self._store.run(own_waits(self._rules))  # another worker may have queued them meanwhile
+            through = await self._store.run(unblock_next(waits.names, self._rules, ahead=self._ahead))
+            waits = await self._store.run(
+                own_blocked_names(self._rules)
+            )  # another worker may have queued them meanwhile
         self.awaits_tokens = waits.awaits_tokens
         if thorough:
             self._swept_until = ""

@@ -15,17 +15,17 @@ from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.job import microseconds
-from stagepost.store.queue_observations import QueueObservation, declare_patience, look_at
+from stagepost.store.queue_observations import QueueObservation, declare_patience, observe_queue
 from stagepost.store.sending import lost_jobs, put_back_lost, read_clock
 from stagepost.store.workers import list_workers
 from stagepost.transport.rabbitmq.admin import Depth, depths
 from stagepost.transport.rabbitmq.topology import topology_of
-from stagepost.upkeep.alarm import AlertingRunner
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.sent_job_requeuer import UNCARRIED, requeue_uncarried
 from stagepost.upkeep.threads import in_thread
 
-__all__ = ["Finding", "Look", "Reconciler", "lost_for"]
+__all__ = ["Finding", "QueueCheck", "Reconciler", "lost_for"]
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class Finding(msgspec.Struct, frozen=True):
     why: str
     lost: int
     """Number of jobs whose message was lost; they are sent again."""
-    given_up: int = 0
+    unanswered: int = 0
     """Number of jobs that became dead letters instead, because an external program never answered."""
 
 
-class Look(msgspec.Struct, frozen=True):
+class QueueCheck(msgspec.Struct, frozen=True):
     """The state of a queue at the broker, and the conclusion from it."""
 
     depth: Depth | None
@@ -96,14 +96,14 @@ class Reconciler(Service):
         self,
         store: AsyncStore,
         leader: Leader,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         url: str,
         settings: RabbitmqSettings,
         queues: Sequence[str],
         patience: Mapping[str, timedelta | None] = NO_QUEUES,
         has_answers: Callable[[str], bool] = lambda _queue: False,
-        alarm: AlertingRunner | None = None,
+        alerts: AlertingRunner,
         is_by_hand: bool = False,
         only_looks: bool = False,
     ) -> None:
@@ -114,7 +114,7 @@ class Reconciler(Service):
         """
         super().__init__(interval=max(0.2, min(5.0, settings.lost_after_seconds / 3)))
         self.resent = 0
-        self.given_up = 0
+        self.unanswered = 0
         self.passes = 0
         """Number of passes in which the broker reported the state of its queues."""
         self._store = store
@@ -123,12 +123,12 @@ class Reconciler(Service):
         self._settings = settings
         self._queues = queues
         self._undeclared = dict(patience)
-        self._signals = signals or Signals()
+        self._signals = signals
         self._has_answers = has_answers
-        self._alarm = alarm or AlertingRunner(store)
+        self._alerts = alerts
         self._is_by_hand = is_by_hand
         self._only_looks = only_looks
-        self.looks: dict[str, Look] = {}
+        self.looks: dict[str, QueueCheck] = {}
         """What the last pass saw of each queue, while this process leads and the broker answers."""
 
     async def run_once(self) -> list[Finding]:
@@ -163,11 +163,11 @@ class Reconciler(Service):
         # Before its first pass a process does not know which messages were there, and which consumers took them.
         goes_on = self._is_by_hand or queue in self.looks
         gap = timedelta(seconds=self._settings.lost_after_seconds + SLOW_SECONDS) if goes_on else NONE
-        channel = await self._store.run(look_at(queue, is_empty=is_empty, has_answers=answers > 0, gap=gap))
+        channel = await self._store.run(observe_queue(queue, is_empty=is_empty, has_answers=answers > 0, gap=gap))
         if depth is not None and channel.patience is not None:
             depth = Depth(depth.ready + answers, depth.consumers)
         older = lost_for(depth, channel, self._settings, heard=heard)
-        self.looks[queue] = Look(depth, channel, older, heard)
+        self.looks[queue] = QueueCheck(depth, channel, older, heard)
         if older is None:
             return []
         sends = None if channel.patience is None else self._settings.max_sends
@@ -196,30 +196,30 @@ class Reconciler(Service):
         if self._only_looks:
             lost = await self._store.run(lost_jobs(queue, sent_before=sent_before, most=MOST_AT_ONCE))
             return [Finding(queue, why, len(lost))] if lost else []
-        found = await self._alarm.run(
+        found = await self._alerts.run(
             put_back_lost(queue, sent_before=sent_before, most=MOST_AT_ONCE, sends=sends),
             lambda found: Alert.of_jobs(
-                AlertKind.UNANSWERED, found.given_up, f"sent and never answered; max_sends is {sends}", queue=queue
+                AlertKind.UNANSWERED, found.unanswered, f"sent and never answered; max_sends is {sends}", queue=queue
             ),
         )
-        again, given_up = len(found.again), len(found.given_up)
-        if not again + given_up:
+        again, unanswered = len(found.again), len(found.unanswered)
+        if not again + unanswered:
             return []
         self.resent += again
-        self.given_up += given_up
+        self.unanswered += unanswered
         if again:
             log.warning("queue %s: %d jobs are sent again because their messages were lost: %s", queue, again, why)
-        if given_up:
+        if unanswered:
             self._signals.batches_touched.send(found.batches)
             log.error(
                 "queue %s: %d jobs became dead letters: they were sent %s times and never answered",
                 queue,
-                given_up,
+                unanswered,
                 sends,
             )
-        if again + given_up >= MOST_AT_ONCE:
+        if again + unanswered >= MOST_AT_ONCE:
             self.wake()
-        return [Finding(queue, why, again, given_up)]
+        return [Finding(queue, why, again, unanswered)]
 
 
 def _why(depth: Depth | None) -> str:

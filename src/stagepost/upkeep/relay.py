@@ -17,13 +17,13 @@ from stagepost.errors import TransportError
 from stagepost.loops.service import Service
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.envelope import Message, request_for
-from stagepost.model.groups import Portion, groups_of
+from stagepost.model.groups import ReadSize, groups_of
 from stagepost.store.counting import count_by_queue
 from stagepost.store.queues import ALL_QUEUES, QueueLimits, queue_settings
 from stagepost.store.sending import Unsent, mark_sent, refuse_unsent, sent_jobs, unsent
 from stagepost.store.settlement import Fence
 from stagepost.transport.rabbitmq.publisher import Publisher, Verdict
-from stagepost.upkeep.alarm import AlertingRunner
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.outgoing import Outgoing
 from stagepost.upkeep.threads import in_thread
@@ -70,7 +70,7 @@ class Relay(Service):
         clock: Clock,
         interval: float = 1.0,
         declare: Callable[[Sequence[str]], None] = lambda _queues: None,
-        alarm: AlertingRunner | None = None,
+        alerts: AlertingRunner,
     ) -> None:
         """`declare` creates what the broker needs for queues; it is called in a thread. The relay adds to `queues`."""
         super().__init__(interval=interval)
@@ -86,12 +86,12 @@ class Relay(Service):
         self._learned_at = float("-inf")
         self._limits: dict[str, float] = {}
         self._most: dict[str, int] = {}
-        self._portions: dict[str, Portion] = {}
+        self._portions: dict[str, ReadSize] = {}
         self._resting: dict[str, float] = {}
         self._returned_since: dict[str, dict[Fence, float]] = {}
-        self._alarm = alarm or AlertingRunner(store)
+        self._alerts = alerts
         self._outgoing = Outgoing(
-            store, publisher, settings=settings, queues=self.queues, clock=clock, alarm=self._alarm
+            store, publisher, settings=settings, queues=self.queues, clock=clock, alerts=self._alerts
         )
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class Relay(Service):
         for queue in self.queues:
             if self._resting.get(queue, float("-inf")) > self._clock.monotonic() or self.is_stopping:
                 continue
-            portion = self._portions.setdefault(queue, Portion(most=MOST_AT_ONCE, most_bytes=MOST_BYTES, first=FIRST))
+            portion = self._portions.setdefault(queue, ReadSize(most=MOST_AT_ONCE, most_bytes=MOST_BYTES, first=FIRST))
             most = min(self._most.get(queue, MOST_AT_ONCE), await self._room(queue), portion.next())
             jobs = await self._store.run(unsent(queue, most=most)) if most > 0 else []
             if jobs:
@@ -212,7 +212,7 @@ class Relay(Service):
     async def _refuse(self, queue: str, late: list[Fence]) -> None:
         error = f"{self._unroutable_reason(queue)} for {self._settings.unroutable_timeout_seconds:g} s"
         about = partial(Alert.of_jobs, AlertKind.UNROUTABLE, reason=error, queue=queue)
-        refused = await self._alarm.run(refuse_unsent(late, error=error), about)
+        refused = await self._alerts.run(refuse_unsent(late, error=error), about)
         if refused:
             log.error("queue %s: %d jobs failed: %s", queue, len(refused), error)
 

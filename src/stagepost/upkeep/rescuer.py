@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.store.leases import Rescued, rescue_expired
-from stagepost.upkeep.alarm import AlertingRunner
+from stagepost.upkeep.alerting import AlertingRunner
 
 __all__ = ["Rescuer"]
 
@@ -29,21 +28,20 @@ class Rescuer(Service):
 
     def __init__(
         self,
-        store: AsyncStore,
-        signals: Signals | None = None,
+        alerts: AlertingRunner,
+        signals: Signals,
         *,
         interval: float = 5.0,
         margin: timedelta = MARGIN,
-        alarm: AlertingRunner | None = None,
     ) -> None:
         super().__init__(interval=interval)
-        self._alarm = alarm or AlertingRunner(store)
+        self._alerts = alerts
         self._margin = margin
-        self._signals = signals or Signals()
+        self._signals = signals
 
     async def run_once(self) -> Rescued:
         """Rescue jobs whose lease has expired."""
-        rescued = await self._alarm.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE), _about)
+        rescued = await self._alerts.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE), _about)
         if rescued.queued:
             log.warning("%d jobs of dead workers are queued again", len(rescued.queued))
             self._signals.jobs_ready.send()

@@ -10,7 +10,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.store.leaders import list_leaders
-from stagepost.store.queue_observations import forget_channels
+from stagepost.store.queue_observations import forget_queues
 from stagepost.store.sending import put_back_lost, read_clock, sent_queues
 from stagepost.upkeep.leader import BROKER, Leader
 
@@ -34,14 +34,14 @@ class SentJobRequeuer(Service):
         self,
         store: AsyncStore,
         leader: Leader,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         interval: float = 5.0,
     ) -> None:
         super().__init__(interval=interval)
         self._store = store
         self._leader = leader
-        self._signals = signals or Signals()
+        self._signals = signals
 
     async def run_once(self) -> int:
         """Return all sent jobs to their queues; returns how many."""
@@ -49,7 +49,7 @@ class SentJobRequeuer(Service):
             return 0
         if any(leadership.name == BROKER for leadership in await self._store.run(list_leaders())):
             return 0
-        await self._store.run(forget_channels(silent=FORGOTTEN))
+        await self._store.run(forget_queues(silent=FORGOTTEN))
         now = await self._store.run(read_clock())
         found = await requeue_uncarried(self._store, lambda _queue: False, now)
         if found:

@@ -43,7 +43,7 @@ HELD_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 
 Named = Mapping[Fence, list[tuple[Answer, Delivery]]]
-Park = Callable[[Delivery, str], Awaitable[None]]
+AddUnreadable = Callable[[Delivery, str], Awaitable[None]]
 
 _random = random.Random()  # noqa: S311 - spreads retries
 
@@ -76,15 +76,15 @@ class Answers(MessageIngester):
         self,
         store: AsyncStore,
         registry: Registry,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         url: str,
         settings: RabbitmqSettings,
         clock: Clock,
-        park: Park,
+        add_unreadable: AddUnreadable,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """`park` stores a message that is not an answer, with the reason; after that the message is acknowledged."""
+        """`add_unreadable` stores a message that is not an answer, with the reason, before it is acknowledged."""
         super().__init__(
             url,
             {settings.answers: PREFETCH},
@@ -95,11 +95,11 @@ class Answers(MessageIngester):
         )
         self.counted = Counted()
         self._store = store
-        self._signals = signals or Signals()
+        self._signals = signals
         self._tasks = {task.name: task for task in registry if task.options.remote}
         self._patience = registry.remote_queues
         self._clock = clock
-        self._park = park
+        self._add_unreadable = add_unreadable
         self._held: list[tuple[float, Delivery]] = []
         self._activity = Activity(store, clock)
         self._consumer_check = StalledConsumerCheck(
@@ -249,7 +249,7 @@ class Answers(MessageIngester):
 
     async def _refuse(self, deliveries: list[Delivery], reason: str) -> None:
         for delivery in deliveries:
-            await self._park(delivery, reason)
+            await self._add_unreadable(delivery, reason)
         self.counted.bad += len(deliveries)
         self._done(deliveries)
 

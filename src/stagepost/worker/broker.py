@@ -15,7 +15,7 @@ from stagepost.store.sending import sent_jobs, unsent
 from stagepost.transport.rabbitmq.admin import apply
 from stagepost.transport.rabbitmq.publisher import Publisher
 from stagepost.transport.rabbitmq.topology import topology_of
-from stagepost.upkeep.alarm import AlertingRunner
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.dead_letters import DeadLetterCollector
 from stagepost.upkeep.leader import BROKER, Leader
 from stagepost.upkeep.reconciler import Reconciler
@@ -60,7 +60,7 @@ class BrokerParts:
         lease: timedelta,
         term: timedelta,
         start: Callable[[list[LeasedAttempt]], None],
-        alarm: AlertingRunner,
+        alerts: AlertingRunner,
     ) -> None:
         self._app = app
         self._url = url
@@ -73,7 +73,7 @@ class BrokerParts:
         self._lease = lease
         self._term = term
         self._start = start
-        self._alarm = alarm
+        self._alerts = alerts
         known = {*app.registry.queues, *queues, *(settings.queues or ())}
         self.queues = settings.carried(sorted(known))
         """All carried queues that this worker knows, whether or not it runs their jobs."""
@@ -106,7 +106,7 @@ class BrokerParts:
             queues=self._published,
             clock=self._app.clock,
             declare=self._declare,
-            alarm=self._alarm,
+            alerts=self._alerts,
         )
 
     @cached_property
@@ -122,7 +122,7 @@ class BrokerParts:
             queues=self._published,
             patience={queue: registry.remote_queues.get(queue) for queue in self._settings.carried(registry.queues)},
             has_answers=self.answers.has_some if self.answers else lambda _queue: False,
-            alarm=self._alarm,
+            alerts=self._alerts,
         )
 
     @cached_property
@@ -137,7 +137,7 @@ class BrokerParts:
             url=self._url,
             settings=self._settings,
             prepare=self._prepare,
-            alarm=self._alarm,
+            alerts=self._alerts,
         )
 
     @cached_property
@@ -158,7 +158,7 @@ class BrokerParts:
             settings=self._settings,
             clock=self._app.clock,
             prepare=self._prepare,
-            park=self.unreadable_messages.park_one,
+            add_unreadable=self.unreadable_messages.add_one,
         )
 
     @cached_property
@@ -182,7 +182,7 @@ class BrokerParts:
             start=self._start,
             clock=self._app.clock,
             prepare=self._prepare,
-            on_bad=self.unreadable_messages.park,
+            on_bad=self.unreadable_messages.add,
         )
 
     @property

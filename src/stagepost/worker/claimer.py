@@ -15,7 +15,7 @@ from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.job import LeasedJob
 from stagepost.model.limits import NO_RULES, LimitRules
-from stagepost.store.leases import claim, release_strays
+from stagepost.store.leases import claim, release_unknown_leases
 from stagepost.store.limits import claim_checked
 from stagepost.store.queues import ALL_QUEUES, claim_limited, queue_settings
 from stagepost.worker.claim_positions import ClaimPositions
@@ -37,7 +37,7 @@ class Claimer(Service):
         self,
         store: AsyncStore,
         attempts: LeasedAttempts,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         queues: Sequence[str],
         task_names: Sequence[str],
@@ -72,7 +72,7 @@ class Claimer(Service):
         self._positions = {queue: ClaimPositions() for queue in queues}
         self._settings_read_at = float("-inf")
         self._rules = rules
-        self._signals = signals or Signals()
+        self._signals = signals
         self._front = FrontClearer(store, rules, clock, self._signals)
         self._held: frozenset[str] = frozenset()
         self._was_slow = False
@@ -80,7 +80,7 @@ class Claimer(Service):
     async def run_once(self) -> int:
         """Fill the free room from all queues; returns how many jobs were claimed."""
         if self.may_have_strays:
-            await self.release_strays()
+            await self.release_unknown_leases()
         await self._read_settings()
         looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._positions.values())
         claimed = wanted = 0
@@ -102,10 +102,10 @@ class Claimer(Service):
             self.empty_passes, self.interval = 0, 0.0  # behind what was held there may be jobs that can start
         return claimed
 
-    async def release_strays(self) -> None:
+    async def release_unknown_leases(self) -> None:
         """Give back what was leased without this worker's knowledge."""
         async with self._attempts.claiming:
-            await self._store.run(release_strays(owner=self._owner, held=self._held_fences()))
+            await self._store.run(release_unknown_leases(owner=self._owner, held=self._held_fences()))
         self.may_have_strays = False
 
     def wake_if_full(self) -> None:

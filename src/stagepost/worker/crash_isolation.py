@@ -12,7 +12,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import SUSPECT_CRASHES, Released, Snoozed
-from stagepost.store.leases import begin
+from stagepost.store.leases import mark_started
 from stagepost.worker.finisher import Finisher
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 
@@ -83,7 +83,7 @@ class CrashIsolation(Service):
         return int(following is not None)
 
     async def _mark_started(self, attempt: LeasedAttempt) -> bool:
-        await self._store.run(begin(attempt.job), patience_seconds=0)
+        await self._store.run(mark_started(attempt.job), patience_seconds=0)
         return bool(self._line) and self._line[0] is attempt  # otherwise it was returned to its queue meanwhile
 
     def _snooze_if_late(self) -> None:

@@ -40,7 +40,7 @@ class Executor:
         self,
         registry: Registry,
         finisher: Finisher,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         concurrency: int,
         clock: Clock,
@@ -52,7 +52,7 @@ class Executor:
         self.children = children or ProcessPool()
         self._registry = registry
         self._finisher = finisher
-        self._signals = signals or Signals()
+        self._signals = signals
         self._is_loop_closing = is_loop_closing
         self._clock = clock
         self.ended_at = monotonic()

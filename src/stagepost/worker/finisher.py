@@ -52,7 +52,7 @@ class Finisher(Service):
         self,
         store: AsyncStore,
         attempts: LeasedAttempts,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         notifies: bool = False,
     ) -> None:
@@ -61,7 +61,7 @@ class Finisher(Service):
         self.lost = 0
         self._store = store
         self._attempts = attempts
-        self._signals = signals or Signals()
+        self._signals = signals
         self._notifies = notifies
         self._endings: list[PendingSettlement] = []
         self._most: int | None = None

@@ -1,4 +1,4 @@
-"""Keeps the front of queues free of jobs that may not start, so that claims do not walk over them again and again."""
+"""Keeps the front of queues free of jobs that cannot start, so that claims do not read past them every time."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.signals import Signals
 from stagepost.model.limits import LimitRules
-from stagepost.store.letting_through import let_through
-from stagepost.store.limits import hold_front
+from stagepost.store.limits import block_front
+from stagepost.store.unblocking import unblock_next
 from stagepost.worker.claim_positions import SLOW_SECONDS, SLOW_SECONDS_PER_JOB
 
 __all__ = ["FrontClearer"]
 
 MOST_CHUNKS = 20
-"""How many parts of a queue are looked at between two claims."""
+"""How many parts of a queue are checked between two claims."""
 LOOK_AGAIN_SECONDS = 1.0
-"""How long a slow queue is left alone in which nothing was to be held."""
+"""How long to wait before checking a slow queue again in which no job had to be blocked."""
 
 
 class FrontClearer:
-    """Looks at the first jobs of a queue after a claim that held some of them, or that was slow."""
+    """Checks the first jobs of a queue after a claim that was slow or had to block some of them."""
 
     def __init__(self, store: AsyncStore, rules: LimitRules, clock: Clock, signals: Signals) -> None:
         self._store = store
@@ -29,29 +29,29 @@ class FrontClearer:
         self._signals = signals
 
     def is_slow(self, seconds: float, jobs: int) -> bool:
-        """Say whether a claim that started at the beginning has walked over much that it could not take."""
+        """Return whether a claim from the beginning took so long that it must have read many jobs it could not take."""
         return seconds > SLOW_SECONDS + SLOW_SECONDS_PER_JOB * jobs
 
-    async def clear(self, queue: str, held: frozenset[str], *, is_slow: bool) -> bool:
-        """Hold what may not start; `held` is what a claim held jobs on. Says whether to claim again at once."""
+    async def clear(self, queue: str, blocked_on: frozenset[str], *, is_slow: bool) -> bool:
+        """Block jobs that cannot start; `blocked_on` is what a claim blocked jobs on. Says whether to claim again."""
         now = self._clock.monotonic()
-        if not held and (not is_slow or now < self._look_again_at.get(queue, now)):
+        if not blocked_on and (not is_slow or now < self._look_again_at.get(queue, now)):
             return False
-        names, cleared = set(held), 0
+        names, cleared = set(blocked_on), 0
         for _ in range(MOST_CHUNKS):
-            front = await self._store.run(hold_front(queue, self._rules))
+            front = await self._store.run(block_front(queue, self._rules))
             names |= front.names
-            cleared += front.held
-            if front.held * 2 <= front.looked_at or not front.held:
+            cleared += front.blocked
+            if front.blocked * 2 <= front.checked or not front.blocked:
                 break
         if not cleared:
             self._look_again_at[queue] = now + LOOK_AGAIN_SECONDS
-        # Afterwards: what ended before a job was held could not let that through.
-        await self.open(names)
-        return bool(held) or cleared > 0
+        # Afterwards: a job that ended before another was blocked could not unblock that one.
+        await self.unblock(names)
+        return bool(blocked_on) or cleared > 0
 
-    async def open(self, names: set[str] | frozenset[str]) -> None:
-        """Let jobs through that were just held, if there is room now."""
-        through = await self._store.run(let_through(names, self._rules)) if names else 0
+    async def unblock(self, names: set[str] | frozenset[str]) -> None:
+        """Unblock jobs that were just blocked, if a slot is free now."""
+        through = await self._store.run(unblock_next(names, self._rules)) if names else 0
         if through:
             self._signals.jobs_scheduled.send()

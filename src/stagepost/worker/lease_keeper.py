@@ -66,7 +66,7 @@ class LeaseKeeper(threading.Thread):
                 return
             try:
                 if monotonic() < due:
-                    self.look_once()
+                    self.check_once()
                 else:
                     self.run_once()
                     self._beat()
@@ -90,12 +90,12 @@ class LeaseKeeper(threading.Thread):
         attempts = self._attempts.all()
         return self._renew(attempts, newest(attempts), patience=max(0.5, self._interval)) if attempts else None
 
-    def look_once(self) -> None:
+    def check_once(self) -> None:
         """Write progress and stop attempts of cancelled jobs, without waiting for the next renewal."""
         renewed = self.report_once()
-        self.ask_once(besides=renewed.held if renewed else frozenset())
+        self.stop_cancelled_once(besides=renewed.held if renewed else frozenset())
 
-    def ask_once(self, *, besides: frozenset[Fence] = frozenset()) -> set[Fence]:
+    def stop_cancelled_once(self, *, besides: frozenset[Fence] = frozenset()) -> set[Fence]:
         """Stop attempts of cancelled jobs and return them. This is one small read, and none while no handler runs."""
         attempts = {attempt.fence: attempt for attempt in self._attempts.all() if attempt.can_be_stopped}
         if not (fences := attempts.keys() - besides):

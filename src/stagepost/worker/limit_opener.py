@@ -1,4 +1,4 @@
-"""Lets the next jobs through when others of the same limit have ended."""
+"""Unblocks the next jobs of a limit when others have ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.limits import LimitRules, limit_name
-from stagepost.store.letting_through import let_through, names_with_line
+from stagepost.store.unblocking import names_with_blocked_jobs, unblock_next
 
 __all__ = ["LimitOpener"]
 
@@ -17,10 +17,10 @@ MOST_AT_ONCE = 500
 
 
 class LimitOpener(Service):
-    """Takes the limit keys of jobs that were settled here, and fills the places that they left.
+    """Takes the limit keys of jobs that were settled here, and fills the slots that they left.
 
-    Not in the transaction that settles them: others would wait for the limit's lock. If the process dies in between,
-    the next sweep of any worker's promoter fills them.
+    This is not part of the transaction that settles them, because others would wait for the limit's lock. If the
+    process dies in between, the next sweep of any worker's promoter fills the slots.
     """
 
     def __init__(self, store: AsyncStore, signals: Signals, *, rules: LimitRules) -> None:
@@ -33,19 +33,19 @@ class LimitOpener(Service):
 
     @property
     def pending(self) -> int:
-        """How many limits are to be looked at, or being looked at."""
+        """How many limits are to be checked, or are being checked."""
         return len(self._names) + self._opening
 
     def note(self, limit_keys: Iterable[str]) -> None:
-        """Take in that jobs with these keys have ended, and are committed."""
+        """Check these limits soon: jobs with their keys have ended, and that is committed."""
         self._names.update(map(limit_name, limit_keys))
         if self._names:
             self.wake()
 
     async def run_once(self) -> int:
-        """Look at the limits that were noted; returns how many jobs went through."""
+        """Check the limits that were noted; returns how many jobs were unblocked."""
         names = sorted(self._names)[:MOST_AT_ONCE]
-        # Before they are looked at: an end that comes meanwhile asks for another look.
+        # Removed before the check: a job that ends during it asks for another check.
         self._names.difference_update(names)
         self._opening = len(names)
         try:
@@ -62,5 +62,5 @@ class LimitOpener(Service):
         return through
 
     async def _open(self, names: list[str]) -> int:
-        waited_for = await self._store.run(names_with_line(names))
-        return await self._store.run(let_through(waited_for, self._rules)) if waited_for else 0
+        waited_for = await self._store.run(names_with_blocked_jobs(names))
+        return await self._store.run(unblock_next(waited_for, self._rules)) if waited_for else 0

@@ -12,7 +12,7 @@ from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Released
 from stagepost.transport import Wakeups, wakeups_for
-from stagepost.upkeep.alarm import AlertingRunner
+from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.batch_rescuer import BatchRescuer
 from stagepost.upkeep.leader import TERM, Leader
 from stagepost.upkeep.move_compactor import MoveCompactor
@@ -33,7 +33,7 @@ from stagepost.worker.finisher import Finisher
 from stagepost.worker.leased_ahead import LeasedAhead
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 from stagepost.worker.limit_opener import LimitOpener
-from stagepost.worker.loop_table import LOOPS, Loop, Stage
+from stagepost.worker.loop import Loop, Stage
 from stagepost.worker.pace import Pace
 from stagepost.worker.processes import ProcessPool
 from stagepost.worker.reporter import Reporter
@@ -48,8 +48,18 @@ RESCUE_SECONDS = 5.0
 class Parts:
     """The parts of one worker. Each is built when another part, or the table of loops, first needs it."""
 
-    def __init__(self, app: App, *, owner: str, queues: Sequence[str], concurrency: int, lease: timedelta) -> None:
+    def __init__(
+        self,
+        app: App,
+        table: Sequence[Loop[Parts]],
+        *,
+        owner: str,
+        queues: Sequence[str],
+        concurrency: int,
+        lease: timedelta,
+    ) -> None:
         self.app = app
+        self._table = table
         self.owner = owner
         self.queues = queues
         self.concurrency = concurrency
@@ -61,10 +71,9 @@ class Parts:
         self.store = AsyncStore(app.store)
 
     @cached_property
-    def loops(self) -> dict[Loop, Service]:
+    def loops(self) -> dict[Loop[Parts], Service]:
         """The loops that this worker runs, in the order of the table."""
-        found = {loop: getattr(self.broker if loop.needs_broker else self, loop.name, None) for loop in LOOPS}
-        return {loop: service for loop, service in found.items() if service is not None}
+        return {loop: service for loop in self._table if (service := loop.part(self)) is not None}
 
     def loops_of(self, stage: Stage) -> list[Service]:
         """Return the loops that a shutdown stops in this stage."""
@@ -142,7 +151,7 @@ class Parts:
             lease=self.lease,
             term=self.leader.term,
             start=self._start_attempts,
-            alarm=self.alarm,
+            alerts=self.alerts,
         )
 
     @cached_property
@@ -152,7 +161,7 @@ class Parts:
         return wakeups_for(self.app.store, self.app.settings, queues={*self.queues, *carried})
 
     @cached_property
-    def alarm(self) -> AlertingRunner:
+    def alerts(self) -> AlertingRunner:
         """Raises the app's alerts."""
         return AlertingRunner(self.store, self.signals, job_for=self.app.alert_job)
 
@@ -180,7 +189,7 @@ class Parts:
     def rescuer(self) -> Rescuer:
         """Queues the jobs of dead workers."""
         interval = min(RESCUE_SECONDS, self.lease.total_seconds() / 3)
-        return Rescuer(self.store, self.signals, interval=interval, alarm=self.alarm)
+        return Rescuer(self.alerts, self.signals, interval=interval)
 
     @cached_property
     def scheduler(self) -> Scheduler:

@@ -14,7 +14,7 @@ from stagepost.errors import BadMessage
 from stagepost.loops.signals import Signals
 from stagepost.model.envelope import decode_envelope
 from stagepost.model.limits import NO_RULES, LimitRules
-from stagepost.store.leases import release_strays
+from stagepost.store.leases import release_unknown_leases
 from stagepost.store.queues import ALL_QUEUES, queue_settings
 from stagepost.store.sending import ClaimedDeliveries, take_delivered
 from stagepost.store.settlement import Fence
@@ -47,7 +47,7 @@ class Receiver(MessageIngester):
         self,
         store: AsyncStore,
         attempts: LeasedAttempts,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         url: str,
         settings: RabbitmqSettings,
@@ -94,14 +94,14 @@ class Receiver(MessageIngester):
         self.may_have_strays = False
         """Whether the reply to a claim was lost, so that jobs may be leased to this worker without its knowledge."""
         self._rules = rules
-        self._signals = signals or Signals()
+        self._signals = signals
         self._front = FrontClearer(store, rules, clock, self._signals)
 
     async def _prepare_pass(self) -> None:
         if self.may_have_strays:
             async with self._attempts.claiming:
                 held = [attempt.fence for attempt in self._attempts.all()]
-                await self._store.run(release_strays(owner=self._owner, held=held))
+                await self._store.run(release_unknown_leases(owner=self._owner, held=held))
             self.may_have_strays = False
         await self._read_settings()
         await self._consumer_check.look()
@@ -153,7 +153,7 @@ class Receiver(MessageIngester):
             ]
             self._attempts.add(attempts)
             self.may_have_strays = False
-        await self._front.open(taken.held)
+        await self._front.unblock(taken.held)
         if taken.is_any_scheduled:
             self._signals.jobs_scheduled.send()
         return attempts, taken

@@ -11,7 +11,7 @@ from datetime import timedelta
 from stagepost.clock import Clock
 from stagepost.database.async_store import AsyncStore
 from stagepost.loops.service import Service
-from stagepost.store.workers import HEARTBEAT, heartbeat, say_hello
+from stagepost.store.workers import HEARTBEAT, heartbeat, register_worker
 from stagepost.worker.claimer import Claimer
 from stagepost.worker.executor import Executor
 from stagepost.worker.leased_attempts import LeasedAttempts
@@ -63,7 +63,7 @@ class Reporter(Service):
         report = heartbeat(self._owner, running=self._executor.running, looked_ago=looked_ago)
         if not await self._store.run(report, patience_seconds=1):
             await self._store.run(
-                say_hello(
+                register_worker(
                     self._owner,
                     host=socket.gethostname(),
                     pid=os.getpid(),

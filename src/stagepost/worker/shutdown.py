@@ -14,7 +14,7 @@ from stagepost.loops.service import Service
 from stagepost.store.workers import forget_worker
 from stagepost.upkeep.threads import in_thread
 from stagepost.worker.lease_keeper import LeaseKeeper
-from stagepost.worker.loop_table import Stage
+from stagepost.worker.loop import Stage
 from stagepost.worker.parts import Parts
 
 __all__ = ["Shutdown"]
@@ -120,7 +120,7 @@ class Shutdown:
         with contextlib.suppress(Exception):
             if parts.claimer.may_have_strays or (receiver is not None and receiver.may_have_strays):
                 await parts.store.finish_calls()
-                await parts.claimer.release_strays()
+                await parts.claimer.release_unknown_leases()
             for leader in parts.leaders:
                 await leader.resign()
             await parts.store.run(forget_worker(parts.owner), patience_seconds=1)

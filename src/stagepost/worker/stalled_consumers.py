@@ -19,8 +19,8 @@ class StalledConsumerCheck:
 
     When a RabbitMQ quorum queue is deleted and recreated within milliseconds, the new queue keeps its old consumers and
     assigns messages to them, but the messages never arrive. The broker then reports an empty queue with consumers, so
-    the consumer's own checks (`Line.is_dropped`) find nothing wrong. The database shows it, because the jobs do not
-    start and are published again. If the cause was something else, reconnecting does little harm.
+    the consumer's own checks (`ConsumedQueue.is_dropped`) find nothing wrong. The database shows it, because the jobs
+    do not start and are published again. If the cause was something else, reconnecting does little harm.
     """
 
     def __init__(

@@ -9,9 +9,9 @@ from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import ValueTooLarge
 from stagepost.loops.signals import Signals
-from stagepost.model.dead_letter import Bad
+from stagepost.model.dead_letter import Unreadable
 from stagepost.model.groups import halves
-from stagepost.store.outbox import park
+from stagepost.store.outbox import add_unreadable
 from stagepost.transport.rabbitmq.consumer import Delivery
 
 __all__ = ["UnreadableMessages"]
@@ -22,40 +22,40 @@ log = logging.getLogger(__name__)
 class UnreadableMessages:
     """Sends unreadable messages to the dead-letter queue through the outbox."""
 
-    def __init__(self, store: AsyncStore, signals: Signals | None = None, *, settings: RabbitmqSettings) -> None:
-        self.parked = 0
+    def __init__(self, store: AsyncStore, signals: Signals, *, settings: RabbitmqSettings) -> None:
+        self.added = 0
         self._store = store
         self._settings = settings
-        self._signals = signals or Signals()
+        self._signals = signals
 
-    async def park(self, bad: Sequence[tuple[Delivery, str]]) -> None:
+    async def add(self, bad: Sequence[tuple[Delivery, str]]) -> None:
         """Store deliveries with the reason why each cannot be read; after that they can be acknowledged."""
         if not bad:
             return
-        await self._park_all([_bad(delivery, error) for delivery, error in bad])
-        self.parked += len(bad)
+        await self._add_all([_unreadable(delivery, error) for delivery, error in bad])
+        self.added += len(bad)
         delivery, error = bad[0]
         log.error("queue %s: %d messages cannot be read, the first: %s", delivery.queue, len(bad), error)
         self._signals.messages_ready.send()
 
-    async def _park_all(self, bad: Sequence[Bad]) -> None:
+    async def _add_all(self, bad: Sequence[Unreadable]) -> None:
         try:
-            await self._store.run(park(bad, routing_key=self._settings.dead_letters))
+            await self._store.run(add_unreadable(bad, routing_key=self._settings.dead_letters))
         except ValueTooLarge as error:
             if len(bad) == 1:
                 short = bad[0].shortened(str(error))
-                await self._store.run(park([short], routing_key=self._settings.dead_letters))
+                await self._store.run(add_unreadable([short], routing_key=self._settings.dead_letters))
                 return
             for half in halves(bad):
-                await self._park_all(half)
+                await self._add_all(half)
 
-    async def park_one(self, delivery: Delivery, error: str) -> None:
+    async def add_one(self, delivery: Delivery, error: str) -> None:
         """Store one delivery with the reason why it cannot be read."""
-        await self.park([(delivery, error)])
+        await self.add([(delivery, error)])
 
 
-def _bad(delivery: Delivery, error: str) -> Bad:
-    return Bad(
+def _unreadable(delivery: Delivery, error: str) -> Unreadable:
+    return Unreadable(
         queue=delivery.queue,
         routing_key=delivery.routing_key,
         body=delivery.body,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagepost.upkeep.leader import Leader
-from stagepost.worker.loop_table import Stage
+from stagepost.worker.loop import Stage
 from stagepost.worker.parts import Parts
 
 __all__ = ["connect"]

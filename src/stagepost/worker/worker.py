@@ -27,6 +27,7 @@ from stagepost.upkeep.threads import in_thread
 from stagepost.worker.broker import check_remote
 from stagepost.worker.idle_check import IdleCheck
 from stagepost.worker.lease_keeper import LeaseKeeper
+from stagepost.worker.loop_table import LOOPS
 from stagepost.worker.parts import Parts
 from stagepost.worker.shutdown import Shutdown
 from stagepost.worker.wiring import connect
@@ -64,6 +65,7 @@ class Worker:
         self.shutdown_timeout = duration_of(given, "shutdown_timeout").total_seconds()
         self.parts = Parts(
             app,
+            LOOPS,
             owner=self.owner,
             queues=self.queues,
             concurrency=self.concurrency,

@@ -12,14 +12,14 @@ import pytest
 from stagepost.store.leaders import lead
 from stagepost.store.leases import claim
 from stagepost.store.schedules import orphan_schedules
-from stagepost.store.workers import say_hello
+from stagepost.store.workers import register_worker
 from stagepost.worker.loop_table import LOOPS
 from tests.acceptance.cli.command_line import CommandLine
 
 
 def greet(shop: CommandLine) -> None:
     """Register a worker."""
-    shop.store.run(say_hello("w1", host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3))
+    shop.store.run(register_worker("w1", host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3))
 
 
 def test_a_queue_is_paused_and_resumed(shop: CommandLine) -> None:
@@ -108,7 +108,9 @@ def test_loops_of_workers_are_listed_with_who_leads(shop: CommandLine) -> None:
     loops = ["leader", "pruner", "claimer"]
     for worker_id in ("w1", "w2"):
         shop.store.run(
-            say_hello(worker_id, host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3, loops=loops)
+            register_worker(
+                worker_id, host="here", pid=42, queues=["default"], tasks=["shop.mail"], slots=3, loops=loops
+            )
         )
     shop.store.run(lead("upkeep", owner="w2", term=timedelta(seconds=60)))
 
@@ -170,7 +172,7 @@ def test_health_of_an_old_schema_is_bad_and_says_what_to_do(shop: CommandLine) -
 
 
 def test_health_is_bad_when_no_worker_knows_a_task_that_waits(shop: CommandLine) -> None:
-    shop.store.run(say_hello("w1", host="here", pid=42, queues=["default"], tasks=["other"], slots=3))
+    shop.store.run(register_worker("w1", host="here", pid=42, queues=["default"], tasks=["other"], slots=3))
     shop.enqueue("mail", '"ada"')
     with shop.store.transaction() as connection:
         connection.execute("update stagepost_job set available_at = available_at - 3600000000", {})
@@ -183,7 +185,7 @@ def test_health_is_bad_when_no_worker_knows_a_task_that_waits(shop: CommandLine)
 
 
 def test_health_warns_at_once_of_a_queue_that_nobody_serves(shop: CommandLine) -> None:
-    shop.store.run(say_hello("w1", host="here", pid=42, queues=["slow"], tasks=["shop.mail"], slots=3))
+    shop.store.run(register_worker("w1", host="here", pid=42, queues=["slow"], tasks=["shop.mail"], slots=3))
     shop.enqueue("mail", '"ada"')
 
     [check] = [one for one in shop.json("health")["checks"] if one["name"] == "tasks"]

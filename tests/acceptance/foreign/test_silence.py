@@ -23,9 +23,9 @@ from tests.acceptance.remote import (
     Stranger,
     add_recognise,
     counted,
-    given_up,
     is_sent,
     resent,
+    unanswered,
     until,
     working,
 )
@@ -128,9 +128,9 @@ def test_a_request_that_is_never_answered_becomes_a_dead_letter(app: App, strang
             assert (request["payload"]["audio_key"], request["attempt"]) == ("swallowed", 1)
             stranger.swallow(request)
             until(lambda: is_sent(app, 1), "the request to be marked")
-            let_pass_until(app, worker, lambda: resent(worker) + given_up(worker) > number, "it to be sent again")  # noqa: B023
+            let_pass_until(app, worker, lambda: resent(worker) + unanswered(worker) > number, "it to be sent again")  # noqa: B023
         assert batch.wait(timeout=60) is JobState.COMPLETED_WITH_ERRORS
-        assert (resent(worker), given_up(worker)) == (2, 1)
+        assert (resent(worker), unanswered(worker)) == (2, 1)
 
     assert batch.counts() == Counts(completed=1, dead_letter=1)
     [item] = batch.items([JobState.DEAD_LETTER])

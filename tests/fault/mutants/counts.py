@@ -65,15 +65,15 @@ MUTANTS = [
     Mutant(
         "a newcomer that takes the place of one in line",
         "store/limits.py",
-        "is_next = was_let_through or not usage[name].has_line",
+        "is_next = was_let_through or not usage[name].has_blocked",
         "is_next = True",
         "tests/conformance/test_limits.py::test_a_newcomer_does_not_overtake_those_in_line[sqlite-sync]",
     ),
     Mutant(
         "a sweep that lets nobody through",
-        "store/letting_through.py",
-        "    through = yield from let_through(names, rules, ahead=ahead)\n",
+        "store/unblocking.py",
+        "    through = yield from unblock_next(names, rules, ahead=ahead)\n",
         "    through = 0\n",
-        "tests/conformance/test_letting_through.py::test_a_sweep_heals_what_nobody_let_through[sqlite-sync]",
+        "tests/conformance/test_unblocking.py::test_a_sweep_heals_what_nobody_let_through[sqlite-sync]",
     ),
 ]

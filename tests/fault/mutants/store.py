@@ -20,7 +20,8 @@ MUTANTS = [
         "database/store.py",
         "                        connection.rollback()\n",
         "                        connection.commit()\n",
-        f"{SWEEP}[sqlite-conflict]",
+        "tests/conformance/test_single_statements.py::"
+        "test_an_operation_of_one_statement_shares_the_transaction_of_the_operation_that_runs_it[sqlite]",
     ),
     Mutant(
         "a handler's transaction that commits after an error",

@@ -124,7 +124,7 @@ MUTANTS = [
     Mutant(
         "cancelled jobs that are noticed with the next renewal",
         "worker/lease_keeper.py",
-        "        self.ask_once(besides=renewed.held if renewed else frozenset())\n",
+        "        self.stop_cancelled_once(besides=renewed.held if renewed else frozenset())\n",
         "",
         "tests/acceptance/test_cancelling.py::test_a_cancel_in_another_process_is_noticed_between_renewals[sqlite]",
     ),

@@ -14,7 +14,7 @@ from stagepost.errors import BrokerUnavailable, TopologyConflict, TransportError
 from stagepost.transport.rabbitmq.address import driver, parameters_of
 from stagepost.transport.rabbitmq.topology import QueuePlan, Topology
 
-__all__ = ["Comparison", "Depth", "apply", "compare", "depths", "lacks_priorities", "unavailable"]
+__all__ = ["Comparison", "Depth", "apply", "compare", "depths", "unavailable", "why_no_priorities"]
 
 NOT_FOUND = 404
 QUORUM_PRIORITIES_SINCE = 4
@@ -44,7 +44,7 @@ def apply(url: str, topology: Topology) -> None:
     with _channel(url) as channel:
         version = _version(channel)
         for plan in topology.queues:
-            if (reason := lacks_priorities(plan, version)) is not None:
+            if (reason := why_no_priorities(plan, version)) is not None:
                 raise TransportError(f"RabbitMQ at {masked(url)}: {reason}")
         try:
             channel.exchange_declare(topology.exchange, exchange_type="topic", durable=True)
@@ -72,7 +72,7 @@ def depths(url: str, plans: list[QueuePlan]) -> dict[str, Depth | None]:
     return found
 
 
-def lacks_priorities(plan: QueuePlan, version: str) -> str | None:
+def why_no_priorities(plan: QueuePlan, version: str) -> str | None:
     """Return why a broker of this version cannot sort a queue's messages as planned; None if it can.
 
     Older releases accept the priorities of messages in a quorum queue and ignore them.
@@ -171,7 +171,7 @@ class Comparison(msgspec.Struct, frozen=True):
     message: str
 
     @property
-    def is_well(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether it can be used, even if its settings are not known."""
         return self.status in {"ok", "unknown"}
 
@@ -194,7 +194,7 @@ def _compare_queue(url: str, plan: QueuePlan, *, may_declare: bool) -> Compariso
     reasons: list[str] = []
 
     def declare(channel: Any, is_passive: bool) -> None:
-        reasons[:] = filter(None, [lacks_priorities(plan, _version(channel))])
+        reasons[:] = filter(None, [why_no_priorities(plan, _version(channel))])
         channel.queue_declare(plan.name, durable=True, arguments=dict(plan.arguments), passive=is_passive)
 
     compared = _compare(url, "queue", plan.name, declare, may_declare=may_declare)

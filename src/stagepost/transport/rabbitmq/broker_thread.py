@@ -14,7 +14,7 @@ from stagepost.errors import TransportError
 from stagepost.model.backoff import backoff_seconds
 from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.admin import unavailable
-from stagepost.transport.rabbitmq.wire import connection_type, read_more
+from stagepost.transport.rabbitmq.wire import connection_type, read_large_pieces
 
 __all__ = ["BrokerThread"]
 
@@ -119,7 +119,7 @@ class BrokerThread(ABC):
             _drop(connection)
 
     def _begin(self, connection: Any) -> None:
-        read_more(connection)
+        read_large_pieces(connection)
         self._opened(connection)
 
     def _ended(self, connection: Any, error: object) -> None:

@@ -61,7 +61,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass
-class Line:
+class ConsumedQueue:
     """A queue's channel, and the messages acknowledged on it so far."""
 
     number: int
@@ -146,7 +146,7 @@ class Consumer(BrokerThread):
         self._acks: deque[Delivery] = deque()
         self._ack_lock = threading.Lock()
         self._acks_are_asked = False
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, ConsumedQueue] = {}
         self._lines_made = 0
         self._unchecked: set[str] = set()
         """Queues whose state the broker does not report."""
@@ -204,7 +204,7 @@ class Consumer(BrokerThread):
     def _opener(self, queue: str, prefetch: int) -> Callable[[Any], None]:
         def opened(channel: Any) -> None:
             self._lines_made += 1
-            line = self._lines[self._lines_made] = Line(self._lines_made, queue, prefetch, channel)
+            line = self._lines[self._lines_made] = ConsumedQueue(self._lines_made, queue, prefetch, channel)
             channel.add_on_close_callback(partial(self._channel_closed, line))
             channel.add_on_cancel_callback(lambda _: self._break_off(f"queue {queue} was deleted"))
             if self._is_paused:
@@ -215,11 +215,11 @@ class Consumer(BrokerThread):
 
         return opened
 
-    def _check_later(self, line: Line) -> None:
+    def _check_later(self, line: ConsumedQueue) -> None:
         pause = backoff_seconds(self._alarms + 1, first=CHECK_SECONDS, longest=LONGEST_CHECK_SECONDS)
         line.channel.connection.ioloop.call_later(pause, partial(self._check, line))
 
-    def _check(self, line: Line) -> None:
+    def _check(self, line: ConsumedQueue) -> None:
         """Check a silent queue, on the line's own channel; the broker closes the channel if the queue is gone."""
         if not line.channel.is_open or self._is_paused or line.queue in self._unchecked:
             return
@@ -232,7 +232,7 @@ class Consumer(BrokerThread):
         line.checked_tag, line.is_passed_over, line.idle_checks = line.last_tag, False, 0
         self._check_later(line)
 
-    def _checked(self, line: Line, frame: Any) -> None:
+    def _checked(self, line: ConsumedQueue, frame: Any) -> None:
         line.is_asked = False
         if self._is_paused:
             return
@@ -246,7 +246,7 @@ class Consumer(BrokerThread):
         else:
             self._check_later(line)
 
-    def _replace_channel(self, line: Line) -> None:
+    def _replace_channel(self, line: ConsumedQueue) -> None:
         """Consume through a new channel; the messages of the old channel return to the queue."""
         line.is_replaced = True
         self._lines.pop(line.number, None)
@@ -258,7 +258,7 @@ class Consumer(BrokerThread):
         if self._consuming == len(self._queues):
             self._works()
 
-    def _receiver(self, line: Line) -> Callable[[Any, Any, Any, bytes], None]:
+    def _receiver(self, line: ConsumedQueue) -> Callable[[Any, Any, Any, bytes], None]:
         def receive(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
             line.last_tag = method.delivery_tag
             self._inbox.append(
@@ -276,7 +276,7 @@ class Consumer(BrokerThread):
 
         return receive
 
-    def _channel_closed(self, line: Line, channel: Any, reason: Any) -> None:
+    def _channel_closed(self, line: ConsumedQueue, channel: Any, reason: Any) -> None:
         is_refused = isinstance(reason, driver().exceptions.ChannelClosedByBroker) and reason.reply_code != NOT_FOUND
         if line.is_asked and is_refused:
             self._unchecked.add(line.queue)

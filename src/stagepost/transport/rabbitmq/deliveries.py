@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stagepost.transport.rabbitmq.address import driver
 
-__all__ = ["Found", "Properties", "delivery_at", "first_header", "take_deliveries"]
+__all__ = ["FoundDelivery", "Properties", "delivery_at", "first_header", "take_deliveries"]
 
 METHOD_HEAD = Struct(">BHLHH")
 """Layout of a method frame: its type, channel and size, then class and method."""
@@ -37,7 +37,7 @@ def take_deliveries(connection: Any) -> None:
         connection._trim_frame_buffer(end)  # noqa: SLF001
 
 
-class Found(NamedTuple):
+class FoundDelivery(NamedTuple):
     """A received message, and where it ends in the data."""
 
     end: int
@@ -50,7 +50,7 @@ class Found(NamedTuple):
     body: bytes
 
 
-def delivery_at(data: bytes, start: int) -> Found | None:
+def delivery_at(data: bytes, start: int) -> FoundDelivery | None:
     """Parse the message that begins here; None if something else begins, or the message is incomplete or split."""
     try:
         kind, channel, size, group, method = METHOD_HEAD.unpack_from(data, start)
@@ -72,7 +72,7 @@ def delivery_at(data: bytes, start: int) -> Found | None:
         return None
     properties = Properties(data[header + HEAD.size : body - 1])
     end = first + body_size + 1
-    return Found(end, channel, consumer, tag, bool(flags & 1), routing_key, properties, data[first : end - 1])
+    return FoundDelivery(end, channel, consumer, tag, bool(flags & 1), routing_key, properties, data[first : end - 1])
 
 
 def _short_text(data: bytes, at: int) -> tuple[str, int]:

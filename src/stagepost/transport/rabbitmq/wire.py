@@ -14,7 +14,7 @@ from typing import Any
 from stagepost.transport.rabbitmq.address import driver
 from stagepost.transport.rabbitmq.deliveries import first_header, take_deliveries
 
-__all__ = ["connection_type", "read_more"]
+__all__ = ["connection_type", "read_large_pieces"]
 
 READ_BYTES = 64 * 1024
 """Size of one read."""
@@ -63,7 +63,7 @@ def connection_type() -> Any:
     return Wire
 
 
-def read_more(connection: Any) -> None:
+def read_large_pieces(connection: Any) -> None:
     """Make an open connection read larger pieces."""
     transport: Any = getattr(connection, "_transport", None)
     if hasattr(transport, "_MAX_RECV_BYTES"):

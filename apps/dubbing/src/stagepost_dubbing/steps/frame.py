@@ -98,10 +98,10 @@ class Step(Generic[R]):
         services: Services,
         name: str,
         *,
-        on_given_up: Callable[[Connection, Task, BaseException], None] = lambda _tx, _task, _error: None,
+        on_final_failure: Callable[[Connection, Task, BaseException], None] = lambda _tx, _task, _error: None,
     ) -> None:
         self._services, self._name = services, name
-        self._on_given_up = on_given_up
+        self._on_final_failure = on_final_failure
 
     def run(
         self,
@@ -188,7 +188,7 @@ class Step(Generic[R]):
                     return
                 if not job.will_retry(error):
                     tasks.note_error(tx, task.id, f"{self._name}: {text}")
-                    self._on_given_up(tx, task, error)
+                    self._on_final_failure(tx, task, error)
                 job.fail(tx.raw, error)
         except LeaseLost:
             raise

@@ -55,7 +55,7 @@ class Tts:
     def __init__(self, services: Services, *, compensate: Compensate) -> None:
         self._services = services
         self._compensate = compensate
-        self._step = Step[int](services, "tts", on_given_up=self._give_up)
+        self._step = Step[int](services, "tts", on_final_failure=self._on_final_failure)
 
     def handle(
         self,
@@ -113,7 +113,7 @@ class Tts:
         with self._services.database.reading() as tx:
             return segments.count(tx, task_id).total
 
-    def _give_up(self, tx: Connection, task: Task, error: BaseException) -> None:
+    def _on_final_failure(self, tx: Connection, task: Task, error: BaseException) -> None:
         """Request compensation for unspoken segments, in the transaction that fails the step."""
         if isinstance(error, SpeechFailed):
             for idx, reason in sorted(error.errors.items()):

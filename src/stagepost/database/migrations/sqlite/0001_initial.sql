@@ -1,6 +1,7 @@
--- Live jobs. `sent_at` of a queued job: when the broker took a message with its id; null until then, and again once it
--- is claimed. `blocked_on`: what a blocked job waits for. It stays while a job that was let through waits to be claimed
--- and runs, so that a place which is promised counts as taken. Only jobs of remote tasks have `limit_slots`.
+-- Live jobs.
+-- `sent_at`: when the broker confirmed the message of a queued job; null before that, and again once it is claimed.
+-- `blocked_on`: what a blocked job waits for. An unblocked job keeps it until its attempt ends: it counts against its
+-- limit before it is claimed. Only jobs of remote tasks have `limit_slots`.
 create table stagepost_job (
     id text primary key,
     queue_name text not null,
@@ -53,7 +54,7 @@ where blocked_on is not null;
 create unique index stagepost_job_unique_key on stagepost_job (unique_key)
 where unique_key is not null;
 
--- Ended jobs. `announced_at`: when the broker took a notice that it failed for good.
+-- Ended jobs. `announced_at`: when the broker confirmed the notice that the job failed permanently.
 create table stagepost_job_history (
     id text primary key,
     queue_name text not null,
@@ -85,11 +86,12 @@ create table stagepost_job_history (
 
 create index stagepost_job_history_ended on stagepost_job_history (state, finished_at);
 
--- `reason` is the error of a failed job or dead letter without its particulars, so that alike ones group.
+-- `reason` is the error of a failed job or dead letter without ids and numbers, for grouping.
 create index stagepost_job_history_reason on stagepost_job_history (reason, task_name, finished_at, id)
 where reason is not null;
 
--- So many jobs of a scope went from one class to another; null stands for jobs that did not or do not exist.
+-- Moves: how many jobs of a scope changed from one class to another. A null class means that the jobs were created or
+-- deleted.
 create table stagepost_move (
     id integer primary key,
     scope text not null,
@@ -100,7 +102,7 @@ create table stagepost_move (
 
 create index stagepost_move_scope on stagepost_move (scope);
 
--- The sums of the moves that were folded; with those that were not yet, how many jobs there are.
+-- The sums of folded moves. The number of jobs is this sum plus the moves that are not folded yet.
 create table stagepost_count (
     scope text not null,
     class text not null,
@@ -108,7 +110,7 @@ create table stagepost_count (
     primary key (scope, class)
 );
 
--- Jobs that are counted together. Items have ids from `first_id` to `last_id`.
+-- Batches: jobs that are counted together. The ids of a batch's items are between `first_id` and `last_id`.
 create table stagepost_batch (
     id text primary key,
     batch_key text not null unique,
@@ -142,8 +144,9 @@ where done_at is not null;
 create index stagepost_batch_gate on stagepost_batch (gate, state)
 where gate is not null;
 
--- Open while no batch under it is unfinished; `openings` only grows. Who begins or ends a batch locks the row and
--- changes `unfinished`: so a transaction with an old snapshot that locks it still learns the number of this moment.
+-- Gates, open while no batch under them is unfinished. `openings` only grows. A transaction that starts or finishes a
+-- batch locks the row and changes `unfinished`. So a transaction with an old snapshot that locks the row reads the
+-- current number.
 create table stagepost_gate (
     name text primary key,
     on_open text,
@@ -153,8 +156,8 @@ create table stagepost_gate (
     updated_at integer not null
 );
 
--- Runs of pipelines. `plan` holds all that is needed to go on without the code that declared the pipeline, `steps` how
--- far each step is; both change under the lock of their row only.
+-- Runs of pipelines. `plan` holds everything that a run needs to continue without the code that declared it, and `steps`
+-- the progress of each step. Both change only while the row is locked.
 create table stagepost_run (
     id text primary key,
     run_key text not null,
@@ -199,13 +202,13 @@ create table stagepost_unique_key (
 
 create index stagepost_unique_key_held on stagepost_unique_key (held_until);
 
--- Each row stands for a share of all limit keys, and is locked by those who count what runs under one of them.
+-- Stripes of limit keys: a transaction that counts the running jobs of a key locks the row of the key's stripe.
 create table stagepost_limit_stripe (
     stripe integer primary key
 );
 
--- What operators set on queues; the row named * holds for all of them together.
--- `full_at` is when the bucket of starts per second will be full again.
+-- Operators' settings for queues; the row named * applies to all queues together.
+-- `full_at` is when the token bucket of starts per second is full again.
 create table stagepost_queue (
     name text primary key,
     paused_at integer,
@@ -216,14 +219,14 @@ create table stagepost_queue (
     updated_at integer not null
 );
 
--- Token buckets: `full_at` is when the bucket will be full again.
+-- Token buckets. `full_at` is when the bucket is full again.
 create table stagepost_rate (
     name text primary key,
     full_at integer not null
 );
 
--- Of those that are due the one that fired longest ago, by `fired_at`, has the next turn. Workers
--- renew `declared_at`; where it is null, an operator lets a schedule fire that no code declares.
+-- Schedules. Among those that are due, the one that fired longest ago (`fired_at`) fires next. Workers renew
+-- `declared_at`. It is null after an operator resumed a schedule that no code declares.
 create table stagepost_schedule (
     name text primary key,
     task_name text not null,
@@ -254,7 +257,7 @@ create table stagepost_schedule_run (
 
 create index stagepost_schedule_run_fired on stagepost_schedule_run (fired_at);
 
--- Rights that one process holds at a time, such as upkeep; `term` only grows.
+-- Leaderships, such as that of the upkeep. One process at a time holds each. `term` only grows.
 create table stagepost_leader (
     name text primary key,
     owner text not null,
@@ -262,7 +265,7 @@ create table stagepost_leader (
     expires_at integer not null
 );
 
--- What workers say of themselves; for people to look at, no decision rests on it.
+-- Workers' reports about themselves. They are for people: leases and rescue do not depend on them.
 create table stagepost_worker (
     id text primary key,
     host text not null,
@@ -277,7 +280,7 @@ create table stagepost_worker (
     looked_at integer not null
 );
 
--- What operators did, never changed.
+-- The audit log of operators' actions. Rows never change.
 create table stagepost_audit (
     id text primary key,
     actor text not null,
@@ -289,8 +292,8 @@ create table stagepost_audit (
 
 create index stagepost_audit_subject on stagepost_audit (subject, acted_at);
 
--- Messages for the broker that are no jobs of ours to run: published in order and then deleted. `encoding` says whether
--- `body` is text or, where that cannot hold it, base64.
+-- The outbox: messages for the broker other than requests, published in order and then deleted. `encoding` says whether
+-- `body` is text, or base64 because it is not valid text.
 create table stagepost_outbox (
     id integer primary key autoincrement,
     routing_key text not null,
@@ -302,8 +305,8 @@ create table stagepost_outbox (
     created_at integer not null
 );
 
--- What is known of a queue at the broker: since when it carries it and is seen empty, when something was last taken from
--- it, and how long a foreign program that runs its tasks may be silent.
+-- Observations of a queue at the broker: since when the broker carries it, since when it is empty, when a message was
+-- last taken from it, and how long the external program that runs its tasks may be silent.
 create table stagepost_channel (
     queue_name text primary key,
     carried_since integer not null,
@@ -314,8 +317,8 @@ create table stagepost_channel (
     patience_us integer
 );
 
--- Messages that nobody can work with, taken from the broker's queue of dead letters; `reason` is `error` without its
--- particulars, so that alike ones group.
+-- Messages from the broker's dead-letter queue that belong to no job. `reason` is `error` without ids and numbers, for
+-- grouping.
 create table stagepost_dead_message (
     id text primary key,
     queue_name text not null,

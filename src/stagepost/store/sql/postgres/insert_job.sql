@@ -30,7 +30,7 @@ moved as (
 select
     id,
     case
-        when state <> 'queued' or :tell::integer = 0 then null
+        when state <> 'queued' or :notify::integer = 0 then null
         when pg_try_advisory_xact_lock(736475017, mod(floor(extract(epoch from clock_timestamp()) * 20), 512)::int)
             then pg_notify('stagepost', queue_name)
     end

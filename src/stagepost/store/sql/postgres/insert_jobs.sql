@@ -45,7 +45,7 @@ moved as (
 claimable as (
     select string_agg(distinct queue_name, ',') as queues
     from inserted
-    where state = 'queued' and :tell = 1
+    where state = 'queued' and :notify = 1
 ),
 told as (
     -- An empty name means any queue, because a notification must be shorter than 8,000 bytes.

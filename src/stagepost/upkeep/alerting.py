@@ -24,14 +24,14 @@ class AlertingRunner:
     def __init__(
         self,
         store: AsyncStore,
-        signals: Signals | None = None,
+        signals: Signals,
         *,
         job_for: Callable[[Alert], NewJob] | None = None,
     ) -> None:
         """`job_for` makes the job that reports an alert."""
         self._store = store
         self._job_for = job_for
-        self._signals = signals or Signals()
+        self._signals = signals
 
     async def run(self, work: Operation[T], about: Callable[[T], Alert | None]) -> T:
         """Run an operation and, in its transaction, raise the alert that `about` returns for its result, if any."""

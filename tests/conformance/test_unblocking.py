@@ -15,9 +15,16 @@ from stagepost.model.limits import LimitRules, TaskRule
 from stagepost.model.outcome import Completed
 from stagepost.model.rate import RateLimit
 from stagepost.store import jobs, leases
-from stagepost.store.letting_through import Waits, is_any_blocked, let_through, names_with_line, own_waits, sweep
-from stagepost.store.limits import Claimed, hold_front
+from stagepost.store.limits import Claimed, block_front
 from stagepost.store.rates import take_tokens
+from stagepost.store.unblocking import (
+    BlockedNames,
+    is_any_blocked,
+    names_with_blocked_jobs,
+    own_blocked_names,
+    sweep,
+    unblock_next,
+)
 from tests.conformance.bench import Bench
 from tests.conformance.samples import QUEUE, enqueue, held_by_another, new_job, settle
 from tests.depth import sized
@@ -35,7 +42,7 @@ def claim(store: Bench, rules: LimitRules = RULES, *, slots: int = 10) -> list[L
 def one_pass(store: Bench, rules: LimitRules = RULES) -> int:
     """What a worker does every so often; returns how many jobs started."""
     store.run(leases.promote_due())
-    store.run(let_through([NAME], rules))
+    store.run(unblock_next([NAME], rules))
     jobs_ = claim(store, rules)
     for job in jobs_:
         settle(store, job, Completed())
@@ -59,13 +66,13 @@ def test_those_in_line_are_let_through_for_when_their_tokens_grow_back(store: Be
         enqueue(store)
     claim(store)
 
-    assert store.run(let_through([NAME], RULES)) == 4  # as far as two seconds ahead
+    assert store.run(unblock_next([NAME], RULES)) == 4  # as far as two seconds ahead
 
     rows = store.rows("select available_at from stagepost_job where state = 'scheduled' order by available_at")
     assert [due - store.now for (due,) in rows] == [400_000, 900_000, 1_400_000, 1_900_000]  # a little early
-    assert store.run(let_through([NAME], RULES)) == 0
+    assert store.run(unblock_next([NAME], RULES)) == 0
     store.clock.advance(0.5)
-    assert store.run(let_through([NAME], RULES)) == 1
+    assert store.run(unblock_next([NAME], RULES)) == 1
 
 
 def test_those_in_line_start_at_their_rate_and_are_claimed_twice_at_most(store: Bench) -> None:
@@ -75,7 +82,7 @@ def test_those_in_line_start_at_their_rate_and_are_claimed_twice_at_most(store: 
     starts = []
     for step in range(2 * number + 10):
         store.run(leases.promote_due())
-        store.run(let_through([NAME], RULES))
+        store.run(unblock_next([NAME], RULES))
         claimed = store.run(claiming(RULES))
         starts += [(step, job.id) for job in claimed.jobs]
         claims.update(job.id for job in claimed.jobs)
@@ -83,7 +90,7 @@ def test_those_in_line_start_at_their_rate_and_are_claimed_twice_at_most(store: 
             assert job.attempt == 1
             settle(store, job, Completed())
         if step == 0:
-            store.run(hold_front(QUEUE, RULES))
+            store.run(block_front(QUEUE, RULES))
         elif claimed.held:
             claims["held again"] += 1
         store.clock.advance(0.25)
@@ -104,7 +111,7 @@ def test_late_claims_neither_slow_a_rate_down_nor_exceed_it(store: Bench, rate: 
             starts.append(store.now + job.starts_in_us)
             settle(store, job, Completed())
         if store.now - looked_at >= 500_000:
-            store.run(let_through([NAME], rules))
+            store.run(unblock_next([NAME], rules))
             looked_at = store.now
         due = store.run(leases.next_due()) or timedelta(0)
         store.clock.advance(max(0.01, due.total_seconds()) + lateness.uniform(0, 0.05))
@@ -120,7 +127,7 @@ def test_one_claim_that_is_very_late_costs_the_others_at_most_one_more_claim(sto
     rules, number = rules_of(rate=RateLimit("speech", per_second=50)), 60
     store.run(jobs.enqueue_many([new_job() for _ in range(number)]))
     starts = [store.now + job.starts_in_us for job in claim(store, rules, slots=number)]
-    store.run(let_through([NAME], rules))
+    store.run(unblock_next([NAME], rules))
     store.clock.advance(0.4)
     promoted = 0
     while len(starts) < number and promoted < 2 * number:
@@ -139,7 +146,7 @@ def test_a_newcomer_does_not_take_the_token_of_one_in_line(store: Bench) -> None
     for _ in range(2):
         enqueue(store)
     claim(store)
-    store.run(let_through([NAME], RULES))
+    store.run(unblock_next([NAME], RULES))
     store.clock.advance(10)
     newcomer = enqueue(store, priority=9)
 
@@ -153,7 +160,7 @@ def test_a_job_whose_token_another_took_gets_the_next_token_that_is_not_promised
     for _ in range(9):
         enqueue(store)
     claim(store)
-    assert store.run(let_through([NAME], RULES)) == 4
+    assert store.run(unblock_next([NAME], RULES)) == 4
     store.clock.advance(0.5)
     assert store.run(leases.promote_due()) == 1
     store.run(take_tokens(RATE, 1))  # a handler that waits for the same provider
@@ -173,7 +180,7 @@ def test_a_job_that_is_claimed_a_little_early_learns_when_its_token_is_valid(sto
     for _ in range(2):
         enqueue(store)
     [first] = claim(store)
-    store.run(let_through([NAME], RULES))
+    store.run(unblock_next([NAME], RULES))
     store.clock.advance(0.42)
     store.run(leases.promote_due())
 
@@ -188,7 +195,7 @@ def test_a_rate_that_was_lifted_holds_nobody(store: Bench) -> None:
         enqueue(store)
     claim(store)
 
-    assert store.run(let_through([NAME], rules_of())) == 4
+    assert store.run(unblock_next([NAME], rules_of())) == 4
     assert len(claim(store, rules_of())) == 4
 
 
@@ -197,7 +204,7 @@ def test_a_rate_of_tasks_that_are_unknown_here_is_left_to_others(store: Bench) -
         enqueue(store)
     claim(store)
 
-    assert store.run(let_through([NAME], LimitRules({"other": TaskRule()}))) == 0
+    assert store.run(unblock_next([NAME], LimitRules({"other": TaskRule()}))) == 0
 
 
 def test_a_job_may_have_a_limit_and_a_rate(store: Bench) -> None:
@@ -220,7 +227,7 @@ def test_a_plain_job_behind_many_without_a_token_is_reached_in_a_few_steps(store
     plain = enqueue(store, task_name="plain", priority=1)
     claim(store, rules, slots=2)
     for _ in range(2):
-        store.run(hold_front(QUEUE, rules))
+        store.run(block_front(QUEUE, rules))
 
     assert [job.id for job in claim(store, rules, slots=5)] == [plain]
 
@@ -232,7 +239,7 @@ def test_what_is_let_through_goes_in_order(store: Bench) -> None:
     for job in first[:2]:
         settle(store, job, Completed())
 
-    assert store.run(let_through(["limit:printer"], rules)) == 2
+    assert store.run(unblock_next(["limit:printer"], rules)) == 2
     assert [job.id for job in claim(store, rules)] == ids[3:5]
 
 
@@ -244,7 +251,7 @@ def test_many_limits_are_looked_at_together(store: Bench) -> None:
     for job in running[:15]:
         settle(store, job, Completed())
 
-    assert store.run(let_through([f"limit:key-{number}" for number in range(20)], rules)) == 15
+    assert store.run(unblock_next([f"limit:key-{number}" for number in range(20)], rules)) == 15
     assert len({job.limit_key for job in claim(store, rules, slots=60)}) == 15
 
 
@@ -279,25 +286,25 @@ def test_a_row_that_another_transaction_holds_is_skipped(blocking_store: Bench) 
     [(blocked,)] = store.rows("select id from stagepost_job where state = 'blocked'")
 
     with held_by_another(store, str(blocked)):
-        assert store.run(let_through(["limit:printer"], rules)) == 0
+        assert store.run(unblock_next(["limit:printer"], rules)) == 0
 
-    assert store.run(let_through(["limit:printer"], rules)) == 1
+    assert store.run(unblock_next(["limit:printer"], rules)) == 1
 
 
 def test_a_worker_learns_which_of_its_rates_and_tasks_have_blocked_jobs(store: Bench) -> None:
     rules = rules_of(rate=RATE, known=TaskRule())
     assert not store.run(is_any_blocked())
-    assert store.run(own_waits(rules)) == Waits((), awaits_tokens=False)
+    assert store.run(own_blocked_names(rules)) == BlockedNames((), awaits_tokens=False)
     enqueue(store, task_name="known")
-    store.run(hold_front(QUEUE, RULES))
+    store.run(block_front(QUEUE, RULES))
     for _ in range(2):
         enqueue(store)
     claim(store)
 
     assert store.run(is_any_blocked())
-    assert store.run(own_waits(rules)) == Waits((NAME, "task:known"), awaits_tokens=False)
-    store.run(let_through([NAME], rules))
-    assert store.run(own_waits(rules)) == Waits(("task:known",), awaits_tokens=True)
+    assert store.run(own_blocked_names(rules)) == BlockedNames((NAME, "task:known"), awaits_tokens=False)
+    store.run(unblock_next([NAME], rules))
+    assert store.run(own_blocked_names(rules)) == BlockedNames(("task:known",), awaits_tokens=True)
 
 
 def test_only_limits_with_blocked_jobs_are_listed(store: Bench) -> None:
@@ -306,7 +313,7 @@ def test_only_limits_with_blocked_jobs_are_listed(store: Bench) -> None:
         enqueue(store, limit_key=key)
     claim(store, rules)
 
-    assert store.run(names_with_line(["limit:a", "limit:b", "limit:c"])) == ["limit:a"]
+    assert store.run(names_with_blocked_jobs(["limit:a", "limit:b", "limit:c"])) == ["limit:a"]
 
 
 def test_racing_claims_never_exceed_a_rate(blocking_store: Bench) -> None:
@@ -319,7 +326,7 @@ def test_racing_claims_never_exceed_a_rate(blocking_store: Bench) -> None:
         started += sum(len(part.jobs) for part in parts)
         store.clock.advance(0.2)
         store.run(leases.promote_due())
-        store.run(let_through([NAME], rules))
+        store.run(unblock_next([NAME], rules))
 
     assert started <= 3 + 2 * (rounds - 1)
     assert started >= 3 + rounds // 2

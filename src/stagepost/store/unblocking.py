@@ -1,4 +1,4 @@
-"""Operations that let blocked jobs go on: as many as their limit has room for, their rate has tokens for, or all."""
+"""Operations that unblock jobs, as far as their limit has free slots or their rate has tokens."""
 
 from __future__ import annotations
 
@@ -11,38 +11,47 @@ from stagepost.database.statement import Rows, Statement, Statements, operation,
 from stagepost.model.job import microseconds
 from stagepost.model.limits import LIMIT, RATE, TASK, LimitRules, task_name
 from stagepost.model.rate import due_times
-from stagepost.store.blocking import release
+from stagepost.store.blocking import unblock
 from stagepost.store.limits import Usage, lock_stripes, usage_of
 from stagepost.store.rates import lock_bucket
 
-__all__ = ["AHEAD", "Swept", "Waits", "is_any_blocked", "let_through", "names_with_line", "own_waits", "sweep"]
+__all__ = [
+    "AHEAD",
+    "BlockedNames",
+    "Swept",
+    "is_any_blocked",
+    "names_with_blocked_jobs",
+    "own_blocked_names",
+    "sweep",
+    "unblock_next",
+]
 
 AHEAD = timedelta(seconds=2)
-"""How far ahead of their tokens jobs are let through: longer than the time between two looks, so none is idle."""
+"""How far ahead of their tokens jobs are unblocked: longer than a promoter sleeps, so that no token is left unused."""
 MOST_AT_ONCE = 1000
 MOST_NAMES = 500
-"""How many names a sweep looks at; it may be fewer, though there are more."""
+"""How many names a sweep checks at most."""
 
 
 @operation
-def let_through(names: Iterable[str], rules: LimitRules, *, ahead: timedelta = AHEAD) -> Statements[int]:
-    """Let jobs through that are blocked on these names, the largest priority and then the longest due first.
+def unblock_next(names: Iterable[str], rules: LimitRules, *, ahead: timedelta = AHEAD) -> Statements[int]:
+    """Unblock the next jobs of these names, the largest priority and then the longest due first; returns how many.
 
-    What a limit or rate is, the rules say; names of tasks that they do not know are left to others. Returns how many
-    jobs went through; where that is `MOST_AT_ONCE` or more, others may follow at once.
+    The rules define the limits and rates. A task that they do not know is left to workers that know it. If the result
+    is `MOST_AT_ONCE` or more, call it again: more jobs may be unblocked.
     """
     wanted = sorted(set(names))
-    through = yield from _through_limits([name for name in wanted if name.startswith(LIMIT)], rules)
+    through = yield from _unblock_within_limits([name for name in wanted if name.startswith(LIMIT)], rules)
     for name in wanted:
         if name.startswith(RATE):
-            through += yield from _through_rate(name, rules, microseconds(ahead))
+            through += yield from _unblock_at_rate(name, rules, microseconds(ahead))
         elif name.startswith(TASK) and name.removeprefix(TASK) in rules.runs:
-            through += yield from release((yield from _blocked(name, MOST_AT_ONCE)), forgets=True)
+            through += yield from unblock((yield from _blocked(name, MOST_AT_ONCE)), forgets=True)
     return through
 
 
-def _through_limits(names: Sequence[str], rules: LimitRules) -> Statements[int]:
-    # Looked at before anything is locked: mostly there is no room, and those who end jobs ask often.
+def _unblock_within_limits(names: Sequence[str], rules: LimitRules) -> Statements[int]:
+    # Check without locks first: workers ask after every job that ends, and mostly no slot is free.
     found = yield from usage_of({name: name.removeprefix(LIMIT) for name in names})
     roomy = {name: name.removeprefix(LIMIT) for name, usage in found.items() if _room(usage, rules)}
     if not roomy:
@@ -60,13 +69,13 @@ def _through_limits(names: Sequence[str], rules: LimitRules) -> Statements[int]:
             most = min(room, MOST_AT_ONCE) if has_rule else MOST_AT_ONCE
             rows = yield Statement("blocked_jobs", {"name": name, "most": most})
             (lifted if _is_lifted(usage, rules) else next_).extend(_in_order(rows, usage, rules))
-    through = yield from release(next_)
-    through += yield from release(lifted, forgets=True)
+    through = yield from unblock(next_)
+    through += yield from unblock(lifted, forgets=True)
     return through
 
 
 def _in_order(rows: Rows, usage: Usage, rules: LimitRules) -> list[str]:
-    """Choose jobs in their order while each one's own limit, where the stored ones are in force, leaves room."""
+    """Choose jobs in their order, up to the first whose stored limit, if that one applies, has no free slot."""
     chosen: list[str] = []
     for job_id, task, slots in rows:
         if task not in rules.tasks and slots is not None and usage.running + usage.through + len(chosen) >= slots:
@@ -81,7 +90,7 @@ def _is_lifted(usage: Usage, rules: LimitRules) -> bool:
 
 
 def _room(usage: Usage, rules: LimitRules) -> int:
-    """Say how many of those in line may go through; none of a task whose limit is not known here."""
+    """Return how many blocked jobs may be unblocked; zero for a task whose limit is not known here."""
     if usage.first_id is None:
         return 0
     if _is_lifted(usage, rules):
@@ -91,13 +100,13 @@ def _room(usage: Usage, rules: LimitRules) -> int:
     return 0 if limit is None else max(0, limit - usage.running - usage.through)
 
 
-def _through_rate(name: str, rules: LimitRules, ahead_us: int) -> Statements[int]:
+def _unblock_at_rate(name: str, rules: LimitRules, ahead_us: int) -> Statements[int]:
     rate = rules.rates.get(name)
     if rate is None:
-        return (yield from _through_lifted_rate(name, rules))
+        return (yield from _unblock_without_rate(name, rules))
     full_at, now = yield from lock_bucket(rate.name)
     usage = (yield from usage_of({name: ""}))[name]
-    if not usage.has_line:
+    if not usage.has_blocked:
         return 0
     dues = due_times(
         full_at,
@@ -109,13 +118,13 @@ def _through_rate(name: str, rules: LimitRules, ahead_us: int) -> Statements[int
         early_us=rules.early_us,
     )
     ids = yield from _blocked(name, len(dues))
-    return (yield from release(ids, dues=dues))
+    return (yield from unblock(ids, dues=dues))
 
 
-def _through_lifted_rate(name: str, rules: LimitRules) -> Statements[int]:
-    """Let jobs through whose task has this rate no longer, as far as the rules know."""
+def _unblock_without_rate(name: str, rules: LimitRules) -> Statements[int]:
+    """Unblock the jobs of tasks that no longer have this rate, according to the rules."""
     rows = yield Statement("blocked_jobs", {"name": name, "most": MOST_AT_ONCE})
-    return (yield from release([str(job_id) for job_id, task, _ in rows if task in rules.runs], forgets=True))
+    return (yield from unblock([str(job_id) for job_id, task, _ in rows if task in rules.runs], forgets=True))
 
 
 def _blocked(name: str, most: int) -> Statements[list[str]]:
@@ -125,51 +134,50 @@ def _blocked(name: str, most: int) -> Statements[list[str]]:
     return [str(row[0]) for row in rows]
 
 
-class Waits(msgspec.Struct, frozen=True):
-    """What is known of a process's own rates and tasks."""
+class BlockedNames(msgspec.Struct, frozen=True):
+    """Which rates and tasks of one process have blocked jobs."""
 
     names: tuple[str, ...]
-    """Those that jobs are blocked on."""
     awaits_tokens: bool
-    """Whether jobs were let through to start within `AHEAD`."""
+    """Whether unblocked jobs wait for their tokens, which become valid within `AHEAD`."""
 
 
 @query
-def own_waits(rules: LimitRules) -> Statements[Waits]:
+def own_blocked_names(rules: LimitRules) -> Statements[BlockedNames]:
     """Find the rates and tasks of these rules that have blocked jobs."""
     usage = yield from usage_of(dict.fromkeys([*rules.rates, *map(task_name, rules.runs)], ""))
-    names = tuple(name for name, one in usage.items() if one.has_line)
-    return Waits(names, any(one.through for name, one in usage.items() if name in rules.rates))
+    names = tuple(name for name, one in usage.items() if one.has_blocked)
+    return BlockedNames(names, any(one.through for name, one in usage.items() if name in rules.rates))
 
 
 @query
-def names_with_line(names: Iterable[str]) -> Statements[list[str]]:
-    """Tell which of these limits have jobs that are blocked on them."""
+def names_with_blocked_jobs(names: Iterable[str]) -> Statements[list[str]]:
+    """Return the names of these limits that have blocked jobs."""
     usage = yield from usage_of({name: name.removeprefix(LIMIT) for name in names})
-    return [name for name, one in usage.items() if one.has_line]
+    return [name for name, one in usage.items() if one.has_blocked]
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """What a look at some of the names gave."""
+    """The result of one sweep."""
 
     through: int
     after: str | None
-    """The last name, from which to go on; None if there was none."""
+    """The last name checked, where the next sweep continues; None if no names were left."""
 
 
 @operation
 def sweep(rules: LimitRules, *, after: str = "", most: int = MOST_NAMES, ahead: timedelta = AHEAD) -> Statements[Swept]:
-    """Let jobs through that are blocked on the next names: heals whatever died between an end and what should follow.
+    """Unblock jobs of the next names, in case a worker died after a job ended and before it unblocked the next one.
 
-    It also lets go what waits for a limit that was raised or lifted in the code.
+    This also unblocks jobs whose limit was raised or removed in the code.
     """
     rows = yield Statement("blocked_names", {"after": after, "most": most})
     names = [name for (name,) in rows]
-    through = yield from let_through(names, rules, ahead=ahead)
+    through = yield from unblock_next(names, rules, ahead=ahead)
     return Swept(through, names[-1] if names else None)
 
 
 @query
 def is_any_blocked() -> Statements[bool]:
-    """Say whether any job is blocked."""
+    """Return whether any job is blocked."""
     return bool((yield Statement("blocked_names", {"after": "", "most": 1})))
