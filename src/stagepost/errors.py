@@ -357,10 +357,22 @@ LONGEST_DURATION = timedelta(days=36_525)
 """A hundred years. An instant plus this duration still fits into every database's integers."""
 
 
+LONGEST_SHOWN = 80
+
+
+def shown(value: object) -> str:
+    """Format a value for an error, however long it is and whatever its `__repr__` does."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - somebody else's __repr__
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+
+
 def duration_of(value: timedelta | float, what: str) -> timedelta:
     """Convert seconds or a timedelta to a timedelta; the error for an invalid value names `what`."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise ConfigurationError(f"{what} is {value!r}: give seconds as a number, or a timedelta.")
+        raise ConfigurationError(f"{what} is {shown(value)}: give seconds as a number, or a timedelta.")
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not 0 <= seconds <= LONGEST_DURATION.total_seconds():
         raise ConfigurationError(f"{what} is {value}: it must be between 0 and 100 years.")

@@ -11,7 +11,7 @@ import pytest
 
 from stagepost import App
 from stagepost.client.pipelines import Pipeline
-from stagepost.errors import PipelineError
+from stagepost.errors import ConfigurationError, PipelineError
 from stagepost.model.pipeline import Constant, Gathered, OnStepFailed, Output, RunInput
 
 
@@ -241,7 +241,7 @@ def test_names_that_cannot_be_stored_are_refused(app: App, dub: Pipeline) -> Non
 
     refused(lambda: dub.step(task, name="a b"), "'a b'")
     refused(lambda: dub.step(task, name="a" * 101), "100")
-    with pytest.raises(PipelineError, match="pipeline name 'a b'"):
+    with pytest.raises(ConfigurationError, match="pipeline name 'a b'"):
         app.pipeline("a b")
     for name in ("key", "tx", "a-b"):
         refused(lambda name=name: dub.input(name), f"{name!r}")

@@ -15,7 +15,7 @@ from stagepost.cli.render import Output
 from stagepost.client.app import App
 from stagepost.client.client import Client
 from stagepost.config import Settings
-from stagepost.config.settings import CONFIG_VARIABLE
+from stagepost.config.settings import APP_VARIABLE, CONFIG_VARIABLE
 from stagepost.database.migrate import check_schema
 from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
@@ -23,8 +23,6 @@ from stagepost.errors import ConfigurationError, StoreUnavailable
 from stagepost.task import Registry
 
 __all__ = ["APP_VARIABLE", "Invocation"]
-
-APP_VARIABLE = "STAGEPOST_APP"
 
 
 @dataclass

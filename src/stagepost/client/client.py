@@ -8,7 +8,8 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 from stagepost.client.records import Job
 from stagepost.client.waiting import late, pauses
@@ -18,19 +19,20 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, UnknownTask, WaitTimeout
-from stagepost.model.batch import Counts
-from stagepost.model.checks import checked_id
+from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, UnknownTask, WaitTimeout, shown
+from stagepost.model.batch import Counts, check_key
+from stagepost.model.checks import check_name, checked_id
 from stagepost.model.children import NewChild
 from stagepost.model.job import Enqueued, FailureRecord, JobRow, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
+from stagepost.model.option_types import check_type
 from stagepost.model.results import decode_progress, decode_result
 from stagepost.model.series import JobSeries
 from stagepost.store import cancelling, counting, jobs
 from stagepost.store.children import submit_children
 from stagepost.store.listing import list_jobs
 from stagepost.store.wait_reasons import why_job_waits
-from stagepost.task import Registry, Task, check_job
+from stagepost.task import Registry, Task, check_job, check_jobs
 
 __all__ = ["Client"]
 
@@ -73,14 +75,14 @@ class Client:
 
     def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, either all or none."""
-        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
+        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else _list_of(new_jobs)
         enqueued = self._run(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
         self._waker.wake(new_jobs, tx)
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction without blocking the event loop."""
-        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
+        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else _list_of(new_jobs)
         enqueued = await self._run_async(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
         self._waker.wake(new_jobs, tx)
         return enqueued
@@ -158,13 +160,13 @@ class Client:
 
     def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask a running one to stop; returns the job's state after the call."""
-        state = self._run(cancelling.cancel_job(known_id(job_id), actor=actor or default_actor()), tx)
+        state = self._run(cancelling.cancel_job(known_id(job_id), actor=recorded_actor(actor)), tx)
         self._waker.notify_stop(state, tx)
         return state
 
     async def cancel_async(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask it to stop, without blocking the event loop."""
-        state = await self._run_async(cancelling.cancel_job(known_id(job_id), actor=actor or default_actor()), tx)
+        state = await self._run_async(cancelling.cancel_job(known_id(job_id), actor=recorded_actor(actor)), tx)
         self._waker.notify_stop(state, tx)
         return state
 
@@ -173,11 +175,11 @@ class Client:
 
         A batch that is done stays done when one of its items is retried; an unfinished batch waits for the item.
         """
-        return self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
+        return self._run(jobs.restart(job_ids, actor=recorded_actor(actor)), tx)
 
     async def retry_async(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
         """Queue ended jobs again without blocking the event loop."""
-        return await self._run_async(jobs.restart(job_ids, actor=actor or default_actor()), tx)
+        return await self._run_async(jobs.restart(job_ids, actor=recorded_actor(actor)), tx)
 
     def wait(self, job_id: str, *, timeout: timedelta | float | None = None) -> JobState:
         """Wait until a job ends and return its state."""
@@ -239,12 +241,13 @@ def typed_progress(job: JobRow, registry: Registry) -> Any:
     return decode_progress(job.progress, _declared(job, registry, lambda task: task.options.progress))
 
 
-def known_id(job_id: str) -> str:
+def known_id(job_id: object) -> str:
     """Normalize the id of a job; no job has an id that is not a UUID."""
+    text = job_id if isinstance(job_id, str) else str(job_id) if isinstance(job_id, UUID) else shown(job_id)
     try:
-        return checked_id(str(job_id))
+        return checked_id(text)
     except ConfigurationError:
-        raise JobNotFound(job_id) from None
+        raise JobNotFound(text) from None
 
 
 @cache
@@ -257,6 +260,30 @@ def default_actor() -> str:
     return f"{user}@{socket.gethostname()}"[:191]
 
 
+def recorded_actor(actor: str | None) -> str:
+    """Check the actor to record; None means the user of this process."""
+    if actor is None:
+        return default_actor()
+    check_key("actor", actor)
+    return actor
+
+
+def states_of(states: Iterable[JobState]) -> list[JobState]:
+    """Check the states of a filter."""
+    check_type("states", states, Iterable)
+    given = [states] if isinstance(states, str) else list(states)
+    for state in given:
+        check_type("a member of states", state, Literal[*JobState])
+    return [JobState(state) for state in given]
+
+
+def _list_of(jobs: Iterable[NewJob]) -> list[NewJob]:
+    check_type("new_jobs", jobs, Iterable)
+    listed = list(jobs)
+    check_jobs("new_jobs", listed)
+    return listed
+
+
 def _page(
     states: Iterable[JobState],
     task: str | None,
@@ -265,12 +292,16 @@ def _page(
     before: str | None,
     limit: int,
 ) -> Operation[list[JobRow]]:
+    check_type("limit", limit, int)
+    for what, name in (("task", task), ("queue", queue)):
+        if name is not None:
+            check_name(what, name)
     return list_jobs(
-        states=[JobState(state) for state in states],
+        states=states_of(states),
         queue_name=queue,
         task_name=task,
-        batch_id=parent_id,
-        before=before,
+        batch_id=None if parent_id is None else known_id(parent_id),
+        before=None if before is None else known_id(before),
         most=max(1, min(limit, 1000)),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from stagepost.client.client import default_actor, typed_result
+from stagepost.client.client import recorded_actor, typed_result
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.waiting import late, pauses
 from stagepost.errors import RunError
@@ -103,7 +103,7 @@ class RunHandle:
         raise late(timeout, subject, missing="did not end", why=(yield why_run_waits(self.id)))
 
     def _retried(self, actor: str | None, tx: Any) -> Procedure[RunState]:
-        run: Run = yield runs.retry(self.id, actor=actor or default_actor())
+        run: Run = yield runs.retry(self.id, actor=recorded_actor(actor))
         self._app.store.notifier.notify({step.queue_name for step in run.plan.steps}, tx=tx)
         return run.state
 
@@ -115,7 +115,7 @@ class RunHandle:
         return results if found.is_list else results[0]
 
     def _cancelled(self, actor: str | None) -> Procedure[RunState]:
-        batches: list[str] = yield runs.cancel(self.id, actor=actor or default_actor())
+        batches: list[str] = yield runs.cancel(self.id, actor=recorded_actor(actor))
         for batch_id in batches:  # upkeep does the rest if this is interrupted
             after: str | None = ""
             while after is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from stagepost.errors import ConfigurationError
 from stagepost.model.context import current_identity, current_trace
+from stagepost.model.option_types import check_type
 
 __all__ = ["JobContextFilter", "configure_logging"]
 
@@ -40,6 +42,9 @@ class JobContextFilter(logging.Filter):
 
 def configure_logging(level: str = "INFO") -> None:
     """Log to standard error with the job's ids on each line, for programs without a logging setup of their own."""
+    check_type("level", level, str)
+    if level.upper() not in logging.getLevelNamesMapping():
+        raise ConfigurationError(f"level is {level!r}: it must be debug, info, warning, error or critical.")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(JobContextFilter())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
-from stagepost.errors import ConfigurationError, TaskError
+from stagepost.errors import ConfigurationError, TaskError, shown
 
 __all__ = ["NAME", "check_function", "check_name", "check_priority", "check_unique_key", "checked_id", "known_names"]
 
@@ -20,6 +20,8 @@ LONGEST_KEY = 191
 
 def check_name(what: str, name: str) -> None:
     """Refuse an invalid name of a task, queue or schedule."""
+    if not isinstance(name, str):
+        raise ConfigurationError(f"{what} name is {shown(name)}: it must be a text.")
     if not NAME.fullmatch(name):
         raise ConfigurationError(
             f"{what} name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."

@@ -8,6 +8,8 @@ from contextvars import ContextVar
 
 import msgspec
 
+from stagepost.model.option_types import check_type
+
 __all__ = [
     "JobIdentity",
     "ScheduleOrigin",
@@ -75,6 +77,8 @@ def traced(
     *, trace_id: str | None = None, correlation_id: str | None = None, user_id: str | None = None
 ) -> Iterator[TraceContext]:
     """Attach these ids to every job enqueued in the body; ids left out keep their outer values."""
+    for what, given in (("trace_id", trace_id), ("correlation_id", correlation_id), ("user_id", user_id)):
+        check_type(f"traced: {what}", given, str | None)
     outer = current_trace.get()
     inner = TraceContext(
         trace_id=trace_id or outer.trace_id,
