@@ -150,9 +150,7 @@ def test_an_error_names_the_variable_the_value_and_the_file(file: Path) -> None:
         ConfigurationError, match=r"^STAGEPOST_CONCURRENCY is '0': concurrency is 0: it must be between 1"
     ):
         load(file, STAGEPOST_CONCURRENCY="0")
-    with pytest.raises(
-        ConfigurationError, match=r"^argument pool_size: pool_size is 0: it must be between 1 and 10,000"
-    ):
+    with pytest.raises(ConfigurationError, match=r"^pool_size is 0: it must be between 1 and 10,000"):
         load(file, {"pool_size": 0}, STAGEPOST_POOL_SIZE="4")
     file.write_text("concurrency = 'many'", encoding="utf-8")
     with pytest.raises(

@@ -126,7 +126,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             is_unknown = "unknown field" in str(error)
             known = f" Valid fields are: {', '.join(_fields_at(cls, str(error)))}." if is_unknown else ""
             end = "" if isinstance(error, ConfigurationError) else "."
-            raise ConfigurationError(f"{origin}: {error}{end}{known}") from error
+            raise ConfigurationError(f"{origin}{error}{end}{known}") from error
 
 
 def _from_file(file: Path) -> dict[str, Any]:
@@ -139,16 +139,19 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _origin(error: str, given: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> str:
-    """Say where the setting that an error names was set, with its value unless that may be secret."""
+    """Say where the setting that an error names was set, with its value unless that may be secret.
+
+    Empty if it is an argument of the call.
+    """
     found = SETTING_IN_ERROR.search(error)
     path = (found[1] or found[2]) if found else ""
     name = path.partition(".")[0]
     if given.get(name) is not None:
-        return f"argument {name}"
+        return ""
     for variable in (f"{PREFIX}{path.upper().replace('.', '_')}", f"{PREFIX}{path.upper().replace('.', '_')}_FILE"):
         if path and variable in environment:
-            return variable if name in SECRETS else f"{variable} is {environment[variable]!r}"
-    return "settings" if file is None else f"settings file {file}"
+            return f"{variable}: " if name in SECRETS else f"{variable} is {environment[variable]!r}: "
+    return "settings: " if file is None else f"settings file {file}: "
 
 
 def _name_misspelt(settings: type[Settings], environment: Mapping[str, str]) -> None:

@@ -19,7 +19,8 @@ LONGEST_HEARTBEAT_SECONDS = 3600
 
 def check_url(what: str, url: str, schemes: Mapping[str, str]) -> None:
     """Refuse a URL that no driver could read. The error shows no more than its scheme: the rest may be a password."""
-    use = f"use {' or '.join(schemes.values())}."
+    *first, last = schemes.values()
+    use = f"use {', '.join(first)} or {last}."
     scheme, separator, _ = url.partition("://")
     kind = scheme.partition("+")[0].lower()
     if not separator:
