@@ -54,6 +54,8 @@ def value_of(text: str | None) -> Any:
 
 def job_document(job: JobRow) -> dict[str, Any]:
     """Convert a job, with all its fields."""
+    facts = value_of(job.context) or {}
+    trace = {name: value for name, value in facts.items() if not name.startswith("first_")}
     return {
         "id": job.id,
         "task": job.task_name,
@@ -70,7 +72,9 @@ def job_document(job: JobRow) -> dict[str, Any]:
         "batch_id": job.batch_id,
         "item_key": job.item_key,
         "arguments": value_of(job.payload),
-        "trace": value_of(job.context),
+        "first_task": facts.get("first_task", job.task_name),
+        "first_arguments": facts.get("first_arguments", value_of(job.payload)),
+        "trace": trace or None,
         "progress": value_of(job.progress),
         "result": value_of(job.result),
         "error": job.error,
