@@ -61,7 +61,7 @@ UNSCHEDULED = ScheduleOrigin()
 
 
 class FirstRequest(msgspec.Struct, frozen=True, gc=False):
-    """The task and arguments that a job was enqueued with, before it continued with others; kept beside its trace ids."""
+    """The task and arguments that a job was enqueued with, if it has continued with others; kept beside its trace."""
 
     first_task: str | None = None
     first_arguments: msgspec.Raw = msgspec.Raw(b"null")
