@@ -48,7 +48,7 @@ EXIT_CODES = {
 }
 
 CAUSES = {
-    Cause.HOLD: "A claim found no room under its limit, no token for its rate, or no worker that knows its task.",
+    Cause.BLOCK: "A claim found no room under its limit, no token for its rate, or no worker that knows its task.",
     Cause.UNBLOCK: "Its limit has room for it, its rate has a token, or a worker knows its task.",
     Cause.PROMOTE: "It is due.",
     Cause.DEFER: 'It is enqueued again with `on_conflict="debounce"`, or its token grows back at that time.',

@@ -8,12 +8,12 @@ from typing import Protocol
 __all__ = ["Clock", "SystemClock", "monotonic", "sleep"]
 
 monotonic = time.monotonic
-"""Real seconds that only grow, for deadlines that a test's clock must not touch."""
+"""Real seconds that only grow, for deadlines that a test's clock must not affect."""
 sleep = time.sleep
 
 
 class Clock(Protocol):
-    """Tells how time passes in this process; `instant` replaces the database's clock where it is set."""
+    """Measures time in this process; `instant` replaces the database's clock if it returns a value."""
 
     def monotonic(self) -> float:
         """Seconds that only grow."""
@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Real time; the database tells what time it is."""
+    """Real time; instants come from the database."""
 
     def monotonic(self) -> float:
         return time.monotonic()

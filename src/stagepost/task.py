@@ -145,7 +145,7 @@ class Task(Generic[P, R]):
 
     @property
     def _limit_rule(self) -> TaskRule:
-        """What workers with this code keep to, whatever was in force when a job was enqueued."""
+        """The limits that workers with this code apply, even to jobs that were enqueued under other limits."""
         options = self.options
         if options.max_running is None:
             return TaskRule(rate=options.rate_limit, is_remote=options.remote)

@@ -54,7 +54,7 @@ def test_a_claim_holds_what_is_over_the_limit_as_if_it_had_never_been_claimed(st
     claimed = store.run(claiming(rules))
 
     assert [job.id for job in claimed.jobs] == [ids[1], ids[2], plain]
-    assert claimed.held == {"limit:printer"}
+    assert claimed.blocked_on == {"limit:printer"}
     held = store.run(jobs.get(ids[0]))
     assert (held.state, held.blocked_on, held.attempt) == (JobState.BLOCKED, "limit:printer", 0)
     assert (held.locked_by, held.lease_until, held.started_at) == (None, None, None)
@@ -160,7 +160,7 @@ def test_a_limit_that_is_new_counts_jobs_that_were_enqueued_without_one(store: B
     claimed = store.run(claiming(TWO))
 
     assert [job.limit_key for job in claimed.jobs] == ["send_letter", "send_letter"]
-    assert claimed.held == {"limit:send_letter"}
+    assert claimed.blocked_on == {"limit:send_letter"}
     assert store.rows("select limit_key, count(*) from stagepost_job group by limit_key") == [("send_letter", 4)]
     assert store.run(claiming(TWO)).jobs == []
 
@@ -174,7 +174,7 @@ def test_a_limit_without_keys_replaces_those_of_one_with_keys(store: Bench) -> N
     claimed = store.run(claiming(rules))
 
     assert [job.limit_key for job in claimed.jobs] == ["send_letter"]
-    assert claimed.held == {"limit:send_letter"}
+    assert claimed.blocked_on == {"limit:send_letter"}
 
 
 def test_a_queue_with_a_limit_of_its_own_keeps_both(store: Bench) -> None:
@@ -197,7 +197,7 @@ def test_a_claim_that_starts_at_marks_is_checked_as_well(store: Bench) -> None:
     claimed = store.run(claiming(TWO, marks={7: 0}))
 
     assert len(claimed.jobs) == 2
-    assert claimed.held == {"limit:printer"}
+    assert claimed.blocked_on == {"limit:printer"}
 
 
 def test_full_keys_do_not_starve_one_with_room(store: Bench) -> None:
@@ -206,7 +206,7 @@ def test_full_keys_do_not_starve_one_with_room(store: Bench) -> None:
     while claim(store, one, slots=1000):
         pass
     store.run(jobs.enqueue_many([new_job(limit_key=f"full-{number}") for number in range(KEYS)]))
-    while store.run(claiming(one, slots=1000)).held:
+    while store.run(claiming(one, slots=1000)).blocked_on:
         pass
     assert len(store.run(list_jobs(states=[JobState.BLOCKED], most=KEYS + 1))) == KEYS
 
@@ -340,7 +340,7 @@ def test_a_delivered_job_over_its_limit_is_held_and_sent_again_when_there_is_roo
 
     [job] = taken.jobs
     [held] = taken.put_back
-    assert taken.held == {"limit:printer"}
+    assert taken.blocked_on == {"limit:printer"}
     stored = store.run(jobs.get(held))
     assert (stored.state, stored.attempt, stored.blocked_on) == (JobState.BLOCKED, 0, "limit:printer")
     assert send(store) == []

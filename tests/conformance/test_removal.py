@@ -185,7 +185,7 @@ def test_children_are_not_discarded_while_their_parent_waits(store: Bench) -> No
     discarded = store.run(history.discard([failed], actor="ada"))
     families.end(store, second)
 
-    assert discarded.kept == {failed: f"Job {parent.id} has not ended. Its children can be discarded when it has."}
+    assert discarded.kept == {failed: f"Job {parent.id} has not ended. Its children can be discarded once it has."}
     assert families.counts(store, parent) == Counts(completed=1, dead_letter=1)
     assert families.look(store, parent).state is JobState.COMPLETED_WITH_ERRORS
 

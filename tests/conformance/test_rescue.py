@@ -112,7 +112,7 @@ def test_a_job_that_was_asked_to_stop_is_cancelled_when_its_worker_is_gone(store
 
     cancelled = store.run(jobs.get(job.id))
     assert (cancelled.state, cancelled.crashes) == (JobState.CANCELLED, 0)
-    assert cancelled.error == "cancelled; its worker was gone"
+    assert cancelled.error == "cancelled; its worker had died"
 
 
 def test_a_rescued_job_with_a_limit_waits_for_room_again(store: Bench) -> None:

@@ -55,7 +55,7 @@ def test_a_claim_takes_a_token_for_each_job_and_holds_the_others(store: Bench) -
     claimed = store.run(claiming(RULES))
 
     assert [job.id for job in claimed.jobs] == [first]
-    assert claimed.held == {NAME}
+    assert claimed.blocked_on == {NAME}
     held = store.run(jobs.get(second))
     assert (held.state, held.blocked_on, held.attempt) == (JobState.BLOCKED, NAME, 0)
     assert store.run(take_tokens(RATE, 1)).granted == 0
@@ -91,7 +91,7 @@ def test_those_in_line_start_at_their_rate_and_are_claimed_twice_at_most(store: 
             settle(store, job, Completed())
         if step == 0:
             store.run(block_front(QUEUE, RULES))
-        elif claimed.held:
+        elif claimed.blocked_on:
             claims["held again"] += 1
         store.clock.advance(0.25)
 
@@ -215,7 +215,7 @@ def test_a_job_may_have_a_limit_and_a_rate(store: Bench) -> None:
     claimed = store.run(claiming(rules))
 
     assert len(claimed.jobs) == 2
-    assert claimed.held == {"limit:printer"}
+    assert claimed.blocked_on == {"limit:printer"}
     assert (
         store.run(take_tokens(RateLimit("speech", per_second=2, burst=3), 9)).granted == 1
     )  # none taken for those held

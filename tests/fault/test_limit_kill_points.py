@@ -8,6 +8,7 @@ import pytest
 
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
+from stagepost.model.outcome import CRASHES_ALLOWED
 from stagepost.store.jobs import enqueue
 from tests.depth import quickly_on
 from tests.fault.arena import LASTING_LEASE, Arena, jobs_of
@@ -38,8 +39,9 @@ def test_a_worker_that_dies_between_a_claim_and_what_follows_under_a_limit_holds
         arena.start_worker(lease_seconds=LASTING_LEASE)
         arena.wait_for_end(jobs)
 
-    evidence = arena.verify()
-    assert {job.state for job in evidence.jobs.values()} == {"completed"}
+    # On a slow machine a job can run in three workers that are killed. It becomes a dead letter, as it should.
+    ends = {(job.state, job.crashes >= CRASHES_ALLOWED) for job in arena.verify().jobs.values()}
+    assert ends - {("dead_letter", True)} == {("completed", False)}
 
 
 @quickly_on("mariadb")

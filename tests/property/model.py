@@ -299,7 +299,7 @@ class Model:
         expired = [job for job in self.live.values() if (job.lease_until or self.now) < self.now - grace_us]
         for job in expired:
             if job.cancel_requested_at is not None:
-                self._end(job, "cancelled", error="cancelled; its worker was gone")
+                self._end(job, "cancelled", error="cancelled; its worker had died")
             elif job.started_at is None:
                 self._apply(job, Released())
             else:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stagepost.cli.render import LineBar, Section, duration_text, printable, table_lines, time_text
+from stagepost.cli.layout import Section, duration_text, printable, table_lines, time_text
+from stagepost.cli.render import LineBar
 from stagepost.cli.watch import SourceWatch, python_files_below
 
 

@@ -41,14 +41,14 @@ scheduled              promote               queued
 scheduled              defer                 scheduled
 scheduled              wait                  waiting
 scheduled              cancel                cancelled
-queued                 hold                  blocked
+queued                 block                 blocked
 queued                 claim                 running
 queued                 defer                 scheduled
 queued                 wait                  waiting
 queued                 cancel                cancelled
 queued                 refuse                failed
 queued                 exhaust               dead_letter
-running                hold                  blocked
+running                block                 blocked
 running                complete              completed
 running                retry                 retrying
 running                snooze                scheduled

@@ -14,8 +14,8 @@ import click
 from stagepost.cli.documents import batch_document, instant, value_of
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, bar_text, duration_text, time_text
 from stagepost.cli.options import Group, confirm, job_id
-from stagepost.cli.render import Section, bar_text, duration_text, time_text
 from stagepost.client.app import App
 from stagepost.client.batches import BatchHandle
 from stagepost.client.records import Batch, batch_of
@@ -288,7 +288,7 @@ def _act(
 ) -> None:
     """Act on the named items, or on all failed ones after confirmation; exit with 1 if any item was refused."""
     if bool(items) is everything:
-        raise click.UsageError("Select items with either their keys or --all.")
+        raise click.UsageError("Select items by their keys, or all failed items with --all.")
     if everything:
         failures = handle.counts().failures
         if failures:

@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Bar
 from stagepost.cli.options import Command
-from stagepost.cli.render import Bar, Output
+from stagepost.cli.render import Output
 from stagepost.client.app import App
 from stagepost.clock import monotonic
 from stagepost.config import Settings

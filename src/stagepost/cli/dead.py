@@ -14,8 +14,8 @@ from stagepost.cli.documents import dead_message_document, instant, job_document
 from stagepost.cli.errors import CommandFailed, ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.jobs import show_job
+from stagepost.cli.layout import Section, time_text
 from stagepost.cli.options import Group, confirm, job_id
-from stagepost.cli.render import Section, time_text
 from stagepost.client.client import default_actor
 from stagepost.client.dead_letters import (
     Handled,
@@ -146,7 +146,7 @@ class Chosen:
 
 def _choose(store: Store, identifiers: tuple[str, ...], group: str | None, *, everything: bool) -> Chosen:
     if sum((bool(identifiers), group is not None, everything)) != 1:
-        raise click.UsageError("Select dead letters with either ids, --group GROUP or --all.")
+        raise click.UsageError("Select dead letters by id, with --group GROUP or with --all.")
     nothing: Iterator[list[str]] = iter(())
     if identifiers:
         messages = [one for one in identifiers if store.run(find_dead_message(one)) is not None]

@@ -92,7 +92,7 @@ def _call_arguments(texts: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, An
             named[match[1]] = _value(match[2], f"argument {match[1]}")
         elif named:
             raise click.UsageError(
-                f"argument {number} ({text}) has no name but follows a named one. Move it to the front."
+                f"argument {number} ({text}) has no name but follows a named one. Put arguments without a name first."
             )
         else:
             positional.append(_value(text, f"argument {number}"))

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import click
 
-from stagepost.cli.render import printable
+from stagepost.cli.layout import printable
 from stagepost.database.dialect import MYSQL, POSTGRES, SQLITE, Dialect
 from stagepost.database.trouble import Trouble
 from stagepost.errors import BrokerUnavailable, ConfigurationError, SchemaError, StagepostError, StoreUnavailable

@@ -9,8 +9,8 @@ import click
 from stagepost.cli.documents import instant
 from stagepost.cli.errors import CommandFailed
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, time_text
 from stagepost.cli.options import Group
-from stagepost.cli.render import Section, time_text
 from stagepost.model.batch import summary_of
 from stagepost.store.gates import StoredGate, find_gate, list_gates, status
 

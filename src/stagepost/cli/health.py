@@ -8,8 +8,8 @@ import click
 
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section
 from stagepost.cli.options import Command
-from stagepost.cli.render import Section
 from stagepost.client.health import Check, check_health, is_healthy
 from stagepost.errors import StoreUnavailable
 

@@ -1,8 +1,9 @@
-"""`stagepost jobs`: lists, shows, retries and cancels jobs."""
+"""`stagepost jobs`: lists, shows, awaits, retries and cancels jobs."""
 
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -11,8 +12,9 @@ import msgspec
 from stagepost.cli.documents import failure_document, job_document, moment_document
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
-from stagepost.cli.options import Group, job_id
-from stagepost.cli.render import Output, Section, duration_text, time_text
+from stagepost.cli.layout import Section, duration_text, time_text
+from stagepost.cli.options import Group, duration, job_id
+from stagepost.cli.render import Output
 from stagepost.client.client import default_actor
 from stagepost.client.dead_letters import pages_of, retry_each
 from stagepost.errors import IllegalTransition, JobNotFound
@@ -30,7 +32,7 @@ __all__ = ["job_rows", "jobs", "show_job"]
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """List, show, retry and cancel jobs."""
+    """List, show, wait for, retry and cancel jobs."""
 
 
 @jobs.command("list")
@@ -89,6 +91,22 @@ def list_jobs(
 def show_one(invocation: Invocation, *, identifier: str) -> None:
     """Show a job's fields, arguments, failures and timeline."""
     show_job(invocation, invocation.store.run(get(identifier)))
+
+
+@jobs.command("wait")
+@click.argument("identifier", metavar="JOB_ID", type=job_id)
+@click.option("--timeout", type=duration, metavar="DURATION", help="Stop waiting after this time, such as 90s or 15m.")
+@click.pass_obj
+def wait(invocation: Invocation, *, identifier: str, timeout: timedelta | None) -> None:
+    """Wait until a job ends, and print how it ended.
+
+    Exits with 0 if it completed, and with 1 if it ended in another state or the time was too short.
+    """
+    state = invocation.client.wait(identifier, timeout=timeout)
+    document = {"id": identifier, "state": str(state)}
+    invocation.output.result(document, lambda: invocation.output.say(f"Job {identifier} ended as {state}."))
+    if state not in {JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS}:
+        sys.exit(ExitCode.FAILED)
 
 
 @jobs.command("retry")

@@ -9,8 +9,8 @@ import click
 
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section
 from stagepost.cli.options import Command
-from stagepost.cli.render import Section
 from stagepost.database.connection import database_at
 from stagepost.database.dialect import Dialect
 from stagepost.database.migrate import Migration, applied, migrations_of, pending, script_of

@@ -113,7 +113,8 @@ def _own_and_common(command: click.Command, ctx: click.Context) -> tuple[list[tu
     own: list[tuple[str, str]] = []
     shared: list[tuple[str, str]] = []
     for parameter in command.get_params(ctx):
-        record = parameter.get_help_record(ctx)
+        # From click 8.5 on, arguments have a record as well, without a text: the usage line shows them.
+        record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
         if record is not None:
             (shared if common & set(parameter.opts) else own).append(record)
     return own, shared
@@ -124,7 +125,7 @@ def confirm(question: str, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} There is no terminal to ask on: add --yes to confirm.")
+        raise click.UsageError(f"{question} Without a terminal, confirm with --yes.")
     click.confirm(question, abort=True, err=True)
 
 

@@ -9,8 +9,8 @@ import click
 
 from stagepost.cli.documents import queue_document
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, duration_text
 from stagepost.cli.options import Group
-from stagepost.cli.render import Section, duration_text
 from stagepost.client.client import default_actor
 from stagepost.database.migrate import check_schema
 from stagepost.errors import ConfigurationError

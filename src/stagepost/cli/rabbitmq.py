@@ -9,8 +9,8 @@ import click
 
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section
 from stagepost.cli.options import Group
-from stagepost.cli.render import Section
 from stagepost.client.broker_view import carried_queues
 from stagepost.config.urls import masked
 from stagepost.errors import ConfigurationError

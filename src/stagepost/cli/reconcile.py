@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, duration_text
 from stagepost.cli.options import Command
 from stagepost.cli.rabbitmq import broker_url
-from stagepost.cli.render import Section, duration_text
 from stagepost.client.broker_view import carried_queues, query_broker
 from stagepost.clock import SystemClock
 from stagepost.config.rabbitmq import RabbitmqSettings

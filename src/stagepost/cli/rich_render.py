@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from stagepost.cli.render import Bar, Section, cell_text, printable
+from stagepost.cli.layout import Bar, Section, cell_text, printable
 
 __all__ = ["live_screen", "print_table", "rich_bar"]
 

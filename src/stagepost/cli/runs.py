@@ -11,8 +11,8 @@ import click
 from stagepost.cli.documents import run_document, run_view_document
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, duration_text, time_text
 from stagepost.cli.options import Group
-from stagepost.cli.render import Section, duration_text, time_text
 from stagepost.client.client import default_actor
 from stagepost.clock import sleep
 from stagepost.model.pipeline import Run, RunState, StepState

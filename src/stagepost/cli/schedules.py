@@ -6,8 +6,8 @@ import click
 
 from stagepost.cli.documents import schedule_document
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, time_text
 from stagepost.cli.options import Group
-from stagepost.cli.render import Section, time_text
 from stagepost.client.client import default_actor
 from stagepost.store.schedules import (
     NEVER,

@@ -12,9 +12,9 @@ import click
 
 from stagepost.cli.documents import instant, queue_document, worker_document
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, duration_text, time_text
 from stagepost.cli.options import Command
 from stagepost.cli.queues import queue_rows
-from stagepost.cli.render import Section, duration_text, time_text
 from stagepost.cli.workers import worker_rows
 from stagepost.client.broker_view import MOST_COUNTED, AskInBackground, BrokerView, query_broker
 from stagepost.clock import sleep

@@ -8,8 +8,8 @@ import click
 
 from stagepost.cli.documents import worker_document
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section, duration_text
 from stagepost.cli.options import Group
-from stagepost.cli.render import Section, duration_text
 from stagepost.model.job import microseconds
 from stagepost.store.leaders import Leadership, list_leaders
 from stagepost.store.workers import ALIVE_WITHIN, WorkerRecord, list_workers

@@ -38,7 +38,7 @@ class JobState(StrEnum):
 class Cause(StrEnum):
     """Why a job changes its state."""
 
-    HOLD = "hold"
+    BLOCK = "block"
     UNBLOCK = "unblock"
     PROMOTE = "promote"
     DEFER = "defer"
@@ -65,7 +65,7 @@ FINAL: frozenset[JobState] = frozenset(
 LIVE: frozenset[JobState] = frozenset(S) - FINAL
 
 TRANSITIONS: dict[tuple[JobState, Cause], JobState] = {
-    **{(state, C.HOLD): S.BLOCKED for state in (S.QUEUED, S.RUNNING)},  # a claim found it over a limit
+    **{(state, C.BLOCK): S.BLOCKED for state in (S.QUEUED, S.RUNNING)},  # a claim found it over a limit
     (S.BLOCKED, C.UNBLOCK): S.QUEUED,  # or, with `defer`, scheduled for its token
     (S.SCHEDULED, C.PROMOTE): S.QUEUED,
     (S.RETRYING, C.PROMOTE): S.QUEUED,

@@ -82,10 +82,10 @@ def take(full_at_us: int, now_us: int, wanted: int, limit: RateLimit, *, early_u
 
 
 def token_times(full_at_us: int, now_us: int, limit: RateLimit, *, tokens: int, after: int = 0) -> list[int]:
-    """Say when the next tokens are valid, if `after` of them are promised already.
+    """Return when the next tokens become valid, after the first `after`, which are promised already.
 
-    This is the theoretical arrival time of GCRA. It does not depend on when a token is taken, so one that is taken
-    late, but before it is valid, does not delay the next.
+    These are the theoretical arrival times of GCRA. They do not depend on when a token is taken, so a token that is
+    taken late, but before it is valid, does not delay the next one.
     """
     first = _full_at(full_at_us, now_us, limit) - limit.capacity_us
     return [max(now_us, first + place * limit.interval_us) for place in range(after + 1, after + tokens + 1)]
@@ -94,9 +94,9 @@ def token_times(full_at_us: int, now_us: int, limit: RateLimit, *, tokens: int, 
 def due_times(
     full_at_us: int, now_us: int, limit: RateLimit, *, after: int, until: int, most: int, early_us: int = 0
 ) -> list[int]:
-    """Say when jobs should be claimed for the next tokens, each `early_us` before its token is valid.
+    """Return when jobs should be claimed for the next tokens, each `early_us` before its token is valid, up to `until`.
 
-    `after` tokens are promised already; none is named for which that would be later than `until`.
+    The first `after` tokens are promised already and are left out.
     """
     reach = until + early_us + limit.capacity_us - _full_at(full_at_us, now_us, limit)
     tokens = max(0, min(most, reach // limit.interval_us - after))

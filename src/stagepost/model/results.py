@@ -96,7 +96,7 @@ def _encode(what: str, value: object, annotation: Any, limits: PayloadLimits) ->
         if not unencodable:
             raise PayloadError(
                 f"{what} of type {type(value).__name__} does not fit the {_DECLARED[what]} "
-                f"`{json_values.name_of(annotation)}`: {error}. Correct either of them."
+                f"`{json_values.name_of(annotation)}`: {error}. Correct one of them."
             ) from error
     raise PayloadError(f"the {what} {unencodable}.")
 

@@ -139,12 +139,12 @@ def _why_needed(batches: Iterable[BatchRow]) -> Statements[dict[str, str]]:
 
 def _reason(batch: BatchRow) -> str:
     if batch.kind is BatchKind.STEP:
-        return f"Run {batch.owner_id} has not ended. The jobs of its steps can be discarded when it has."
+        return f"Run {batch.owner_id} has not ended. The jobs of its steps can be discarded once it has."
     if batch.kind is BatchKind.CHILDREN:
-        return f"Job {batch.id} has not ended. Its children can be discarded when it has."
+        return f"Job {batch.id} has not ended. Its children can be discarded once it has."
     return (
-        f"Batch {batch.key!r} is not done. Its items can be discarded when it is. Until then retry what failed with "
-        f"`stagepost batches retry`, or let the batch go on without it with `stagepost batches waive`."
+        f"Batch {batch.key!r} is not done. Its items can be discarded once it is. Until then, retry failed items with "
+        f"`stagepost batches retry`, or let the batch finish without them with `stagepost batches waive`."
     )
 
 

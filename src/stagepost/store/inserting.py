@@ -109,7 +109,10 @@ def load(asked: JobSeries | MixedJobs, on_taken: Callable[[], None]) -> Statemen
     rows = _rows_of(asked.plain(), now, loaded, moves, on_taken)
     [(put,)] = (yield Load("load_jobs", rows)) or [(0,)]
     if put != len(loaded):
-        raise StoreUnavailable(f"{len(loaded) - put} of {len(loaded)} jobs were enqueued by another request meanwhile")
+        raise StoreUnavailable(
+            f"{len(loaded) - put} of {len(loaded)} jobs were enqueued by another request at the same time. "
+            f"Roll back your transaction and repeat it."
+        )
     yield from record_moves(moves)
     return loaded
 

@@ -191,7 +191,10 @@ def _insert_or_find(open_: list[NewJob], insertion: Insertion) -> Statements[dic
             results |= {asked: Enqueued(holder, is_new=False) for asked, holder in existing.items()}
             open_ = [job for job in open_ if job.id not in existing]
     if open_:
-        raise StoreError(f"unique key {open_[0].unique_key!r} changed hands too often; enqueue the job again.")
+        raise StoreError(
+            f"unique key {open_[0].unique_key!r} was freed and taken again {ENQUEUE_TRIES} times during this enqueue. "
+            f"Enqueue the job again."
+        )
     return results
 
 

@@ -101,7 +101,7 @@ class Renewed:
     held: frozenset[Fence]
     asked_to_stop: frozenset[Fence]
     passed_over: frozenset[Fence] = frozenset()
-    """Those held whose row was locked: nothing was written."""
+    """Attempts whose row was locked, so that nothing was written; they count as held."""
 
 
 @operation
@@ -110,8 +110,8 @@ def renew(
 ) -> Statements[Renewed]:
     """Extend the leases of attempts, given as (job id, attempt), from now on, and write the progress they reported.
 
-    An attempt whose row is locked is passed over, and counts as held while its lease lasts: it is being settled, or
-    its handler is about to. After that it may be a rescue that has it.
+    An attempt whose row is locked is skipped and counts as held until its lease ends: it is being settled, or its
+    handler is ending it. After that, the lock may belong to a rescue.
     """
     listed = [{"id": fence[0], "attempt": fence[1], "progress": reports.get(fence)} for fence in sorted(leases)]
     facts = {"owner": owner, "lease_us": microseconds(lease)} | ({"reporting": 1} if reports else {})
@@ -131,7 +131,7 @@ def renew(
 
 @query
 def asked_to_stop(leases: Sequence[Fence], *, owner: str) -> Statements[set[Fence]]:
-    """Tell which of these attempts, given as (job id, attempt), are asked to stop; waits for nobody's lock."""
+    """Return the attempts, given as (job id, attempt), that are asked to stop; waits for no lock."""
     listed = as_json([{"id": job_id, "attempt": attempt} for job_id, attempt in sorted(leases)])
     rows = yield Statement("find_stop_requests", {"leases": listed, "owner": owner})
     return {(str(job_id), attempt) for job_id, attempt in rows}
@@ -139,15 +139,15 @@ def asked_to_stop(leases: Sequence[Fence], *, owner: str) -> Statements[set[Fenc
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """Jobs whose worker was gone, by what became of them."""
+    """Jobs of dead workers, by what happened to them."""
 
     queued: tuple[str, ...]
     buried: tuple[str, ...]
     cancelled: tuple[str, ...]
     batches: frozenset[str] = frozenset()
-    """Those of all of them."""
+    """The batches of all these jobs."""
     limit_keys: frozenset[str] = frozenset()
-    """Those of all of them: there may be room for others."""
+    """The limit keys of all these jobs, under which slots have become free."""
 
 
 @operation
@@ -168,13 +168,13 @@ def rescue_expired(*, grace: timedelta, most: int = 500) -> Statements[Rescued]:
 
 @operation
 def mark_started(job: LeasedJob) -> Statements[None]:
-    """Note that a leased job begins now which had crashed so often that its claim did not begin it."""
+    """Set the start of a leased job whose claim did not set it, because one more crash would be its last."""
     yield Statement("begin_job", {"id": job.id, "attempt": job.attempt, "owner": job.owner})
 
 
 @operation
 def release_unknown_leases(*, owner: str, held: Sequence[Fence]) -> Statements[list[str]]:
-    """Give back jobs this owner leased without knowing it: the reply to its claim was lost."""
+    """Return jobs to their queues that this owner leased without knowing it, because the reply to a claim was lost."""
     rows = yield Statement("lock_owned_jobs", {"owner": owner})
     known = set(held)
     strays = [(str(job_id), attempt) for job_id, attempt in rows if (str(job_id), attempt) not in known]
@@ -195,7 +195,7 @@ def promote_due(*, most: int = 1000) -> Statements[int]:
 
 @query
 def next_due() -> Statements[timedelta | None]:
-    """Tell how long until the next scheduled or retrying job is due."""
+    """Return the time until the next scheduled or retrying job is due; None if there is none."""
     rows = yield Statement("next_due")
     return None if rows[0][0] is None else timedelta(microseconds=int(rows[0][0]))
 
@@ -203,7 +203,7 @@ def next_due() -> Statements[timedelta | None]:
 def _rescue(job_id: str, attempt: int, crashes: int, owner: str, asked_to_stop: bool, has_begun: bool) -> Settlement:
     if asked_to_stop:
         return Settlement.of_state(
-            str(job_id), attempt, owner, JobState.CANCELLED, error="cancelled; its worker was gone"
+            str(job_id), attempt, owner, JobState.CANCELLED, error="cancelled; its worker had died"
         )
     if not has_begun:
         return Settlement.of_state(str(job_id), attempt, owner, next_state(JobState.RUNNING, Cause.RELEASE))

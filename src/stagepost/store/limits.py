@@ -72,7 +72,7 @@ class Claimed(msgspec.Struct, frozen=True):
     """The result of a claim."""
 
     jobs: list[LeasedJob]
-    held: frozenset[str] = frozenset()
+    blocked_on: frozenset[str] = frozenset()
     """Limits and rates that this claim blocked other jobs on."""
     is_any_scheduled: bool = False
     """Whether this claim scheduled jobs for their next tokens."""
@@ -94,19 +94,19 @@ def claim_checked(
 
     `is_limited` means that the queue may have limits of its own.
     """
-    held: set[str] = set()
+    blocked_on: set[str] = set()
     is_any_scheduled = False
 
     def lease_some(room: int) -> Statements[list[LeasedJob]]:
         found = yield from claim(queue_name, owner=owner, task_names=task_names, slots=room, lease=lease, marks=marks)
         checked = yield from block_excess(found, rules)
-        held.update(checked.held)
+        blocked_on.update(checked.blocked_on)
         nonlocal is_any_scheduled
         is_any_scheduled |= checked.is_any_scheduled
         return checked.jobs
 
     jobs = yield from within_limits(queue_name, slots, lease_some) if is_limited else lease_some(slots)
-    return Claimed(jobs, frozenset(held), is_any_scheduled=is_any_scheduled)
+    return Claimed(jobs, frozenset(blocked_on), is_any_scheduled=is_any_scheduled)
 
 
 def block_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed]:
@@ -117,10 +117,10 @@ def block_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed
     checked = [job for job in jobs if rules.rule(job.task_name) is not None]
     if not checked:
         return Claimed(jobs)
-    keys = {job.id: key for job in checked if (key := _key_in_force(job, rules)) is not None}
-    held = yield from _over_limits([job for job in checked if job.id in keys], keys, jobs, rules)
-    tokens = yield from _take_tokens([job for job in checked if job.id not in held], rules)
-    blocked_on = held | tokens.held | tokens.late
+    keys = {job.id: key for job in checked if (key := _current_key(job, rules)) is not None}
+    over = yield from _over_limits([job for job in checked if job.id in keys], keys, jobs, rules)
+    tokens = yield from _take_tokens([job for job in checked if job.id not in over], rules)
+    blocked_on = over | tokens.missing | tokens.late
     current = [_as_checked(job, keys, tokens.starts_in_us) for job in jobs]
     yield from block(
         [JobToBlock(job.id, job.attempt, blocked_on[job.id], job.limit_key) for job in current if job.id in blocked_on],
@@ -134,16 +134,16 @@ def block_excess(jobs: list[LeasedJob], rules: LimitRules) -> Statements[Claimed
     if changed:
         rows = [{"id": job.id, "attempt": job.attempt, "limit_key": job.limit_key} for job in changed]
         yield Statement("write_limit_keys", {"jobs": as_json(rows), "owner": jobs[0].owner})
-    return Claimed(kept, frozenset({**held, **tokens.held}.values()), is_any_scheduled=bool(tokens.dues))
+    return Claimed(kept, frozenset({**over, **tokens.missing}.values()), is_any_scheduled=bool(tokens.dues))
 
 
 def _as_checked(job: LeasedJob, keys: Mapping[str, str], starts_in_us: Mapping[str, int]) -> LeasedJob:
-    """Give a job the limit key in force and the instant of its token."""
+    """Set the job's current limit key, and how long to wait for its token."""
     key, wait = keys.get(job.id, job.limit_key), starts_in_us.get(job.id, 0)
     return msgspec.structs.replace(job, limit_key=key, starts_in_us=wait) if wait or key != job.limit_key else job
 
 
-def _key_in_force(job: LeasedJob, rules: LimitRules) -> str | None:
+def _current_key(job: LeasedJob, rules: LimitRules) -> str | None:
     rule = rules.rule(job.task_name)
     return None if rule is None or rule.max_running is None else rule.key_of(job.limit_key, job.payload)
 
@@ -151,23 +151,23 @@ def _key_in_force(job: LeasedJob, rules: LimitRules) -> str | None:
 def _over_limits(
     checked: Sequence[LeasedJob], keys: Mapping[str, str], claimed: Collection[LeasedJob], rules: LimitRules
 ) -> Statements[dict[str, str]]:
-    """Say which jobs are over their limit, and the names of what they have to wait for."""
+    """Return the jobs that are over their limit, and the name of the limit that blocks each."""
     yield from lock_stripes(keys.values())
     usage = yield from usage_of({limit_name(key): key for key in keys.values()})
-    own = Counter(job.limit_key for job in claimed)  # counted as running, like those of others
+    own = Counter(job.limit_key for job in claimed)  # already counted as running, like the jobs of others
     taken = {limit_name(key): usage[limit_name(key)].running - own[key] for key in keys.values()}
-    held: dict[str, str] = {}
+    over: dict[str, str] = {}
     for job in sorted(checked, key=lambda job: job.blocked_on != limit_name(keys[job.id])):
         name, rule = limit_name(keys[job.id]), rules.tasks[job.task_name]
-        was_let_through = job.blocked_on == name
-        # A newcomer takes no place that is promised, and goes to the end of the line if there is one.
-        promised = 0 if was_let_through else usage[name].through
-        is_next = was_let_through or not usage[name].has_blocked
+        was_unblocked = job.blocked_on == name
+        # A new job takes no slot that is promised to an unblocked job, and waits behind jobs that are blocked.
+        promised = 0 if was_unblocked else usage[name].through
+        is_next = was_unblocked or not usage[name].has_blocked
         if is_next and rule.max_running is not None and taken[name] + promised < rule.max_running:
             taken[name] += 1
         else:
-            held[job.id] = name
-    return held
+            over[job.id] = name
+    return over
 
 
 class Tokens(NamedTuple):
@@ -175,7 +175,7 @@ class Tokens(NamedTuple):
 
     starts_in_us: dict[str, int]
     """Jobs that got a token, and when it becomes valid."""
-    held: dict[str, str]
+    missing: dict[str, str]
     """Jobs that were not blocked before and got no token, and the name of their rate."""
     late: dict[str, str]
     """Unblocked jobs that got no token: another job took theirs, or a late claim has delayed all tokens."""
@@ -211,7 +211,7 @@ def _take_tokens(checked: Sequence[LeasedJob], rules: LimitRules) -> Statements[
         tokens.starts_in_us.update((job_id, time - now) for job_id, time in zip(allowed, times, strict=False))
         late = first[taken.granted :]
         tokens.late.update(dict.fromkeys(late, name))
-        tokens.held.update((job_id, name) for job_id in newcomers if job_id not in tokens.starts_in_us)
+        tokens.missing.update((job_id, name) for job_id in newcomers if job_id not in tokens.starts_in_us)
         promised = usage[name].through
         times = token_times(taken.full_at, now, rate, tokens=len(late), after=promised)
         tokens.dues.update((job_id, time - rules.early_us) for job_id, time in zip(late, times, strict=True))
@@ -249,10 +249,10 @@ def block_front(queue_name: str, rules: LimitRules, *, most: int = MOST_IN_FRONT
     rows = yield Statement("front_jobs", facts | {"keyed": as_json(rules.keyed)} if rules.keyed else facts)
     front = [FrontJob(str(row[0]), *row[1:]) for row in rows]
     newcomers = [job for job in front if job.blocked_on is None]
-    holds = yield from _of_unknown_tasks(newcomers, rules)
-    holds += yield from _behind_others([job for job in newcomers if rules.rule(job.task_name) is not None], rules)
-    held = yield from block(holds, was=JobState.QUEUED, owner="")
-    return Front(len(front), held, frozenset(held_job.blocked_on for held_job in holds))
+    to_block = yield from _of_unknown_tasks(newcomers, rules)
+    to_block += yield from _behind_others([job for job in newcomers if rules.rule(job.task_name) is not None], rules)
+    blocked = yield from block(to_block, was=JobState.QUEUED, owner="")
+    return Front(len(front), blocked, frozenset(job.blocked_on for job in to_block))
 
 
 def _of_unknown_tasks(jobs: Sequence[FrontJob], rules: LimitRules) -> Statements[list[JobToBlock]]:
@@ -279,14 +279,14 @@ def _behind_others(jobs: Sequence[FrontJob], rules: LimitRules) -> Statements[li
         names |= ({} if key is None else {limit_name(key): key}) | ({} if rate is None else {rate: ""})
         named.append((job, key, rate))
     usage = yield from usage_of(names)
-    holds: list[JobToBlock] = []
+    to_block: list[JobToBlock] = []
     for job, key, rate in named:
         limit = None if key is None else limit_name(key)
         if limit is not None and _is_full(usage[limit], rules.tasks[job.task_name].max_running):
-            holds.append(JobToBlock(job.id, job.attempts, limit, key))
+            to_block.append(JobToBlock(job.id, job.attempts, limit, key))
         elif rate is not None and (usage[rate].has_blocked or usage[rate].through):
-            holds.append(JobToBlock(job.id, job.attempts, rate, key or job.limit_key))
-    return holds
+            to_block.append(JobToBlock(job.id, job.attempts, rate, key or job.limit_key))
+    return to_block
 
 
 def _is_full(usage: Usage, limit: int | None) -> bool:

@@ -11,12 +11,12 @@ from stagepost.model.rate import RateLimit, TokenGrant, take
 __all__ = ["lock_bucket", "prune_rates", "take_tokens"]
 
 KEPT_US = microseconds(timedelta(hours=1))
-"""How long a full bucket stays, though one that is not there is as full."""
+"""How long a full bucket is kept. A bucket without a row counts as full."""
 
 
 @operation
 def take_tokens(limit: RateLimit, wanted: int) -> Statements[TokenGrant]:
-    """Take up to `wanted` tokens out of the bucket of this name, which is full when first asked for."""
+    """Take up to `wanted` tokens from the bucket of this name, which is full at its first use."""
     full_at, now = yield from lock_bucket(limit.name)
     taken = take(full_at, now, wanted, limit)
     if taken.granted:
@@ -26,7 +26,7 @@ def take_tokens(limit: RateLimit, wanted: int) -> Statements[TokenGrant]:
 
 def lock_bucket(name: str) -> Statements[tuple[int, int]]:
     """Lock a bucket; returns when it is full, and the database's clock, in microseconds."""
-    # Locked before reckoning: two that see the same tokens would both take them.
+    # Locked before computing: two transactions that see the same tokens would both take them.
     while not (found := (yield Statement("lock_rate", {"name": name}))):
         yield Statement("add_rate", {"name": name})
     [(full_at, until_full)] = found
@@ -35,7 +35,7 @@ def lock_bucket(name: str) -> Statements[tuple[int, int]]:
 
 @operation
 def prune_rates(*, after: str = "", most: int = 1000) -> Statements[str | None]:
-    """Delete buckets that are full for long, among the `most` next ones; returns where to go on, None at the end."""
+    """Delete buckets that were full for long, among the next `most`; returns where to continue, None at the end."""
     names = yield Statement("prunable_rates", {"after": after, "most": most})
     if not names:
         return None

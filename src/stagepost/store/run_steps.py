@@ -215,8 +215,8 @@ def latest_jobs(batches: Sequence[str], *, most_bytes: int | None = None) -> Sta
             size += sum(len(job.result or "") for job in page)
             if most_bytes is not None and size > most_bytes:
                 raise CannotCompose(
-                    f"the results of the step before it are more than {most_bytes:,} bytes of JSON. "
-                    f"Let that step store large values elsewhere, and return keys."
+                    f"the results that it takes from earlier steps have more than {most_bytes:,} bytes of JSON. "
+                    f"Let those steps store large values elsewhere and return keys."
                 )
             if len(page) < PAGE:
                 break

@@ -57,7 +57,7 @@ def retry(run_id: str, *, actor: str) -> Statements[Run]:
     """Resume a run that has ended: steps that failed, or were not reached, become pending again."""
     run = yield from _locked(run_id)
     if run.state is RunState.RUNNING:
-        raise RunError(run_id, "it has not ended. Wait until it has, or cancel it, before it is retried.")
+        raise RunError(run_id, "it has not ended. Wait until it ends, or cancel it, before you retry it.")
     again = {name: record for name, record in run.steps.items() if record.state is not StepState.COMPLETED}
     if not again:
         return run
@@ -110,7 +110,7 @@ def cancel(run_id: str, *, actor: str) -> Statements[list[str]]:
     if run.state is not RunState.RUNNING or run.cancelled_at is not None:
         return _running_batches(run)
     if not set(_running_batches(run)) <= set(batches):
-        raise StoreUnavailable(f"run {run_id} started other steps while it was being cancelled")
+        raise StoreUnavailable(f"run {run_id} started other steps while it was being cancelled. Cancel it again.")
     [(now,)] = yield Statement("read_clock")
     yield from audit(actor, Cause.CANCEL, run_id)
     yield from save_run(replace(run, cancelled_at=now))

@@ -141,7 +141,7 @@ class ClaimedDeliveries(msgspec.Struct, frozen=True):
     """Jobs that are not live: they have ended or never existed."""
     stale: list[str] = []
     """Jobs that are running, or that wait for something other than this message."""
-    held: frozenset[str] = frozenset()
+    blocked_on: frozenset[str] = frozenset()
     """Names of the limits and rates that now block some of the jobs put back."""
     is_any_scheduled: bool = False
     """Whether some of them are now scheduled for their next tokens."""
@@ -190,7 +190,7 @@ def _take_within_limits(
     is_limited: bool,
     rules: LimitRules,
 ) -> Statements[ClaimedDeliveries]:
-    held: set[str] = set()
+    blocked: set[str] = set()
     names: set[str] = set()
     is_any_scheduled = False
 
@@ -199,21 +199,23 @@ def _take_within_limits(
         found = leased(rows)
         checked = yield from block_excess(found, rules)
         started = {job.id for job in checked.jobs}
-        held.update(job.id for job in found if job.id not in started)
-        names.update(checked.held)
+        blocked.update(job.id for job in found if job.id not in started)
+        names.update(checked.blocked_on)
         nonlocal is_any_scheduled
         is_any_scheduled |= checked.is_any_scheduled
         return checked.jobs
 
     slots = len(deliveries)
     jobs = yield from within_limits(queue_name, slots, lease_some) if is_limited else lease_some(slots)
-    claimed = ClaimedDeliveries(jobs, put_back=sorted(held), held=frozenset(names), is_any_scheduled=is_any_scheduled)
+    claimed = ClaimedDeliveries(
+        jobs, put_back=sorted(blocked), blocked_on=frozenset(names), is_any_scheduled=is_any_scheduled
+    )
     rest = _rest(deliveries, claimed)
     return (yield from _put_back_rest(claimed, rest, task_names)) if rest else claimed
 
 
 def _rest(deliveries: Sequence[Fence], claimed: ClaimedDeliveries) -> set[Fence]:
-    """Return the deliveries whose jobs were not leased, nor leased and then held."""
+    """Return the deliveries whose jobs were not leased, nor leased and then blocked."""
     known = {*(job.id for job in claimed.jobs), *claimed.put_back}
     return {(job_id, attempt) for job_id, attempt in deliveries if job_id not in known}
 
@@ -239,7 +241,7 @@ def _put_back_rest(
         put_back=sorted({*waiting, *claimed.put_back}),
         unknown=sorted(named - found),
         stale=sorted(found - waiting.keys()),
-        held=claimed.held,
+        blocked_on=claimed.blocked_on,
         is_any_scheduled=claimed.is_any_scheduled,
     )
 

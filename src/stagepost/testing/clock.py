@@ -17,15 +17,15 @@ class ManualClock:
         self._now = int(start.timestamp()) * 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds, as far as time was moved."""
+        """Seconds by which time was moved so far."""
         return self._now / 1_000_000
 
     def instant(self) -> int | None:
-        """What time it is until it is moved, in microseconds since 1970."""
+        """The current time, in microseconds since 1970; it changes only when it is moved."""
         return self._now
 
     def advance(self, duration: timedelta | float) -> None:
-        """Move time on by `duration` (a timedelta, or seconds)."""
+        """Move time forward by `duration` (a timedelta, or seconds)."""
         check_type("ManualClock: duration", duration, timedelta | float)
         seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
         self._now += round(seconds * 1_000_000)

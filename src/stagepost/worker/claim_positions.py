@@ -1,4 +1,4 @@
-"""Remembers where the next claim of a queue can start once starting at the beginning has become slow."""
+"""Remembers where the next claim of a queue can start when a claim from the beginning is slow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ClaimPositions:
     """Remembers, per priority, how far claims have come.
 
     While another transaction is held open, PostgreSQL must keep the index entries of all jobs claimed since, and
-    every claim that starts at the beginning walks over them. Once that takes long, claims start at these positions
+    every claim that starts at the beginning reads past them. Once that takes long, claims start at these positions
     instead. A later claim from the beginning finds the jobs before them: those committed late, retries, and new
     priorities. It comes after a second or, if it is expensive, late enough to use a twentieth of the time at most. When
     claims from the positions no longer fill the slots, it comes sooner and may use a fifth.
@@ -32,11 +32,11 @@ class ClaimPositions:
         self._start_over_at = float("-inf")
 
     def at(self, now: float) -> Mapping[int, int] | None:
-        """Say from where to claim; None means from the beginning."""
+        """Return where to start a claim; None means at the beginning."""
         return self._marks if self._marks and now < self._start_over_at else None
 
     def note(self, jobs: Sequence[LeasedJob], *, wanted: int, began: float, ended: float, marked: bool) -> None:
-        """Learn from a claim: how far it came, and, if it started at the beginning, whether that was slow."""
+        """Record how far a claim came and, if it started at the beginning, whether that was slow."""
         is_short = len(jobs) < wanted
         if not marked:
             self._cost, self._paid_at, self._marks = ended - began, ended, {}

@@ -26,12 +26,12 @@ __all__ = ["Claimer"]
 
 MOST_AT_ONCE = 1000
 EMPTY_SECONDS = 0.02
-"""The least time between passes that find nothing, however often it is woken."""
+"""Shortest time between passes that find nothing, however often the loop is woken."""
 SETTINGS_SECONDS = 1.0
 
 
 class Claimer(Service):
-    """Claims as many jobs as there is room for, each queue in turn; looks less and less often while it finds none."""
+    """Claims as many jobs as there is room for, queue by queue; polls less and less often while it finds none."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class Claimer(Service):
     ) -> None:
         super().__init__(interval=poll_shortest_seconds)
         self.looked_at = clock.monotonic()
-        """When it last asked the store for work and got an answer."""
+        """When it last asked the store for jobs and got a reply."""
         self.empty_passes = 0
-        """How many passes in a row looked for work everywhere and found none."""
+        """Number of passes in a row that asked for jobs of all queues and found none."""
         self._is_full = False
         self._store = store
         self._attempts = attempts
@@ -66,25 +66,25 @@ class Claimer(Service):
         self._start = start
         self._clock = clock
         self._shortest, self._longest = poll_shortest_seconds, poll_longest_seconds
-        self.may_have_strays = False
-        """Whether the answer to a claim was lost, and with it jobs that are leased to this worker."""
+        self.may_have_unknown_leases = False
+        """Whether the reply to a claim was lost, so that this worker may hold leases it does not know of."""
         self._limited: frozenset[str] = frozenset()
         self._positions = {queue: ClaimPositions() for queue in queues}
         self._settings_read_at = float("-inf")
         self._rules = rules
         self._signals = signals
         self._front = FrontClearer(store, rules, clock, self._signals)
-        self._held: frozenset[str] = frozenset()
+        self._blocked_on: frozenset[str] = frozenset()
         self._was_slow = False
 
     async def run_once(self) -> int:
         """Fill the free room from all queues; returns how many jobs were claimed."""
-        if self.may_have_strays:
+        if self.may_have_unknown_leases:
             await self.release_unknown_leases()
         await self._read_settings()
         looks_everywhere = all(marks.at(self._clock.monotonic()) is None for marks in self._positions.values())
         claimed = wanted = 0
-        held_some = False
+        blocked_some = False
         for _ in range(len(self._queues)):
             slots = min(self._room(), MOST_AT_ONCE)
             if slots <= 0 or self.is_stopping:
@@ -92,44 +92,44 @@ class Claimer(Service):
             wanted += slots
             async with self._attempts.claiming:
                 claimed += await self._claim(self._queues[0], slots)
-            held_some |= await self._front.clear(self._queues[0], self._held, is_slow=self._was_slow)
+            blocked_some |= await self._front.clear(self._queues[0], self._blocked_on, is_slow=self._was_slow)
             self._queues.rotate(-1)
         looked = bool(wanted) or not self._queues
         self.empty_passes = self.empty_passes + 1 if looked and not claimed and looks_everywhere else 0
         self._is_full = claimed >= wanted
         self._choose_interval(claimed=claimed, wanted=wanted)
-        if held_some:
-            self.empty_passes, self.interval = 0, 0.0  # behind what was held there may be jobs that can start
+        if blocked_some:
+            self.empty_passes, self.interval = 0, 0.0  # jobs that can start may be behind the blocked ones
         return claimed
 
     async def release_unknown_leases(self) -> None:
-        """Give back what was leased without this worker's knowledge."""
+        """Return jobs that were leased without this worker's knowledge."""
         async with self._attempts.claiming:
             await self._store.run(release_unknown_leases(owner=self._owner, held=self._held_fences()))
-        self.may_have_strays = False
+        self.may_have_unknown_leases = False
 
     def wake_if_full(self) -> None:
-        """Look again if there may be more: the last pass stopped because there was no more room."""
+        """Claim again if there may be more jobs, because the last pass stopped for lack of room."""
         if self._is_full:
             self.wake()
 
     async def _pause(self) -> None:
         if self.empty_passes > 1 and not self.is_stopping:
-            # Every worker hears every hint and most find nothing: a storm of them must not become one of claims.
+            # Every worker receives every hint, and most find nothing: many hints must not cause as many claims.
             await asyncio.sleep(EMPTY_SECONDS)
         await super()._pause()
 
     async def _claim(self, queue: str, slots: int) -> int:
         asked_at = self._clock.monotonic()
         start = self._positions[queue].at(asked_at)
-        # Until the answer is here: one that is lost on the way leaves jobs leased to us that we do not know of.
-        self.may_have_strays = True
+        # Until the reply arrives: if it is lost, jobs are leased to this worker that it does not know of.
+        self.may_have_unknown_leases = True
         try:
-            jobs, self._held = await self._ask(queue, slots, start)
+            jobs, self._blocked_on = await self._ask(queue, slots, start)
         except StoreError:
             self.interval = self._longest
             raise
-        self.may_have_strays = False
+        self.may_have_unknown_leases = False
         self.looked_at = self._clock.monotonic()
         self._positions[queue].note(jobs, wanted=slots, began=asked_at, ended=self.looked_at, marked=start is not None)
         self._was_slow = start is None and self._front.is_slow(self.looked_at - asked_at, len(jobs))
@@ -139,7 +139,7 @@ class Claimer(Service):
     async def _ask(
         self, queue: str, slots: int, start: Mapping[int, int] | None
     ) -> tuple[list[LeasedJob], frozenset[str]]:
-        """Claim jobs; returns with them what others, that may not start now, are blocked on since."""
+        """Claim jobs; returns them and what the claim blocked other jobs on."""
         if not self._rules.is_limited:
             return await self._store.run(self._leasing(queue, slots, start), patience_seconds=0), frozenset()
         operation = claim_checked(
@@ -155,7 +155,7 @@ class Claimer(Service):
         claimed = await self._store.run(operation, patience_seconds=0)
         if claimed.is_any_scheduled:
             self._signals.jobs_scheduled.send()
-        return claimed.jobs, claimed.held
+        return claimed.jobs, claimed.blocked_on
 
     def _leasing(self, queue: str, slots: int, start: Mapping[int, int] | None) -> Operation[list[LeasedJob]]:
         owner, names, lease = self._owner, self._task_names, self._lease
@@ -164,7 +164,7 @@ class Claimer(Service):
         return claim(queue, owner=owner, task_names=names, slots=slots, lease=lease, marks=start)
 
     async def _read_settings(self) -> None:
-        """Learn now and then which queues have limits; claiming from the others costs one statement."""
+        """Read from time to time which queues have limits; a claim from the others takes one statement."""
         if self._clock.monotonic() - self._settings_read_at < SETTINGS_SECONDS:
             return
         rows = await self._store.run(queue_settings([*self._queues, ALL_QUEUES]), patience_seconds=0)
@@ -182,7 +182,7 @@ class Claimer(Service):
 
     def _choose_interval(self, *, claimed: int, wanted: int) -> None:
         if claimed and claimed >= wanted:
-            self.interval = 0.0 if self._room() > 0 else self._longest  # full: a freed slot wakes us
+            self.interval = 0.0 if self._room() > 0 else self._longest  # no room: a free slot wakes this loop
         elif claimed:
             self.interval = self._shortest
         else:

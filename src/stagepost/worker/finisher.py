@@ -88,7 +88,7 @@ class Finisher(Service):
         self.pending_bytes += size
         if len(attempt.job.payload) >= LARGE_PAYLOAD:
             self._attempts.forget_payload(attempt)
-        if len(self._endings) == 1:  # otherwise a pass is under way or due, and ends with a look at what is left
+        if len(self._endings) == 1:  # otherwise a pass is running or due, and checks at its end for more
             self.wake()
 
     async def run_once(self) -> int:

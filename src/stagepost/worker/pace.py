@@ -1,4 +1,4 @@
-"""How fast a worker ends jobs, and so how many it should lease ahead."""
+"""Measures how fast a worker ends jobs, which decides how many it leases ahead."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from stagepost.clock import Clock
 __all__ = ["HELD_BYTES", "Pace", "room", "within_bytes"]
 
 AHEAD_SECONDS = 0.1
-"""Jobs for this long are leased ahead: enough to hide a round trip, too few to keep them from other workers."""
+"""Lease jobs for this long ahead: enough to hide a round trip, too few to keep work from other workers."""
 LONGEST_WAIT_SECONDS = 0.25
-"""How long a job that was leased ahead may wait for a slot; then another worker should have it."""
+"""How long a job that was leased ahead may wait for a slot before it should go to another worker."""
 SHORTEST_QUIET_SECONDS = 0.03
 MOST_AHEAD = 2000
 MOST_OVER = 2000
-"""How many attempts that are over and not yet written make room for others."""
+"""How many attempts that have ended, and are not written yet, do not count as held."""
 SMOOTHING = 0.3
 HELD_BYTES = 16 * 1024 * 1024
-"""How much of payloads, and as much of outcomes, a worker holds before it leases no more than its slots need."""
+"""Bytes of payloads, and separately of outcomes, above which a worker leases no more jobs than it has free slots."""
 
 
 class Pace:
@@ -27,10 +27,10 @@ class Pace:
         self._rate = 0.0
         self._noted_at = clock.monotonic()
         self.is_stalled = False
-        """Jobs leased ahead had to be given back, and none has ended since: lease none ahead."""
+        """Whether jobs leased ahead had to be returned and no job has ended since; then none are leased ahead."""
 
     def note(self, jobs: int) -> None:
-        """Take in that so many jobs ended since the last call."""
+        """Record how many jobs ended since the last call."""
         now = self._clock.monotonic()
         seconds = max(now - self._noted_at, 0.001)
         self._noted_at = now
@@ -42,35 +42,35 @@ class Pace:
         return min(int(self._rate * AHEAD_SECONDS), MOST_AHEAD)
 
     def is_late(self, *, waited: float, quiet: float, slots: int) -> bool:
-        """Say whether jobs leased ahead wait too long: the first for `waited` seconds, none ended for `quiet` seconds.
+        """Return whether jobs leased ahead are late: the first for `waited` seconds, none ended for `quiet` seconds.
 
-        At the present rate each slot comes free once in slots / rate seconds. If none has for twice that time, the
-        jobs that hold them take longer than those before.
+        At the current rate, each slot becomes free every slots / rate seconds. If none has become free for twice that
+        time, the running jobs take longer than the ones before them.
         """
         usual = 2 * slots / self._rate if self._rate else LONGEST_WAIT_SECONDS
         return waited > LONGEST_WAIT_SECONDS or quiet > max(usual, SHORTEST_QUIET_SECONDS)
 
     def stall(self) -> None:
-        """Start again from zero: the rate of the jobs before says nothing of those that run now."""
+        """Forget the rate, because the running jobs take longer than the ones it was measured with."""
         self._rate = 0.0
         self.is_stalled = True
 
 
 def room(*, slots: int, ahead: int, held: int, over: int, ready: int) -> int:
-    """How many jobs to claim beyond those that are held, of which some are over, and some ready and wait for a slot.
+    """Return how many jobs to claim, given how many are `held`, of which `over` have ended and `ready` wait for a slot.
 
-    Those that are over need no slot, only to be written, and the next are claimed beside that; but not without end
-    where the store is slow. None while more than half of those leased ahead still wait: a claim for every job that
-    ends would cost more than many a job.
+    A job that has ended only has to be written and needs no slot, so others are claimed meanwhile; the number of such
+    jobs is bounded, in case the store is slow. No job is claimed while more than half of the jobs leased ahead still
+    wait, because one claim for every job that ends would cost more than a short job itself.
     """
     return 0 if ready > ahead // 2 else slots + ahead - (held - min(over, MOST_OVER))
 
 
 def within_bytes(jobs: int, *, free: int, held_bytes: int, bytes_each: float) -> int:
-    """How many of these jobs to claim so that the payloads that are held stay within their bound.
+    """Return how many of these jobs to claim so that the payloads that are held stay within `HELD_BYTES`.
 
-    Each free slot gets its job, whatever its size. As long as sizes are not known, no more are claimed than that; nor
-    while most of the bound is taken: a claim for every job that ends would cost more than it gains.
+    Every free slot gets a job, whatever its size. No more are claimed while sizes are not known, or while most of the
+    bytes are taken, because one claim for every job that ends would cost more than it gains.
     """
     left = HELD_BYTES - held_bytes
     fitting = int(left / bytes_each) if bytes_each and left >= HELD_BYTES // 4 else 0

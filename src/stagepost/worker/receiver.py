@@ -91,18 +91,18 @@ class Receiver(MessageIngester):
         self._held: dict[Fence, list[Delivery]] = {}
         self._limited: frozenset[str] = frozenset()
         self._settings_read_at = float("-inf")
-        self.may_have_strays = False
+        self.may_have_unknown_leases = False
         """Whether the reply to a claim was lost, so that jobs may be leased to this worker without its knowledge."""
         self._rules = rules
         self._signals = signals
         self._front = FrontClearer(store, rules, clock, self._signals)
 
     async def _prepare_pass(self) -> None:
-        if self.may_have_strays:
+        if self.may_have_unknown_leases:
             async with self._attempts.claiming:
                 held = [attempt.fence for attempt in self._attempts.all()]
                 await self._store.run(release_unknown_leases(owner=self._owner, held=held))
-            self.may_have_strays = False
+            self.may_have_unknown_leases = False
         await self._read_settings()
         await self._consumer_check.look()
 
@@ -146,14 +146,14 @@ class Receiver(MessageIngester):
             rules=self._rules,
         )
         async with self._attempts.claiming:
-            self.may_have_strays = True  # until the reply arrives
+            self.may_have_unknown_leases = True  # until the reply arrives
             taken = await self._store.run(operation, patience_seconds=0)
             attempts = [
                 LeasedAttempt(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs
             ]
             self._attempts.add(attempts)
-            self.may_have_strays = False
-        await self._front.unblock(taken.held)
+            self.may_have_unknown_leases = False
+        await self._front.unblock(taken.blocked_on)
         if taken.is_any_scheduled:
             self._signals.jobs_scheduled.send()
         return attempts, taken

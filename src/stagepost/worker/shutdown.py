@@ -118,7 +118,7 @@ class Shutdown:
             await parts.limit_opener.run_once()
             await parts.concluder.flush()
         with contextlib.suppress(Exception):
-            if parts.claimer.may_have_strays or (receiver is not None and receiver.may_have_strays):
+            if parts.claimer.may_have_unknown_leases or (receiver is not None and receiver.may_have_unknown_leases):
                 await parts.store.finish_calls()
                 await parts.claimer.release_unknown_leases()
             for leader in parts.leaders:

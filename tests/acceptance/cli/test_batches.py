@@ -105,7 +105,7 @@ def test_failed_items_are_grouped_listed_and_retried(shop: CommandLine) -> None:
     assert {item["key"] for item in listed} == {"r0", "r1"}
     assert shop.says("batches", "retry", "upload:42", "r0") == "One item is queued again.\n"
     message = shop.fails(2, "batches", "retry", "upload:42", "--all")
-    assert "Queue the item that failed in batch upload:42 again? There is no terminal to ask on" in message
+    assert "Queue the item that failed in batch upload:42 again? Without a terminal, confirm with --yes" in message
     assert shop.json("batches", "retry", "upload:42", "--all", "--yes") == {"done": 1, "refused": 0}
     assert shop.json("batches", "show", "upload:42")["items"]["queued"] == 2
 
@@ -131,8 +131,10 @@ def test_items_that_did_not_fail_are_refused(shop: CommandLine) -> None:
 
     assert (result.exit_code, result.stdout) == (1, "0 items are queued again.\n")
     assert "2 items of those named did not fail" in result.stderr
-    assert "Select items with either their keys or --all" in shop.fails(2, "batches", "retry", "upload:42")
-    assert "Select items with either their keys or --all" in shop.fails(
+    assert "Select items by their keys, or all failed items with --all" in shop.fails(
+        2, "batches", "retry", "upload:42"
+    )
+    assert "Select items by their keys, or all failed items with --all" in shop.fails(
         2, "batches", "waive", "upload:42", "m0", "--all", "--why", "x"
     )
 
@@ -155,7 +157,7 @@ def test_cancelling_asks_first(shop: CommandLine) -> None:
     upload(shop)
 
     message = shop.fails(2, "batches", "cancel", "upload:42")
-    assert "Cancel batch upload:42 (0 of 3 done)? There is no terminal to ask on: add --yes" in message
+    assert "Cancel batch upload:42 (0 of 3 done)? Without a terminal, confirm with --yes" in message
     assert shop.says("batches", "cancel", "upload:42", "--yes") == "Batch upload:42 is cancelled.\n"
     assert shop.says("batches", "cancel", "upload:42") == "Batch upload:42 is cancelled.\n"
     assert shop.json("batches", "show", "upload:42")["items"]["cancelled"] == 3

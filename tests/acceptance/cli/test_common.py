@@ -31,6 +31,12 @@ def test_every_command_explains_itself_and_takes_the_common_options(shop: Comman
         assert option in text
 
 
+def test_help_lists_no_arguments_among_the_options(shop: CommandLine) -> None:
+    _, _, options = shop.says("enqueue", "--help").partition("Options:\n")
+
+    assert options.lstrip().startswith("--delay")
+
+
 def test_the_first_page_of_help_names_the_exit_codes(shop: CommandLine) -> None:
     text = shop.says("--help")
 

@@ -73,7 +73,7 @@ def test_all_are_discarded_only_after_confirmation(shop: CommandLine) -> None:
     bury(shop, refused=2, failed=1)
 
     message = shop.fails(2, "dead", "discard", "--all")
-    assert "Delete all 3 dead letters permanently? There is no terminal to ask on: add --yes" in message
+    assert "Delete all 3 dead letters permanently? Without a terminal, confirm with --yes" in message
     assert shop.says("dead", "discard", "--all", "--yes") == "3 dead letters are deleted.\n"
     assert shop.json("dead", "list")["groups"] == []
 

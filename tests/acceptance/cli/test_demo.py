@@ -12,7 +12,7 @@ import pytest
 
 from stagepost.cli.demo.plan import Kind, Plan
 from stagepost.cli.demo.show import Rescue, Show
-from stagepost.cli.render import Bar
+from stagepost.cli.layout import Bar
 from stagepost.database import Store
 from tests.acceptance.cli.command_line import CommandLine
 

@@ -7,7 +7,6 @@ import re
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pika
@@ -16,11 +15,7 @@ import pytest
 from stagepost.client.broker_view import AskInBackground
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.errors import BrokerUnavailable
-from stagepost.model.dead_letter import DeadMessage
 from stagepost.model.identity import new_id
-from stagepost.store.activity import actions_on
-from stagepost.store.dead_messages import add_dead_messages, dead_messages
-from stagepost.store.outbox import next_messages
 from stagepost.store.queue_observations import declare_patience
 from stagepost.store.sending import mark_sent, sent_jobs
 from stagepost.transport.rabbitmq.address import parameters_of
@@ -53,22 +48,6 @@ def carried(shop: CommandLine, vhost: str, prefix: str) -> CommandLine:
     """A project whose queues RabbitMQ carries, with its own names."""
     shop.environment |= {"STAGEPOST_TRANSPORT": vhost, "STAGEPOST_RABBITMQ_PREFIX": prefix}
     return shop
-
-
-def keep_dead_message(shop: CommandLine, number: int, **changes: Any) -> DeadMessage:
-    facts = {
-        "id": new_id(),
-        "queue": "task.default",
-        "routing_key": "task.default",
-        "message_id": f"m{number}",
-        "correlation_id": None,
-        "error": f"JSON is malformed (byte {number})",
-        "headers": {"n": number},
-        "body": f"{{broken {number}".encode(),
-    }
-    message = DeadMessage(**{**facts, **changes})
-    shop.store.run(add_dead_messages([message]))
-    return message
 
 
 def test_a_plan_is_shown_without_asking_the_broker(shop: CommandLine, deaf_port: int) -> None:
@@ -316,116 +295,3 @@ def test_without_a_broker_health_and_top_do_not_mention_one(shop: CommandLine) -
 
     assert "broker" not in {check["name"] for check in checks}
     assert shop.json("top", "--once")["broker"] is None
-
-
-def test_dead_messages_are_listed_with_dead_jobs(shop: CommandLine) -> None:
-    job_id = shop.enqueue("refuse", "1")
-    shop.work()
-    first, second = keep_dead_message(shop, 1), keep_dead_message(shop, 2)
-
-    groups = shop.json("dead", "list")["groups"]
-    page = shop.json("dead", "list", "--jobs", "--limit", "2")
-    rest = shop.json("dead", "list", "--limit", "2", "--before", page["next_before"])
-    of_group = shop.json("dead", "group", groups[0]["group"])
-    text = shop.says("dead", "list", "--jobs")
-
-    assert [(one["kind"], one["task"], one["queue"], one["jobs"]) for one in groups] == [
-        ("messages", None, "task.default", 2),
-        ("jobs", "shop.refuse", None, 1),
-    ]
-    assert [one["id"] for one in page["messages"]] == [second.id, first.id]
-    assert [(one["kind"], one["id"]) for one in rest["jobs"]] == [("job", job_id)]
-    assert {one["id"] for one in of_group["messages"]} == {first.id, second.id}
-    assert of_group["jobs"] == []
-    assert re.search(rf"{first.id} +message +task\.default", text)
-    assert re.search(rf"{job_id} +job +shop\.refuse", text)
-
-
-def test_a_dead_message_is_shown(shop: CommandLine) -> None:
-    message = keep_dead_message(shop, 1, body=b'{"a": 1}')
-
-    document = shop.json("dead", "show", message.id)
-
-    assert (document["kind"], document["body"], document["routing_key"]) == ("message", {"a": 1}, "task.default")
-    assert "JSON is malformed (byte 1)" in shop.says("dead", "show", message.id)
-
-
-def test_dead_messages_are_retried_in_the_order_in_which_they_came(shop: CommandLine) -> None:
-    job_id = shop.enqueue("refuse", "1")
-    shop.work()
-    kept = [keep_dead_message(shop, number) for number in range(3)]
-
-    text = shop.says("dead", "retry", "--all", "--yes")
-
-    assert text == "4 dead letters are queued again.\n"
-    assert [waiting.message.body for waiting in shop.store.run(next_messages(most=9))] == [one.body for one in kept]
-    assert shop.json("jobs", "show", job_id)["state"] == "queued"
-    assert shop.store.run(dead_messages()) == []
-    assert [action.action for action in shop.store.run(actions_on(kept[0].id))] == ["retry"]
-
-
-def test_a_dead_message_that_belongs_nowhere_is_refused(shop: CommandLine) -> None:
-    lost, known = keep_dead_message(shop, 1, routing_key=""), keep_dead_message(shop, 2)
-
-    message = shop.fails(1, "dead", "retry", lost.id, known.id)
-
-    assert f"Message {lost.id} cannot be sent again" in message
-    assert [one.id for one in shop.store.run(dead_messages())] == [lost.id]
-    assert len(shop.store.run(next_messages(most=9))) == 1
-
-
-def test_a_dead_message_is_discarded_only_after_confirmation(shop: CommandLine) -> None:
-    message = keep_dead_message(shop, 1)
-    group = shop.json("dead", "list")["groups"][0]["group"]
-
-    assert "add --yes" in shop.fails(2, "dead", "discard", message.id)
-    assert "of queue task.default" in shop.fails(2, "dead", "discard", "--group", group)
-    assert shop.says("dead", "discard", "--group", group, "--yes") == "One dead letter is deleted.\n"
-    assert shop.store.run(dead_messages()) == []
-    assert [action.action for action in shop.store.run(actions_on(message.id))] == ["discard"]
-
-
-def test_the_asyncapi_document_holds_together(shop: CommandLine) -> None:
-    shop.environment |= {"STAGEPOST_TRANSPORT": NOBODY_LISTENS.format(5672)}
-
-    document = json.loads(shop.says("asyncapi", "--title", "Shop", "--version", "7"))
-
-    assert (document["asyncapi"], document["info"]["title"], document["info"]["version"]) == ("3.0.0", "Shop", "7")
-    assert document["servers"]["rabbitmq"] == {"host": "127.0.0.1:5672", "protocol": "amqp", "pathname": "/x"}
-    assert set(document["channels"]) == {"task.default", "task.slow", "task.results", "task.dlq"}
-    for reference in references(document):
-        assert resolved(document, reference) is not None, reference
-    for name in [*document["channels"], *document["operations"], *document["components"]["messages"]]:
-        assert re.fullmatch(r"[A-Za-z0-9._\-]+", name)
-    assert {operation["action"] for operation in document["operations"].values()} == {"send", "receive"}
-    mail = document["components"]["messages"]["shop.mail.request"]["payload"]
-    assert mail["properties"]["step"] == {"const": "shop.mail"}
-    assert mail["properties"]["payload"] == {
-        "type": "object",
-        "properties": {"to": {"type": "string"}, "copies": {"type": "integer"}},
-        "required": ["to"],
-        "additionalProperties": False,
-    }
-    assert document["components"]["messages"]["shop.mail.answer"]["payload"]["properties"]["result"] == {
-        "type": "string"
-    }
-    assert "secret-of-a-test" not in json.dumps(document)
-
-
-def references(value: Any) -> Iterator[str]:
-    """Find every `$ref` in a document."""
-    if isinstance(value, dict):
-        if "$ref" in value:
-            yield value["$ref"]
-        for inner in value.values():
-            yield from references(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from references(inner)
-
-
-def resolved(document: Any, reference: str) -> Any:
-    """Follow a reference within a document."""
-    for part in reference.removeprefix("#/").split("/"):
-        document = document.get(part) if isinstance(document, dict) else None
-    return document

@@ -215,7 +215,9 @@ BAD = [
         "its video is vp8, which does not fit in MP4. Convert it",
     ),
     Case(
-        "encrypted.mp4", _made("-c", "copy", *_CENC), r"cannot be read: it is damaged, or encrypted|breaks off|silent"
+        "encrypted.mp4",
+        _made("-c", "copy", *_CENC),
+        r"cannot be read: it is damaged, or encrypted|can be read for only|silent",
     ),
     Case("list-of-files.mp4", _bytes(b"ffconcat version 1.0\nfile secret.mp4\n"), f"{_NOT}.*'concat'"),
     Case("playlist-of-file.m3u8", _bytes(_playlist("secret.mp4")), f"{_NOT}.*'hls'"),

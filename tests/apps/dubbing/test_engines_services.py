@@ -152,7 +152,7 @@ def test_sound_is_not_fetched_from_elsewhere(address: str) -> None:
         (status(500), Retryable, "500"),
         (servers.hang, TimedOut, "within 1 s"),
         (servers.drip, TimedOut, "within 1 s"),
-        (servers.cut, Retryable, "broke off: IncompleteRead"),
+        (servers.cut, Retryable, "did not finish its reply: IncompleteRead"),
         (instead("audio/wav", b"RIFF garbage"), Retryable, "it is not a WAV file"),
         (instead("audio/wav", wav_bytes(Sound.from_pcm(bytes(4000), 22_050))[:2000]), Retryable, "it ends after"),
         (instead("audio/wav", wav_bytes(Sound.from_pcm(b"", 22_050))), Retryable, "no sound in it"),

@@ -65,7 +65,7 @@ MUTANTS = [
     Mutant(
         "a newcomer that takes the place of one in line",
         "store/limits.py",
-        "is_next = was_let_through or not usage[name].has_blocked",
+        "is_next = was_unblocked or not usage[name].has_blocked",
         "is_next = True",
         "tests/conformance/test_limits.py::test_a_newcomer_does_not_overtake_those_in_line[sqlite-sync]",
     ),

@@ -38,8 +38,8 @@ MUTANTS = [
     Mutant(
         "claims whose reply was lost are forgotten",
         "worker/claimer.py",
-        "        self.may_have_strays = True\n",
-        "        self.may_have_strays = False\n",
+        "        self.may_have_unknown_leases = True\n",
+        "        self.may_have_unknown_leases = False\n",
         f"{SWEEP}[sqlite-connection lost]",
     ),
     Mutant(

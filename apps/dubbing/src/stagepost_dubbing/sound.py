@@ -115,7 +115,7 @@ def _read(source: Path | bytes, name: str) -> Sound:
         channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
         data = file.readframes(file.getnframes())
     if width != 2 or rate <= 0:
-        raise Permanent(f"{name} has {8 * width} bits a sample at {rate} Hz; 16 bits are understood.")
+        raise Permanent(f"{name} has {8 * width} bits per sample at {rate} Hz; only 16 bits are supported.")
     samples = np.frombuffer(data[: len(data) // (2 * channels) * 2 * channels], dtype="<i2").reshape(-1, channels)
     mono = samples[:, 0] if channels == 1 else samples.mean(axis=1).round()
     return Sound(mono.astype(np.int16), rate)

@@ -14,8 +14,9 @@ from stagepost.cli.demo.plan import FEWEST_ITEMS, KILL_AT, Kind, Plan
 from stagepost.cli.demo.show import WORKERS, Show
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
+from stagepost.cli.layout import Section
 from stagepost.cli.options import Command
-from stagepost.cli.render import Output, Section
+from stagepost.cli.render import Output
 from stagepost.config.urls import masked
 from stagepost.model.identity import new_id
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from stagepost.cli.demo.ledger import Audit, Ledger
 from stagepost.cli.demo.plan import KILL_AT, Plan
-from stagepost.cli.render import Bar, Output
+from stagepost.cli.layout import Bar
+from stagepost.cli.render import Output
 from stagepost.client.app import App
 from stagepost.clock import monotonic, sleep
 from stagepost.config import Settings

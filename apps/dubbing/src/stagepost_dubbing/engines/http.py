@@ -129,7 +129,9 @@ class Service:
         except (OSError, http.client.HTTPException) as error:
             if deadline.passed:
                 raise self._too_slow() from None
-            raise Retryable(f"{self.name} broke off: {type(error).__name__}: {self._hide(str(error))}") from None
+            raise Retryable(
+                f"{self.name} did not finish its reply: {type(error).__name__}: {self._hide(str(error))}"
+            ) from None
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
         if (response.length or 0) > self.longest_reply:

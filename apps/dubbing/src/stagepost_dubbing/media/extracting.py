@@ -68,7 +68,9 @@ def _check_sound(video: Path, audio: Path, facts: MediaFacts, log: str) -> None:
     if end == 0:
         raise Permanent(f"{video.name} cannot be dubbed: its sound track is empty.{tail(log)}")
     if log.strip() and end < _nearly(facts):
-        raise Permanent(f"The sound of {video.name} breaks off after {end:.1f} s of {facts.duration:.1f} s.{tail(log)}")
+        raise Permanent(
+            f"The sound of {video.name} can be read for only {end:.1f} s of {facts.duration:.1f} s.{tail(log)}"
+        )
 
 
 def _check_picture(video: Path, end: float, facts: MediaFacts) -> None:

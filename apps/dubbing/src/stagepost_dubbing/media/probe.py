@@ -127,10 +127,10 @@ def _size(path: Path) -> int:
 
 def _why_not(path: Path, log: str) -> str:
     if refused := _REFUSED.search(log):
-        return f"{path.name} is not a video: its content is of the kind {refused[1]!r}, which is not opened."
+        return f"{path.name} is not a video: its format is {refused[1]!r}, which is not accepted."
     if starts_like_mp4(path):
         return f"{path.name} is only a part of a video: the index of its content (moov) is missing. Upload it again."
-    return f"{path.name} is not a video: its content is of no known kind."
+    return f"{path.name} is not a video: its format is unknown."
 
 
 def _facts(container: str, size: int, dump: str) -> MediaFacts:

@@ -124,4 +124,4 @@ def _film(ffmpeg: Ffmpeg, sound: Path, path: Path, seconds: int) -> None:
         if done.code == 0:
             return
         log = done.log
-    raise ConfigurationError(f"{ffmpeg.program} can make neither H.264 nor MPEG-4 video.{tail(log)}")
+    raise ConfigurationError(f"{ffmpeg.program} can encode neither H.264 nor MPEG-4 video.{tail(log)}")

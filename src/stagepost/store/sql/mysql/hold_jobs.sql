@@ -1,5 +1,5 @@
--- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked. Who has locked a limit waits for no job,
--- so that nobody waits in a circle.
+-- Differs: no UPDATE ... RETURNING, so the rows are locked and read, then marked. A transaction that has locked a limit
+-- waits for no job, so there are no deadlocks.
 select job.id, job.queue_name, job.batch_id
 from json_table(:jobs, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt'

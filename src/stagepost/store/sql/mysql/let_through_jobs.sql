@@ -1,5 +1,5 @@
--- Differs: no UPDATE ... RETURNING, so the rows are locked and read as they will be, then marked. Who has locked a limit
--- waits for no job, so that nobody waits in a circle.
+-- Differs: no UPDATE ... RETURNING, so the rows are locked and read as they will be, then marked. A transaction that
+-- has locked a limit waits for no job, so there are no deadlocks.
 select job.id, job.queue_name, job.batch_id, case when asked.due_at > :now then 'scheduled' else 'queued' end
 from json_table(:jobs, '$[*]' columns (
     id char(36) character set ascii path '$.id', due_at bigint path '$.due_at'

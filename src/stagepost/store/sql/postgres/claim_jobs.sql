@@ -1,5 +1,5 @@
--- Differs: locks, marks and returns in one statement. Rows are found again by where they lie, which costs less than by
--- id; one that was changed between the reading and the locking has moved, and is left to the next claim.
+-- Differs: locks, marks and returns in one statement. Rows are found again by their position (ctid), which costs less
+-- than by id. A row that was changed after it was read has another position and is left to the next claim.
 with picked as (
     select ctid as place
     from stagepost_job

@@ -1,5 +1,5 @@
--- Differs: locks, marks and returns in one statement; rows come through json_to_recordset. Who has locked a limit waits
--- for no job, so that nobody waits in a circle.
+-- Differs: locks, marks and returns in one statement; rows come through json_to_recordset. A transaction that has
+-- locked a limit waits for no job, so there are no deadlocks.
 with picked as (
     select job.id, asked.due_at
     from json_to_recordset(:jobs::text::json) as asked (id uuid, due_at bigint)
