@@ -179,11 +179,10 @@ def job_rows(found: list[JobRow], *, now: int) -> Section:
 
 
 def _show(output: Output, document: dict[str, Any], failures: list[FailureRecord], timeline: list[Moment]) -> None:
-    facts = {
-        name.replace("_", " "): _text(value)
-        for name, value in document.items()
-        if name not in {"failure_log", "timeline"}
-    }
+    hidden = {"failure_log", "timeline"}
+    if (document["first_task"], document["first_arguments"]) == (document["task"], document["arguments"]):
+        hidden |= {"first_task", "first_arguments"}
+    facts = {name.replace("_", " "): _text(value) for name, value in document.items() if name not in hidden}
     output.facts(facts)
     output.heading("What happened")
     rows = [(time_text(moment.at), moment.what, (moment.detail or "")[:200]) for moment in timeline]
