@@ -219,7 +219,7 @@ CALLS: dict[str, tuple[Callable[..., object], list[str]]] = {
         with_app(lambda own, **options: own.transaction(**options).__enter__()),
         ["read_only"],
     ),
-    "configure_logging": (configure_quietly, ["level"]),
+    "configure_logging": (configure_quietly, ["level", "format"]),
     "manual": (take_manually, ["database_url", "clock"]),
     "ManualClock": (ManualClock, ["start"]),
     "advance": (lambda **options: ManualClock().advance(**options), ["duration"]),
@@ -338,7 +338,9 @@ def test_an_option_among_the_arguments_is_answered_with_the_line_to_write() -> N
         task: Any = own.task(name="greet")(greet)
 
         for word, option in {"delay": "delay", "countdown": "delay", "eta": "at"}.items():
-            with pytest.raises(PayloadError, match=rf"`{word}` is not .* write using\({option}=…\)\.enqueue\(…\)\.$"):
+            with pytest.raises(
+                PayloadError, match=rf"`{word}` is not .* [Ww]rite:? using\({option}=…\)\.enqueue\(…\)\.$"
+            ):
                 task.enqueue("Ada", **{word: 5})
         with pytest.raises(PayloadError, match=r"They are `name`\.$"):
             task.enqueue("Ada", nmae="Bob")

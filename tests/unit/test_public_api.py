@@ -89,7 +89,10 @@ def test_all_is_sorted_and_names_each_thing_once() -> None:
 def test_all_lists_exactly_the_public_names() -> None:
     source = ast.parse(Path(stagepost.__file__).read_text(encoding="utf-8"))
     imported = [
-        alias.asname or alias.name for node in source.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname or alias.name
+        for node in ast.walk(source)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("stagepost.")
+        for alias in node.names
     ]
 
     assert sorted(imported) == stagepost.__all__
@@ -140,6 +143,7 @@ def test_an_app_shows_applications_what_they_may_use() -> None:
     assert names == {
         *("client", "task", "on_alert", "schedule", "pipeline", "batch", "gate", "job", "rate_limiter"),
         *("enqueue_many", "transaction", "migrate", "close"),
+        *("around_attempt", "on_failure", "on_worker_start", "on_worker_stop"),
     }
 
 

@@ -186,7 +186,7 @@ def test_a_misspelt_variable_is_named_once(caplog: pytest.LogCaptureFixture) -> 
     }
 
     for _ in range(2):
-        Settings.load(environment={**misspelt, **others, "STAGEPOST_APP": "shop", "STAGEPOST_CONFIG": ""})
+        Settings.load(environment={**misspelt, **others, "STAGEPOST_APP": "shop", "STAGEPOST_LOG_LEVEL": "info"})
 
     assert [record.getMessage().partition(" is ignored")[0] for record in caplog.records] == [
         "the environment variable STAGEPOST_DATABSE_URL",

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, get_type_hints, overload
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -18,6 +18,7 @@ from stagepost.client.context import JobContext
 from stagepost.client.core import AppCore
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
+from stagepost.client.hooks import AroundHook, FailureHook, WorkerHook
 from stagepost.client.limiter import RateLimiter
 from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
@@ -32,6 +33,7 @@ from stagepost.model.checks import check_name
 from stagepost.model.job import Enqueued, NewJob
 from stagepost.model.option_types import check_type
 from stagepost.model.options import TaskKeywords, TaskOptions, task_options
+from stagepost.model.other_libraries import APP_WORDS, missing_attribute
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
 from stagepost.task import ScheduleSpec, check_job, check_jobs, default_name, is_interactive
@@ -138,6 +140,31 @@ class App(AppCore):
             ) from error
         self.alert_task = task
 
+    def around_attempt(self, hook: AroundHook, /) -> AroundHook:
+        """Register a generator function that wraps every attempt: it takes the job and yields once.
+
+        It runs where the handler runs: in its thread, its asyncio task or its process. The handler's error is raised
+        at the `yield`; the hook may raise another error instead, but cannot hide it. The first hook is the outermost.
+        An async generator function wraps only handlers that are `async def`.
+        """
+        self.hooks.add_around(hook)
+        return hook
+
+    def on_failure(self, hook: FailureHook, /) -> FailureHook:
+        """Register a function that is called with the job and the error after every attempt that fails."""
+        self.hooks.add_failure(hook)
+        return hook
+
+    def on_worker_start(self, hook: WorkerHook, /) -> WorkerHook:
+        """Register a function that every worker calls before it looks for jobs; if it raises, the worker fails."""
+        self.hooks.add_worker_start(hook)
+        return hook
+
+    def on_worker_stop(self, hook: WorkerHook, /) -> WorkerHook:
+        """Register a function that every worker calls after its last job; the last one registered is called first."""
+        self.hooks.add_worker_stop(hook)
+        return hook
+
     def schedule(
         self,
         name: str,
@@ -231,6 +258,11 @@ class App(AppCore):
         """
         check_type("transaction: read_only", read_only, bool)
         return Transaction(self, read_only=read_only)
+
+    if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks
+
+        def __getattr__(self, name: str) -> Any:
+            return missing_attribute(self, name, APP_WORDS)
 
     def close(self) -> None:
         """Close every connection; the app opens new ones if it is used again."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from stagepost.client.hooks import Hooks
 from stagepost.client.tasks import AppTask
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import Clock, SystemClock
@@ -39,6 +40,7 @@ class AppCore:
         self.folder = Path.cwd()
         """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
+        self.hooks = Hooks()
         self.schedules: dict[str, ScheduleSpec] = {}
         self.pipelines: dict[str, str] = {}
         """The file and line that declare each pipeline, by name."""

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
+from stagepost.config.logging import FORMAT_VARIABLE, LEVEL_VARIABLE
 from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.config.urls import BROKERS, DATABASES, broker_options, check_url
 from stagepost.errors import ConfigurationError
@@ -156,7 +157,7 @@ def _origin(error: str, given: Mapping[str, Any], environment: Mapping[str, str]
 
 def _name_misspelt(settings: type[Settings], environment: Mapping[str, str]) -> None:
     """Warn of variables that look like a misspelt setting. Others may belong to another program."""
-    known = {CONFIG_VARIABLE, APP_VARIABLE, *_variables(settings, PREFIX)}
+    known = {CONFIG_VARIABLE, APP_VARIABLE, LEVEL_VARIABLE, FORMAT_VARIABLE, *_variables(settings, PREFIX)}
     for variable in sorted(environment):
         is_ours = variable in known or variable.removesuffix("_FILE") in known
         if variable.startswith(PREFIX) and not is_ours and not OF_KUBERNETES.search(variable):

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
 from stagepost.database.connection import Connection
 from stagepost.database.dialect import Dialect
@@ -61,6 +60,8 @@ class Migration:
 
 def migrations_of(dialect: Dialect) -> list[Migration]:
     """List a dialect's migrations in order."""
+    from importlib.resources import files  # noqa: PLC0415 - slow to import, and only needed to migrate
+
     folder = files("stagepost.database") / "migrations" / dialect.name
     found = []
     for path in sorted(folder.iterdir(), key=lambda path: path.name):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
 from stagepost.config.urls import masked
+from stagepost.database.blocking_calls import warn_if_on_event_loop
 from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
@@ -71,6 +72,7 @@ class Store:
         If its only statement has committed by itself, only the operation that follows is run again. A caller that
         passes its own `deadlines` can abort its operations without aborting those of others.
         """
+        warn_if_on_event_loop(blocks=not self.database.is_memory)
         deadlines = deadlines or self._deadlines
         give_up_at = monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
         current, tries = operation, 0
@@ -103,6 +105,7 @@ class Store:
     @contextlib.contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Connection]:
         """Lend a connection inside a transaction that commits if the body returns."""
+        warn_if_on_event_loop(blocks=not self.database.is_memory)
         with self._begun(read_only=read_only) as loan:
             connection = loan.connection
             try:

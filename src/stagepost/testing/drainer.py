@@ -115,6 +115,7 @@ class Drainer:
             concurrency=concurrency,
             clock=clock,
             children=SameProcess(),
+            hooks=app.hooks,
         )
         # No token is taken early: the wait for it would take real time.
         self._rules = replace(app.registry.limit_rules, early_us=0)
@@ -240,7 +241,7 @@ class SameProcess(ProcessPool):
 
     def run(self, running: RunningAttempt, child: RunningChild) -> Reply:  # noqa: ARG002 - there is no child
         """Run an attempt in the thread that would otherwise wait for the child."""
-        return Reply(perform(running), running.settled_in_transaction)
+        return Reply(perform(running), running.settlement)
 
 
 class Recorder(Finisher):

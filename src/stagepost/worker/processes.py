@@ -15,8 +15,11 @@ from typing import Any
 import msgspec
 
 from stagepost.client.running import RunningAttempt
+from stagepost.config.logging import log_variables
+from stagepost.errors import TaskError
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Crashed, Outcome
+from stagepost.store.settlement import Settlement
 from stagepost.task import Task
 
 __all__ = [
@@ -56,7 +59,8 @@ class Reply(msgspec.Struct, frozen=True, tag=True):
     """The outcome of the attempt."""
 
     outcome: Outcome
-    settled_in_transaction: bool
+    settlement: Settlement | None = None
+    """How the handler has ended the attempt in a transaction of its own."""
 
 
 class ProcessPool:
@@ -79,12 +83,15 @@ class ProcessPool:
         child = self._take()
         if not running_child.set(child):
             self._keep(child)
-            return Reply(Crashed("the attempt ended before it started"), False)
+            return Reply(Crashed("the attempt ended before it started"))
         try:
             reply = child.run(running)
         except (EOFError, OSError, ValueError) as error:  # ValueError: its pipes were closed when it was killed
             self._drop(child)
-            return Reply(Crashed(f"the handler's process died ({child.exit_text()}): {error}"), False)
+            return Reply(Crashed(f"the handler's process died ({child.exit_text()}): {error}"))
+        except TaskError:  # it was sent nothing
+            self._keep(child)
+            raise
         self._keep(child)
         return reply
 
@@ -216,6 +223,11 @@ def assignment_of(job: LeasedJob, task: Task[..., Any]) -> Assignment:
         main = sys.modules["__main__"]
         spec = getattr(main, "__spec__", None)
         module = spec.name if spec is not None else module
+        if spec is None and getattr(main, "__file__", None) is None:
+            raise TaskError(
+                f"task {task.name} has pool='process', but is defined in a notebook or at a prompt, which another "
+                f"process cannot import. Move it to a module."
+            )
         script = None if spec is not None else str(Path(main.__file__ or "").resolve())
     return Assignment(job=job, module=module, script=script, task_name=task.name)
 
@@ -244,4 +256,4 @@ def _decode(frame: bytes) -> Report | Reply:
 
 def _environment(folder: Path) -> dict[str, str]:
     """Give the child this process's import path; relative entries start at the directory of the app."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder / path) for path in sys.path)}
+    return {**os.environ, **log_variables(), "PYTHONPATH": os.pathsep.join(str(folder / path) for path in sys.path)}
