@@ -32,7 +32,7 @@ app.schedule("tick", "every 1s", tick.job())
 
 async def main() -> None:
     """Work until the schedule has fired."""
-    for schedule in app.schedules.values():
+    for schedule in app.declared_schedules.values():
         print(f"{schedule.name}: {schedule.rule}")
     async with Worker(app):
         await asyncio.wait_for(ticked.wait(), timeout=60)

@@ -376,7 +376,10 @@ def test_a_schedule_takes_seconds_and_a_zone() -> None:
         own.schedule("often", 60, task.job("Ada"))
         own.schedule("daily", "0 9 * * *", task.job("Ada"), time_zone=ZoneInfo("Europe/Berlin"))
 
-        assert (own.schedules["often"].rule, own.schedules["daily"].time_zone) == ("every 60s", "Europe/Berlin")
+        assert (own.declared_schedules["often"].rule, own.declared_schedules["daily"].time_zone) == (
+            "every 60s",
+            "Europe/Berlin",
+        )
         wrong: Any = {"time_zone": 3, "catch_up": "never"}
         for option, value in wrong.items():
             with pytest.raises(ConfigurationError, match=f"schedule 'y': {option} is "):
@@ -398,7 +401,7 @@ def test_two_schedules_or_pipelines_with_one_name_are_refused() -> None:
         with pytest.raises(PipelineError, match=r"pipeline 'letters' is declared twice: in .*, line \d+, and in "):
             own.pipeline("letters")
 
-        assert own.schedules["often"].rule == "every 60s"
+        assert own.declared_schedules["often"].rule == "every 60s"
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def _obey(parent: ParentConnection, running: Worker) -> None:
 
 def worker_command(invocation: Invocation, **options: object) -> list[str]:
     """Build the command line of one worker process."""
-    command = [sys.executable, "-m", "stagepost", "worker", *invocation.arguments()]
+    command = [*invocation.command, "worker", *invocation.arguments()]
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if value is True:

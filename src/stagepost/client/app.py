@@ -15,11 +15,11 @@ import msgspec
 from stagepost.client.batches import BatchHandle
 from stagepost.client.client import Client
 from stagepost.client.context import JobContext
-from stagepost.client.core import AppCore
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
 from stagepost.client.hooks import AroundHook, FailureHook, WorkerHook
 from stagepost.client.limiter import RateLimiter
+from stagepost.client.operating import OperatedApp
 from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.client.transaction import Transaction
@@ -47,7 +47,7 @@ OPENED = ("client", "waker", "async_store", "async_transactions", "users_store",
 """Attributes that an app creates on first use, in the order in which `close` releases them."""
 
 
-class App(AppCore):
+class App(OperatedApp):
     """Tasks, schedules and their store. Use one per application; it can be shared between threads."""
 
     def __init__(
@@ -186,12 +186,14 @@ class App(AppCore):
         zone = time_zone if isinstance(time_zone, str) else time_zone.key
         text = parse_rule(interval, zone).text
         declared = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
-        if name in self.schedules and not (self.schedules[name].is_same(declared) or is_interactive()):
+        if name in self.declared_schedules and not (
+            self.declared_schedules[name].is_same(declared) or is_interactive()
+        ):
             raise ConfigurationError(
                 f"schedule {name!r} is declared twice, with another job, rule, time zone or catch_up. "
                 f"Give one of them another name."
             )
-        self.schedules[name] = declared
+        self.declared_schedules[name] = declared
 
     def pipeline(self, name: str, *, on_complete: AppTask[..., Any] | None = None) -> Pipeline:
         """Declare a pipeline; the task `on_complete` is enqueued once at the end of every run."""
@@ -199,10 +201,10 @@ class App(AppCore):
         caller = frame and frame.f_back  # its line tells a second declaration from a module that is loaded twice
         place = f"{caller.f_code.co_filename}, line {caller.f_lineno}" if caller else ""
         pipeline = Pipeline(self, name, on_complete=on_complete)
-        known = self.pipelines.setdefault(name, place)
-        if known != place and not is_interactive():
+        first = self.declared_pipelines.setdefault(name, place)
+        if first != place and not is_interactive():
             raise PipelineError(
-                f"pipeline {name!r} is declared twice: in {known}, and in {place}. Give one of them another name."
+                f"pipeline {name!r} is declared twice: in {first}, and in {place}. Give one of them another name."
             )
         return pipeline
 

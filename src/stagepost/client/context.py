@@ -70,6 +70,11 @@ class JobContext:
         return self._running.job.queue_name
 
     @property
+    def priority(self) -> int:
+        """The job's priority."""
+        return self._running.job.priority
+
+    @property
     def attempt(self) -> int:
         """The attempt's number, counted from 1; it never decreases.
 

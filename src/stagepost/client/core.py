@@ -41,8 +41,8 @@ class AppCore:
         """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
         self.hooks = Hooks()
-        self.schedules: dict[str, ScheduleSpec] = {}
-        self.pipelines: dict[str, str] = {}
+        self.declared_schedules: dict[str, ScheduleSpec] = {}
+        self.declared_pipelines: dict[str, str] = {}
         """The file and line that declare each pipeline, by name."""
         self.given_store: Store | None = None
         """Set before the first use to share a store that is already open."""
@@ -57,7 +57,7 @@ class AppCore:
         if self.given_store is not None:
             return self._prepared(self.given_store)
         self._name_default_database()
-        store = self.open_store()
+        store = self.open_shared_store()
         with closed_on_failure(store):
             return self._prepared(store)
 
@@ -79,6 +79,10 @@ class AppCore:
             migrate(store)
         return store
 
+    def open_shared_store(self) -> Store:
+        """Open the store that the app's callers share."""
+        return self.open_store()
+
     def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         """Open another store on the same database, with separate connections."""
         size = self.settings.pool_size if pool_size is None else pool_size
@@ -97,6 +101,11 @@ class AppCore:
         """Asynchronous connections for handlers' own transactions."""
         store = self.users_store
         return AsyncTransactions(store.database, store.pool, call_seconds=store.call_seconds)
+
+    @property
+    def process_setup(self) -> str | None:
+        """A function, as `module:name`, that a process for `pool="process"` calls before it imports the task."""
+        return None
 
     @property
     def alert_job(self) -> Callable[[Alert], NewJob] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stagepost.clock import sleep
 from stagepost.database.statement import Operation
 from stagepost.database.transaction import run_in, run_in_async
+from stagepost.errors import StagepostError
 
 if TYPE_CHECKING:
     from stagepost.client.app import App
@@ -22,18 +23,23 @@ Procedure = Generator[Operation[Any] | float, Any, T]
 
 
 def run_procedure(procedure: Procedure[T], app: App, tx: Any = None) -> T:
-    """Run each operation in a separate transaction, or all of them in the caller's."""
+    """Run each operation in a separate transaction, or all of them in the caller's. It may catch their errors."""
     try:
         step = next(procedure)
         while True:
             if isinstance(step, Operation):
-                step = procedure.send(app.store.run(step) if tx is None else run_in(tx, step, clock=app.clock))
+                try:
+                    result = app.store.run(step) if tx is None else run_in(tx, step, clock=app.clock)
+                except StagepostError as error:
+                    step = procedure.throw(error)
+                else:
+                    step = procedure.send(result)
             else:
                 sleep(step)
                 step = next(procedure)
     except StopIteration as end:
-        result: T = end.value
-        return result
+        value: T = end.value
+        return value
 
 
 async def run_procedure_async(procedure: Procedure[T], app: App, tx: Any = None) -> T:
@@ -43,10 +49,15 @@ async def run_procedure_async(procedure: Procedure[T], app: App, tx: Any = None)
         while True:
             if isinstance(step, Operation):
                 running = app.async_store.run(step) if tx is None else run_in_async(tx, step, clock=app.clock)
-                step = procedure.send(await running)
+                try:
+                    result = await running
+                except StagepostError as error:
+                    step = procedure.throw(error)
+                else:
+                    step = procedure.send(result)
             else:
                 await asyncio.sleep(step)
                 step = next(procedure)
     except StopIteration as end:
-        result: T = end.value
-        return result
+        value: T = end.value
+        return value

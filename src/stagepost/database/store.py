@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +20,7 @@ from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
 from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
+from stagepost.database.threads import call_in_thread
 from stagepost.database.trouble import Trouble, schema_error
 from stagepost.errors import StagepostError, StoreUnavailable
 from stagepost.model.backoff import backoff_seconds
@@ -101,6 +104,10 @@ class Store:
             if deadlines.is_aborted or monotonic() + pause > give_up_at:
                 raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
             self._pause(pause)
+
+    def start(self, operation: Operation[T]) -> Future[T]:
+        """Run an operation in another thread, while the caller goes on."""
+        return call_in_thread(partial(self.run, operation), name="stagepost-batch")
 
     @contextlib.contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Connection]:

@@ -127,7 +127,7 @@ class Drainer:
     async def run(self, until: timedelta | datetime | None) -> Drained:
         """Run due jobs; with `until`, move the clock from one due time to the next up to that point."""
         target = None if until is None else self._instant(until)
-        await declare(self._store, self._app.schedules.values())
+        await declare(self._store, self._app.declared_schedules.values())
         try:
             while await self._run_round() or await self._find_more() or await self._move_on(target):
                 if len(self._runs) > MOST_RUNS:

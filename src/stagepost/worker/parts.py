@@ -217,7 +217,7 @@ class Parts:
     @cached_property
     def schedule_declarer(self) -> ScheduleDeclarer:
         """Renews the app's schedules."""
-        return ScheduleDeclarer(self.store, self.leader, self.app.schedules)
+        return ScheduleDeclarer(self.store, self.leader, self.app.declared_schedules)
 
     @cached_property
     def concluder(self) -> Concluder:

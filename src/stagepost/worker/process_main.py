@@ -155,6 +155,9 @@ def perform(running: RunningAttempt) -> Outcome:
 
 def _task(assignment: Assignment) -> Task[..., Any]:
     """Find the task in the module that registers it."""
+    if assignment.setup is not None:
+        module, _, name = assignment.setup.partition(":")
+        getattr(importlib.import_module(module), name)()
     for value in _namespace(assignment.module, assignment.script).values():
         if isinstance(value, Task) and value.name == assignment.task_name:
             return value

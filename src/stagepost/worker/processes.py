@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from stagepost.client.running import RunningAttempt
+from stagepost.client.tasks import AppTask, app_of
 from stagepost.config.logging import log_variables
 from stagepost.errors import TaskError
 from stagepost.model.job import LeasedJob
@@ -47,6 +48,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """The module that defines the task. If that is the main program, `script` is its file."""
     script: str | None
     task_name: str
+    setup: str | None = None
+    """A function to call first, as `module:name`, which prepares the process for the app's modules."""
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
@@ -80,12 +83,13 @@ class ProcessPool:
         `running` receives the progress that the handler reports, and `running_child` the child, so that another thread
         can kill it.
         """
+        assignment = assignment_of(running.job, running.task)
         child = self._take()
         if not running_child.set(child):
             self._keep(child)
             return Reply(Crashed("the attempt ended before it started"))
         try:
-            reply = child.run(running)
+            reply = child.run(running, assignment)
         except (EOFError, OSError, ValueError) as error:  # ValueError: its pipes were closed when it was killed
             self._drop(child)
             return Reply(Crashed(f"the handler's process died ({child.exit_text()}): {error}"))
@@ -175,9 +179,9 @@ class HandlerProcess:
         self._output = os.fdopen(our_output, "wb")
         self._input = os.fdopen(our_input, "rb")
 
-    def run(self, running: RunningAttempt) -> Reply:
+    def run(self, running: RunningAttempt, assignment: Assignment) -> Reply:
         """Send an attempt, wait for its outcome, and note the progress that it reports."""
-        write_frame(self._output, msgspec.json.encode(assignment_of(running.job, running.task)))
+        write_frame(self._output, msgspec.json.encode(assignment))
         while True:
             match _decode(read_frame(self._input)):
                 case Report(progress):
@@ -229,7 +233,8 @@ def assignment_of(job: LeasedJob, task: Task[..., Any]) -> Assignment:
                 f"process cannot import. Move it to a module."
             )
         script = None if spec is not None else str(Path(main.__file__ or "").resolve())
-    return Assignment(job=job, module=module, script=script, task_name=task.name)
+    setup = app_of(task).process_setup if isinstance(task, AppTask) else None
+    return Assignment(job=job, module=module, script=script, task_name=task.name, setup=setup)
 
 
 def write_frame(pipe: Any, content: bytes) -> None:

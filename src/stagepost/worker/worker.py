@@ -253,7 +253,7 @@ class Worker:
 
         async def prepare() -> None:
             await in_thread(self._check_store)
-            await declare(self.parts.store, self.app.schedules.values())
+            await declare(self.parts.store, self.app.declared_schedules.values())
             await self.parts.worker_hooks.start()
 
         return await self._unless_stopped(prepare())
