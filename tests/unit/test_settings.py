@@ -165,7 +165,9 @@ def test_an_error_names_the_variable_the_value_and_the_file(file: Path) -> None:
 )
 def test_a_malformed_url_is_refused_without_being_shown(url: str) -> None:
     for build in (lambda: Settings(database_url=url), lambda: load(STAGEPOST_DATABASE_URL=url), lambda: App(url)):
-        with pytest.raises(ConfigurationError, match=r"database_url (begins with|is not a URL|.* cannot be read)") as refusal:
+        with pytest.raises(
+            ConfigurationError, match=r"database_url (begins with|is not a URL|.* cannot be read)"
+        ) as refusal:
             build()
         assert "geheim" not in str(refusal.value)
 

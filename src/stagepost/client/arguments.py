@@ -58,7 +58,8 @@ def filter_of(what: str, value: str | None) -> str | None:
 
 def choices(what: str, values: Any, kind: type[E]) -> list[E]:
     """Convert values or their names to members of an enumeration."""
-    given = [values] if isinstance(values, str | bytes) or not isinstance(values, Iterable) else list(values)
+    is_one = isinstance(values, str | bytes) or not isinstance(values, Iterable)
+    given: list[Any] = [values] if is_one else list(values)
     known = {member.value: member for member in kind}
     if not all(isinstance(value, str) and value in known for value in given):
         raise ConfigurationError(f"{what}: {shown(given)} are not all valid. Valid are: {', '.join(known)}.")
