@@ -16,6 +16,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.async_transactions import AsyncTransactions
 from stagepost.database.migrate import migrate
 from stagepost.database.opening import closed_on_failure
+from stagepost.database.process_counts import ProcessCounts
 from stagepost.database.store import Store
 from stagepost.model.alert import Alert
 from stagepost.model.job import NewJob
@@ -35,6 +36,8 @@ class AppCore:
         self.folder = Path.cwd()
         """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
+        self.counts = ProcessCounts()
+        """What this process did with jobs, for metrics."""
         self.hooks = Hooks()
         self.declared_schedules: dict[str, ScheduleSpec] = {}
         self.given_store: Store | None = None
@@ -54,6 +57,7 @@ class AppCore:
             return self._prepared(store)
 
     def _prepared(self, store: Store) -> Store:
+        store.counts = self.counts
         if self.auto_migrate if self.auto_migrate is not None else store.dialect.name == "sqlite":
             migrate(store)
         return store
@@ -66,7 +70,9 @@ class AppCore:
         """Open another store on the same database, with separate connections."""
         size = self.settings.pool_size if pool_size is None else pool_size
         options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self.folder}
-        return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
+        store = Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
+        store.counts = self.counts
+        return store
 
     @cached_property
     def users_store(self) -> Store:

@@ -18,6 +18,7 @@ from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
 from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
+from stagepost.database.process_counts import ProcessCounts
 from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
 from stagepost.database.threads import call_in_thread
@@ -54,6 +55,8 @@ class Store:
         self.patience_seconds = patience_seconds
         self.pool = Pool(database, size=pool_size)
         self.notifier = LocalNotifier()
+        self.counts = ProcessCounts()
+        """Counts of this process; the stores of an app share one object."""
         self._deadlines = Deadlines()
         self._pause = pause
 
@@ -186,6 +189,8 @@ class Store:
                 if is_begun:
                     connection.commit()
                 loan.is_sound = True
+            if not operation.definition.is_read_only:
+                self.counts.note_write(operation.name)
             return result
 
     def _in_time(self, connection: Connection) -> Limit:
