@@ -9,6 +9,8 @@ StagepostError
 │   └── ValueTooLarge       storing it needs a longer statement than the database server accepts
 ├── StoreError              the database
 │   ├── StoreUnavailable    it cannot be reached, or did not answer in time
+│   │   └── StoreRefused    it answers, but refuses: wrong password, missing right, unknown database
+│   │       └── StoreReadOnly   it is read-only
 │   ├── SchemaError         its tables are missing, older or newer than this code
 │   └── NoTransaction       the caller's connection has no open transaction
 ├── JobError                one job
@@ -78,6 +80,8 @@ __all__ = [
     "SourceMismatch",
     "StagepostError",
     "StoreError",
+    "StoreReadOnly",
+    "StoreRefused",
     "StoreUnavailable",
     "TaskError",
     "TopologyConflict",
@@ -147,6 +151,17 @@ class StoreUnavailable(StoreError):
     """The database cannot be reached, or did not answer in time."""
 
 
+class StoreRefused(StoreUnavailable):
+    """The database refuses to serve us, and a retry would fail again until somebody changes something there.
+
+    The password is wrong, the user lacks a right, or the database or its host does not exist.
+    """
+
+
+class StoreReadOnly(StoreRefused):
+    """The database is read-only: a replica, a server during a failover, or a file without the right to write."""
+
+
 class SchemaError(StoreError):
     """Stagepost's tables are missing, or their version does not match this code."""
 
@@ -170,8 +185,8 @@ class JobNotFound(JobError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
-            f"job {job_id}: there is no such job; its history may have been pruned. "
-            f"Run `stagepost jobs list` to see existing jobs."
+            f"job {shortened(job_id)}: there is no such job. The transaction that enqueued it is still open or was "
+            f"rolled back, or its history was pruned. Run `stagepost jobs list` to see existing jobs."
         )
         self.job_id = job_id
 
@@ -246,7 +261,9 @@ class BatchNotFound(BatchError):
     """No batch with this key or id exists."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"batch {name!r} does not exist. A batch is created when its first item is added.")
+        super().__init__(
+            f"batch {name!r} does not exist. A batch is created when its first item is added and committed."
+        )
         self.name = name
 
 
@@ -290,7 +307,7 @@ class RunError(StagepostError):
     """Base class of errors about one run of a pipeline."""
 
     def __init__(self, run_id: str, why: str) -> None:
-        super().__init__(f"run {run_id}: {why}")
+        super().__init__(f"run {shortened(run_id)}: {why}")
         self.run_id = run_id
 
 
@@ -378,12 +395,28 @@ class Cancelled(StagepostError):
 
 LONGEST_DURATION = timedelta(days=36_525)
 """A hundred years. An instant plus this duration still fits into every database's integers."""
+LONGEST_SHOWN = 80
+"""How many characters of a caller's value an error shows."""
+
+
+def shortened(text: str) -> str:
+    """Cut a text that a caller gave, so that a message stays readable."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+
+
+def shown(value: object) -> str:
+    """Format a value for an error, however long it is and whatever its `__repr__` does."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - somebody else's __repr__
+        text = f"<{type(value).__name__}>"
+    return shortened(text)
 
 
 def duration_of(value: timedelta | float, what: str) -> timedelta:
     """Convert seconds or a timedelta to a timedelta; the error for an invalid value names `what`."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise ConfigurationError(f"{what} is {value!r}: give seconds as a number, or a timedelta.")
+        raise ConfigurationError(f"{what} is {shown(value)}: give seconds as a number, or a timedelta.")
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not 0 <= seconds <= LONGEST_DURATION.total_seconds():
         raise ConfigurationError(f"{what} is {value}: it must be between 0 and 100 years.")

@@ -11,7 +11,7 @@ import pytest
 
 from stagepost import App
 from stagepost.client.pipelines import Pipeline
-from stagepost.errors import PipelineError
+from stagepost.errors import ConfigurationError, PipelineError
 from stagepost.model.pipeline import Constant, Gathered, OnStepFailed, Output, RunInput
 
 
@@ -159,7 +159,7 @@ def test_an_unknown_step_is_refused(app: App, dub: Pipeline) -> None:
     refused(lambda: dub.step(task, name="b", parents=["c"]), "'b'", "no step 'c'", "`a`")
     refused(lambda: dub.step(task, name="b", parents=[elsewhere]), "'b'", "the pipeline has no step 'a'")
     refused(lambda: dub.step(task, name="b", inputs={"x": elsewhere}), "'b'", "belongs to pipeline other")
-    refused(lambda: dub.step(task, name="b", inputs={"x": app.pipeline("other").input("z")}), "`x`", "other")
+    refused(lambda: dub.step(task, name="b", inputs={"x": app.pipeline("third").input("z")}), "`x`", "third")
 
 
 def test_a_parameter_without_a_source_is_refused(app: App, dub: Pipeline) -> None:
@@ -241,7 +241,7 @@ def test_names_that_cannot_be_stored_are_refused(app: App, dub: Pipeline) -> Non
 
     refused(lambda: dub.step(task, name="a b"), "'a b'")
     refused(lambda: dub.step(task, name="a" * 101), "100")
-    with pytest.raises(PipelineError, match="pipeline name 'a b'"):
+    with pytest.raises(ConfigurationError, match="pipeline name 'a b'"):
         app.pipeline("a b")
     for name in ("key", "tx", "a-b"):
         refused(lambda name=name: dub.input(name), f"{name!r}")
@@ -306,4 +306,5 @@ def test_input_is_checked_when_a_run_is_started(app: App, dub: Pipeline) -> None
     refused(lambda: dub.start(x=1, xs=["a"]), "'each'", "input 'xs'", "each element")
     refused(lambda: dub.start(x=object()), "input 'x'", "cannot be stored as JSON")
     refused(lambda: dub.start(x=1, xs=list(range(100_000))), "bytes of JSON")
-    refused(lambda: dub.start(" a", x=1), "' a'", "white space")
+    with pytest.raises(ConfigurationError, match="' a' begins or ends with white space"):
+        dub.start(" a", x=1)

@@ -9,13 +9,13 @@ from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
-from stagepost.client.client import default_actor
+from stagepost.client.arguments import actor_of, choices, keys_of, page_size
 from stagepost.client.item_feed import CHUNK, ItemFeed, check_chunk, read_all, read_all_async
 from stagepost.client.item_pages import ItemPages, lines_of, writing_to
 from stagepost.client.loading import load, load_async
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.records import Batch, batch_of
-from stagepost.client.waiting import pauses
+from stagepost.client.waiting import late, pauses
 from stagepost.database.statement import Operation
 from stagepost.errors import BatchNotFound, ConfigurationError
 from stagepost.model.batch import (
@@ -34,9 +34,11 @@ from stagepost.model.batch import (
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import JobState
+from stagepost.model.option_types import check_type
 from stagepost.store import batch_items, batches, cancelling, concluding, counting, listing
 from stagepost.store.health import ping
 from stagepost.store.listing import FailedGroup
+from stagepost.store.wait_reasons import why_batch_waits
 
 if TYPE_CHECKING:
     from stagepost.client.app import App
@@ -101,6 +103,7 @@ class BatchHandle:
         There may be any number of items, and they are never all in memory at once. With `tx`, the caller's
         transaction holds all of them, up to 10,000.
         """
+        check_type("items", items, Iterable)
         if tx is not None:
             return self._run(self._adding(read_all(self.key, items), tx), tx)
         check_chunk(chunk)
@@ -110,6 +113,7 @@ class BatchHandle:
         self, items: Iterable[Item] | AsyncIterable[Item], *, tx: Any = None, chunk: int = CHUNK
     ) -> int:
         """Add items like `add`, from a plain or an async iterable."""
+        check_type("items", items, Iterable | AsyncIterable)
         if tx is not None:
             return await self._run_async(self._adding(await read_all_async(self.key, items), tx), tx)
         check_chunk(chunk)
@@ -292,6 +296,7 @@ class BatchHandle:
         return counts
 
     def _measuring(self, since: Progress | None) -> Procedure[Progress]:
+        check_type("since", since, Progress | None)
         batch = yield from self._finding()
         counts = yield counting.count_items(batch.id)
         return progress_of(batch, counts, now=(yield ping()), since=since)
@@ -302,25 +307,24 @@ class BatchHandle:
         return drifts
 
     def _waiting(self, timeout: timedelta | float | None) -> Procedure[JobState]:
-        for pause in pauses(
-            timeout, f"batch {self.key!r}", missing="was not done", advice="Wait again for its outcome."
-        ):
+        subject = f"batch {self.key!r}"
+        for pause in pauses(timeout, subject):
             batch = yield from self._finding()
             if batch.outcome is not None:
                 return batch.outcome
             yield pause
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise late(timeout, subject, missing="was not done", why=(yield why_batch_waits(self.key)))
 
     def _grouping(self, limit: int) -> Procedure[list[FailedGroup]]:
         batch = yield from self._finding()
-        groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=limit)
+        groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=page_size(limit))
         return groups
 
     def _pages(self, batch: BatchRow, states: Iterable[JobState]) -> ItemPages:
-        return ItemPages(batch, [JobState(state) for state in states], self._app.registry)
+        return ItemPages(batch, choices("states", states, JobState), self._app.registry)
 
     def _retrying(self, keys: Iterable[str] | None, actor: str | None) -> Procedure[int]:
-        who = actor or default_actor()
+        who = actor_of(actor)
 
         def retry(batch_id: str, **chosen: Any) -> Operation[list[str]]:
             return batch_items.retry_failed(batch_id, actor=who, **chosen)
@@ -328,9 +332,10 @@ class BatchHandle:
         return self._for_each_failed(retry, keys)
 
     def _waiving(self, keys: Iterable[str] | None, why: str, actor: str | None) -> Procedure[int]:
+        check_type(f"batch {self.key!r}: why", why, str)
         if not why.strip():
             raise ConfigurationError(f"batch {self.key!r}: give the reason as `why`. It is recorded with the items.")
-        who = actor or default_actor()
+        who = actor_of(actor)
 
         def waive(batch_id: str, **chosen: Any) -> Operation[list[str]]:
             return batch_items.waive(batch_id, actor=who, why=why, **chosen)
@@ -342,7 +347,7 @@ class BatchHandle:
         batch = yield from self._finding()
         done = 0
         if keys is not None:
-            asked = sorted(set(keys))
+            asked = keys_of(f"batch {self.key!r}", keys) or []
             for start in range(0, len(asked), AT_ONCE):
                 done += len((yield act(batch.id, keys=asked[start : start + AT_ONCE])))
             return done
@@ -353,7 +358,7 @@ class BatchHandle:
 
     def _cancelling(self, actor: str | None) -> Procedure[BatchRow]:
         batch = yield from self._finding()
-        yield cancelling.cancel_batch(batch.id, actor=actor or default_actor())
+        yield cancelling.cancel_batch(batch.id, actor=actor_of(actor))
         after: str | None = ""
         while after is not None:
             after = yield cancelling.cancel_items(batch.id, after=after, most=AT_ONCE)

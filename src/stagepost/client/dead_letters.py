@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from stagepost.client.arguments import actor_of, known_id
 from stagepost.client.bulk import (
     PAGE,
     Act,
@@ -19,7 +20,6 @@ from stagepost.client.bulk import (
     retry_message_page,
     retry_page,
 )
-from stagepost.client.client import default_actor, known_id
 from stagepost.client.operator_records import BulkResult, DeadLetterGroup, DeadMessage, dead_message_of, group_of
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.records import Job
@@ -232,12 +232,12 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def _retrying(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
-    who = actor or default_actor()
+    who = actor_of(actor)
     return _acting(chosen, retry_page(who), retry_message_page(who), report)
 
 
 def _discarding(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
-    who = actor or default_actor()
+    who = actor_of(actor)
     return _acting(chosen, discard_page(who), discard_message_page(who), report)
 
 

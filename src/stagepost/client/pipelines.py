@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Raw
 
+from stagepost.client.arguments import choices, page_size, page_start
 from stagepost.client.runs import RunHandle
 from stagepost.client.steps import LIMITS, PipelineInput, Step, bare_job, encode_value, listed
+from stagepost.database.statement import Operation
 from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import PipelineError
-from stagepost.model.checks import NAME
+from stagepost.errors import PipelineError, shown
+from stagepost.model.batch import check_key
+from stagepost.model.checks import check_name
 from stagepost.model.context import current_trace
 from stagepost.model.identity import new_id
+from stagepost.model.option_types import check_type
 from stagepost.model.options import NO_OPTIONS, JobOptions
 from stagepost.model.pipeline import NewRun, OnStepFailed, Plan, Run, RunState, in_order
 from stagepost.store import runs
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline"]
 
-LONGEST_KEY = 191
 RESERVED = frozenset({"key", "tx"})
 """Parameters of `start`, which cannot be names of inputs."""
 ON_COMPLETE_TAKES = ("run_id", "state")
@@ -39,10 +42,7 @@ class Pipeline:
         self._app = app
         self._steps: dict[str, Step] = {}
         self._inputs: dict[str, PipelineInput] = {}
-        if not NAME.fullmatch(name):
-            raise PipelineError(
-                f"pipeline name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."
-            )
+        check_name("pipeline", name)
         self._on_complete = on_complete
         if on_complete is not None:
             check_task(f"pipeline {name}: on_complete", on_complete)
@@ -84,6 +84,9 @@ class Pipeline:
         list if one parameter is left over. Later steps get the list of the results, in order.
         """
         check_task(f"pipeline {self.name}: a step's task", task)
+        check_type(f"pipeline {self.name}: name of a step", name, str | None)
+        check_type(f"pipeline {self.name}: inputs of a step", inputs, Mapping | None)
+        check_type(f"pipeline {self.name}: parents of a step", parents, Iterable)
         given = JobOptions(queue=queue, priority=priority, max_attempts=max_attempts)
         step = Step(self, task, name or task.__name__, options=given, on_failed=_policy(self, on_failed))
         if step.name in self._steps:
@@ -98,7 +101,11 @@ class Pipeline:
         """Start a run with this input, or return the pipeline's existing run with this key."""
         operation = runs.start(self._new_run(key, input), notify=self._app.settings.wakeups)
         store = self._app.store
-        started = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
+        started = (
+            store.run(operation)
+            if tx is None
+            else run_in(tx, operation, clock=store.clock, database=store.callers_database)
+        )
         self._app.store.notifier.notify(_queues(started.run), tx=tx)
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
@@ -108,36 +115,52 @@ class Pipeline:
         if tx is None:
             started = await self._app.async_store.run(operation)
         else:
-            started = await run_in_async(tx, operation, clock=self._app.store.clock)
+            started = await run_in_async(
+                tx, operation, clock=self._app.store.clock, database=self._app.store.callers_database
+            )
         self._app.store.notifier.notify(_queues(started.run), tx=tx)
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
     def find(self, key: str, *, tx: Any = None) -> RunHandle | None:
         """Find the run that was started with this key; with `tx`, as your transaction sees it."""
-        operation, store = runs.find(self.name, key), self._app.store
-        run = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
+        operation, store = self._finding(key), self._app.store
+        run = (
+            store.run(operation)
+            if tx is None
+            else run_in(tx, operation, clock=store.clock, database=store.callers_database)
+        )
         return None if run is None else RunHandle(self._app, run, is_new=False)
 
     async def find_async(self, key: str, *, tx: Any = None) -> RunHandle | None:
         """Find a run like `find`, without blocking the event loop; `tx` is an async connection or session."""
-        operation = runs.find(self.name, key)
+        operation = self._finding(key)
         if tx is None:
             run = await self._app.async_store.run(operation)
         else:
-            run = await run_in_async(tx, operation, clock=self._app.store.clock)
+            run = await run_in_async(
+                tx, operation, clock=self._app.store.clock, database=self._app.store.callers_database
+            )
         return None if run is None else RunHandle(self._app, run, is_new=False)
+
+    def _finding(self, key: str) -> Operation[Run | None]:
+        check_key(f"pipeline {self.name}: key", key)
+        return runs.find(self.name, key)
 
     def runs(self, *, state: RunState | None = None, before: str | None = None, limit: int = 50) -> list[RunHandle]:
         """List a page of this pipeline's runs, newest first; `before` is the last id of the previous page."""
-        found = self._app.store.run(runs.list_runs(pipeline=self.name, state=state, before=before, most=limit))
+        found = self._app.store.run(self._page(state, before, limit))
         return [RunHandle(self._app, run, is_new=False) for run in found]
 
     async def runs_async(
         self, *, state: RunState | None = None, before: str | None = None, limit: int = 50
     ) -> list[RunHandle]:
         """List a page of this pipeline's runs without blocking the event loop."""
-        operation = runs.list_runs(pipeline=self.name, state=state, before=before, most=limit)
+        operation = self._page(state, before, limit)
         return [RunHandle(self._app, run, is_new=False) for run in await self._app.async_store.run(operation)]
+
+    def _page(self, state: RunState | None, before: str | None, limit: int) -> Operation[list[Run]]:
+        [chosen] = [None] if state is None else choices("state", [state], RunState)
+        return runs.list_runs(pipeline=self.name, state=chosen, before=page_start(before), most=page_size(limit))
 
     @property
     def plan(self) -> Plan:
@@ -167,7 +190,7 @@ class Pipeline:
         known = self._steps.get(name)
         if known is None or (isinstance(parent, Step) and parent is not known):
             raise PipelineError(
-                f"pipeline {self.name}, step {step.name!r}: the pipeline has no step {name!r}. "
+                f"pipeline {self.name}, step {step.name!r}: the pipeline has no step {shown(name)}. "
                 f"Declared steps are: {listed(self._steps)}. Declare a step before the steps that follow it."
             )
         return known
@@ -175,11 +198,7 @@ class Pipeline:
     def _new_run(self, key: str | None, given: dict[str, Any]) -> NewRun:
         run_id = new_id()
         key = run_id if key is None else key
-        if not 1 <= len(key) <= LONGEST_KEY or key != key.strip():
-            raise PipelineError(
-                f"pipeline {self.name}: key {key!r} must have 1 to {LONGEST_KEY} characters, "
-                f"and must not begin or end with white space."
-            )
+        check_key(f"pipeline {self.name}: key", key)
         return NewRun(
             id=run_id,
             key=key,
@@ -224,12 +243,11 @@ def _check_on_complete(pipeline: str, task: Task[..., Any]) -> None:
 
 
 def _policy(pipeline: Pipeline, on_failed: str) -> OnStepFailed:
-    try:
-        return OnStepFailed(on_failed)
-    except ValueError:
+    if on_failed not in list(OnStepFailed):
         raise PipelineError(
-            f"pipeline {pipeline.name}: on_failed is {on_failed!r}. Valid values are: {', '.join(OnStepFailed)}."
-        ) from None
+            f"pipeline {pipeline.name}: on_failed is {shown(on_failed)}. Valid values are: {', '.join(OnStepFailed)}."
+        )
+    return OnStepFailed(on_failed)
 
 
 def _queues(run: Run) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from stagepost.errors import ConfigurationError, duration_of
 from stagepost.model.checks import check_name, check_priority, check_unique_key, checked_id
 from stagepost.model.children import OnChildFailed
+from stagepost.model.constraints import enforceable
 from stagepost.model.context import TraceContext
 from stagepost.model.job import DEFAULT_QUEUE, OnConflict
 from stagepost.model.json_values import PayloadLimits, name_of, why_not_decodable
@@ -68,6 +69,7 @@ class JobKeywords(TypedDict, total=False):
     on_conflict: OnConflict | Literal["keep", "replace", "debounce"]
     longest_wait: timedelta | float | None
     trace: TraceContext | None
+    patience: timedelta | float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,7 @@ class TaskOptions:
             raise ConfigurationError("limit_by needs max_running: set how many jobs may run per key.")
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise ConfigurationError(f"timeout is {self.timeout}: it must be more than 0.")
+        object.__setattr__(self, "progress", enforceable(self.progress))
         if (trouble := why_not_decodable(self.progress)) is not None:
             raise ConfigurationError(
                 f"progress is {name_of(self.progress)}, which cannot be decoded from JSON: {trouble}. "
@@ -156,6 +159,9 @@ class JobOptions:
     """With `debounce`: latest start, counted from the first request; the default is ten times the delay."""
     trace: TraceContext | None = None
     """Trace ids to attach instead of those set by `traced`."""
+    patience: timedelta | float | None = None
+    """How long `enqueue` tries again while the database is away, instead of the setting `patience_seconds`; a number
+    means seconds."""
 
     def __post_init__(self) -> None:
         check_types("job option", self)
@@ -178,7 +184,7 @@ class JobOptions:
             raise ConfigurationError("set either `delay` or `at`, not both.")
         if self.longest_wait is not None and self.on_conflict != OnConflict.DEBOUNCE:
             raise ConfigurationError("longest_wait works only with on_conflict='debounce': set both, or neither.")
-        for name in ("delay", "unique_for", "longest_wait"):
+        for name in ("delay", "unique_for", "longest_wait", "patience"):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, duration_of(given, name))
         if self.at is not None and self.at.tzinfo is None:

@@ -11,15 +11,18 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import Any, Self, cast
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
-from stagepost.errors import ConfigurationError, StagepostError, duration_of
-from stagepost.model.checks import check_name
+from stagepost.errors import ConfigurationError, StagepostError, StoreError, StoreReadOnly, duration_of
+from stagepost.model.checks import check_name, known_names
 from stagepost.model.identity import new_id
 from stagepost.model.option_types import check_type
+from stagepost.store.counting import count_by_queue
 from stagepost.store.health import durability_warnings
+from stagepost.store.wait_reasons import what_is_left
 from stagepost.upkeep.scheduler import declare
 from stagepost.upkeep.threads import in_thread
 from stagepost.worker.broker import check_remote
@@ -36,6 +39,8 @@ __all__ = ["Worker"]
 log = logging.getLogger(__name__)
 
 MOST_CANCELS = 2
+READ_ONLY_SECONDS = 0.5
+"""The pause before a worker that is starting looks again whether the database can be written."""
 """How often a cancelled step of the shutdown starts again; further cancels end it."""
 
 
@@ -261,21 +266,44 @@ class Worker:
 
         async def prepare() -> None:
             await in_thread(self._check_store)
-            await declare(self.parts.store, self.app.declared_schedules.values())
+            await self._declare_schedules()
             await self.parts.worker_hooks.start()
 
         return await self._unless_stopped(prepare())
+
+    async def _declare_schedules(self) -> None:
+        """Declare schedules, as soon as the database can be written: during a failover it is read-only."""
+        for tries in count():
+            try:
+                return await declare(self.parts.store, self.app.declared_schedules.values())
+            except StoreReadOnly as error:
+                if not tries:
+                    log.warning("this worker starts when the database can be written again: %s", error)
+                await asyncio.sleep(READ_ONLY_SECONDS)
+        raise AssertionError("not reached")
 
     def _check_store(self) -> None:
         check_schema(self.app.store)
         for warning in self.app.store.run(durability_warnings()):
             log.warning("%s", warning)
+        known = set(self.app.registry.queues)
+        for name in set(self.queues) - known:
+            if name not in self.app.store.run(count_by_queue()):
+                log.warning(
+                    "queue %s has no jobs, and no task of this app uses it. %s", name, known_names(name, known)
+                )  # fmt: skip
 
     async def _wait_for_stop(self, *, until_idle: bool) -> None:
         if until_idle:
-            await self._unless_stopped(IdleCheck(self.parts).wait())
+            await self._unless_stopped(self._become_idle())
         else:
             await self._requests.stop.wait()
+
+    async def _become_idle(self) -> None:
+        await IdleCheck(self.parts).wait()
+        with contextlib.suppress(StoreError):
+            if left := await self.parts.store.run(what_is_left(self.queues), patience_seconds=0):
+                log.info("idle: nothing is due. These jobs are left: %s", "; ".join(left))
 
     async def _unless_stopped(self, step: Coroutine[Any, Any, None]) -> bool:
         """Run a step until it is done or the worker is asked to stop; returns whether it is done."""
