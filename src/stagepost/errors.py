@@ -334,7 +334,7 @@ class EventsPruned(StagepostError):
         super().__init__(
             f"the events after number {after} were deleted; the oldest that can be read is number {oldest}. Find out "
             f"from the jobs what you missed, then continue with after={oldest - 1}. To keep events longer, raise "
-            f"`events_days` or `events_most`."
+            f"`events_days` or `events_limit`."
         )
         self.after, self.oldest = after, oldest
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, ClassVar
 
 import msgspec
 
 from stagepost.model.context import NOTHING, TraceContext
+from stagepost.model.event_level import EventLevel
 from stagepost.model.lifecycle import JobState
 
 __all__ = [
@@ -22,13 +22,6 @@ __all__ = [
     "JobFailed",
     "JobWaived",
 ]
-
-
-class EventLevel(StrEnum):
-    """Which events of a task are recorded."""
-
-    OFF = "off"
-    FINAL = "final"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ import msgspec
 
 from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.errors import ConfigurationError
+from stagepost.model.event_level import EventLevel
 
 __all__ = ["CONFIG_VARIABLE", "Settings"]
 
@@ -47,6 +48,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Database connections per process."""
     history_days: float = 30.0
     """Days to keep ended jobs; 0 keeps them forever."""
+    events: EventLevel = EventLevel.FINAL
+    """Which events of tasks without the option `events` are recorded: `final` records how jobs end, `off` nothing."""
+    events_days: float = 7.0
+    """Days to keep events; 0 keeps them forever."""
+    events_limit: int = 10_000_000
+    """Maximum number of events to keep; the oldest are deleted first. 0 means no limit."""
     wakeups: bool = True
     """Listen for notifications of new jobs if the database supports them; polling continues in any case."""
 
@@ -60,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("lease_seconds", "poll_shortest_seconds", "poll_longest_seconds"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be more than 0 seconds.")
-        for name in ("prefetch", "shutdown_timeout_seconds", "history_days"):
+        for name in ("prefetch", "shutdown_timeout_seconds", "history_days", "events_days", "events_limit"):
             if (getattr(self, name) or 0) < 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it cannot be negative.")
 

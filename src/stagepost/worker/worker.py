@@ -15,10 +15,13 @@ from typing import Any, cast
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
+from stagepost.database.statement import Operation
 from stagepost.errors import ConfigurationError, duration_of
+from stagepost.events import EventLevel
 from stagepost.model.checks import check_name
 from stagepost.model.identity import new_id
 from stagepost.model.option_types import check_type
+from stagepost.store.events import declare_levels
 from stagepost.store.health import durability_warnings
 from stagepost.upkeep.scheduler import declare
 from stagepost.upkeep.threads import in_thread
@@ -156,13 +159,19 @@ class Worker:
         return keeper
 
     async def _is_prepared(self) -> bool:
-        """Check the tables and declare schedules; False if the worker was asked to stop meanwhile."""
+        """Check the tables, declare schedules and levels of events; False if asked to stop meanwhile."""
 
         async def prepare() -> None:
             await in_thread(self._check_store)
             await declare(self.parts.store, self.app.schedules.values())
+            await self.parts.store.run(self._levels())
 
         return await self._unless_stopped(prepare())
+
+    def _levels(self) -> Operation[None]:
+        given = {task.name: task.options.events for task in self.app.registry}
+        tasks = {name: None if level is None else EventLevel(level) for name, level in given.items()}
+        return declare_levels(self.app.settings.events, tasks)
 
     def _check_store(self) -> None:
         check_schema(self.app.store)
