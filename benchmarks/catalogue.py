@@ -49,6 +49,14 @@ ENTRIES: tuple[Entry, ...] = (
         variant="quorum",
     ),
     Entry(
+        "stagepost-rabbitmq-tuned",
+        "the same, `prefetch = 2000`",
+        "stagepost",
+        "postgres",
+        broker="rabbitmq",
+        variant="quorum-tuned",
+    ),
+    Entry(
         "stagepost-rabbitmq-classic",
         "the same, classic queue",
         "stagepost",

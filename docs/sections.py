@@ -16,12 +16,19 @@ from stagepost.cli.options import common_options
 from stagepost.cli.worker import MUST_RESTART
 from stagepost.client import App, AppTask, Client, JobContext, JobHandle
 from stagepost.client.batches import BatchHandle
+from stagepost.client.broker import Broker
 from stagepost.client.children import Child, Submission
+from stagepost.client.dead_letters import DeadLetters
 from stagepost.client.gates import Gate
+from stagepost.client.jobs import Jobs
 from stagepost.client.limiter import RateLimiter
+from stagepost.client.listings import Batches, Gates, Runs
 from stagepost.client.pipelines import Pipeline
+from stagepost.client.queues import Queues
 from stagepost.client.runs import RunHandle
+from stagepost.client.schedules import Schedules
 from stagepost.client.tasks import Request
+from stagepost.client.workers import Workers
 from stagepost.config import Settings
 from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.config.settings import PREFIX
@@ -31,6 +38,7 @@ from stagepost.model.lifecycle import FINAL, TRANSITIONS, WHEN_LIMITED, Cause, J
 from stagepost.model.options import JobOptions, TaskOptions
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
+from stagepost.operations import BulkResult, DeadLetterGroup, Queue, RegisteredWorker, Schedule
 from stagepost.store.health import WEAKNESSES
 from stagepost.testing import AttemptRecord, Drained, Manual
 from stagepost.worker import Worker
@@ -260,6 +268,18 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "alert": _fields(Alert),
     "alert-kinds": _members(AlertKind),
     "app": _methods(App),
+    "jobs": _methods(Jobs),
+    "dead-letters": _methods(DeadLetters),
+    "queues": _methods(Queues),
+    "schedules": _methods(Schedules),
+    "workers": _methods(Workers),
+    "lists": _methods(Batches, Gates, Runs),
+    "broker": _methods(Broker),
+    "bulk-result": _fields(BulkResult),
+    "queue-record": _fields(Queue),
+    "schedule-record": _fields(Schedule),
+    "worker-record": _fields(RegisteredWorker),
+    "dead-letter-group": _fields(DeadLetterGroup),
     "task-methods": _methods(AppTask),
     "request-methods": _methods(Request),
     "job-handle": _methods(JobHandle),

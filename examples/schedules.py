@@ -32,13 +32,10 @@ app.schedule("tick", "every 1s", tick.job())
 
 async def main() -> None:
     """Work until the schedule has fired."""
-    for schedule in app.schedules.values():
+    for schedule in app.declared_schedules.values():
         print(f"{schedule.name}: {schedule.rule}")
-    worker = Worker(app)
-    running = asyncio.create_task(worker.run())
-    await asyncio.wait_for(ticked.wait(), timeout=60)
-    worker.stop()
-    await running
+    async with Worker(app):
+        await asyncio.wait_for(ticked.wait(), timeout=60)
     print("ticked")
 
 

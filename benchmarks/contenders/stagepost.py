@@ -31,11 +31,13 @@ NOOP = "benchmarks.contenders.stagepost.noop"
 CONCURRENCY = 50
 FLOW = os.environ.get(FLOW_VARIABLE)
 PREFETCH = 2000
-"""How many messages to hold: four groups of claims, so that the next group has arrived when one is done."""
+"""How many messages the tuned variant holds: four groups of claims, so that the next has arrived when one is done. The
+others use the default, which adapts by itself."""
 WARM_UP_SECONDS = 60.0
 CHUNK = 10_000
 BROKER = os.environ.get(BROKER_URL_VARIABLE) or None
 VARIANT = os.environ.get(VARIANT_VARIABLE) or ""
+QUEUE_TYPE, _, TUNED = VARIANT.partition("-")
 SENDER_QUEUE = "sender"
 """The queue of a worker that sends the jobs of all queues but runs none of the benchmark's."""
 
@@ -43,7 +45,7 @@ app = App(
     settings=Settings.load(
         database_url=os.environ.get(URL_VARIABLE, "sqlite://"),
         transport=BROKER,
-        rabbitmq={"queue_type": VARIANT if BROKER else "quorum", **({} if FLOW else {"prefetch": PREFETCH})},
+        rabbitmq={"queue_type": QUEUE_TYPE if BROKER else "quorum", **({"prefetch": PREFETCH} if TUNED else {})},
         prefetch=0 if FLOW == NO_PREFETCH else None,
     )
 )
@@ -136,8 +138,8 @@ class Stagepost(Contender):
     def settings(self) -> Mapping[str, str]:
         """The configuration and promises, for the report."""
         carried = {
-            "broker": f"RabbitMQ: {VARIANT} queue, persistent, mandatory, confirms, prefetch "
-            f"{PREFETCH}, acknowledged when the end is stored; PostgreSQL keeps the jobs",
+            "broker": f"RabbitMQ: {QUEUE_TYPE} queue, persistent, mandatory, confirms, prefetch "
+            f"{PREFETCH if TUNED else 'by default'}, acknowledged when the end is stored; PostgreSQL keeps the jobs",
             "enqueue": "until the broker has confirmed every message; a process beside the client sends "
             f"(stagepost worker --queues {SENDER_QUEUE}), and counts as client",
         }

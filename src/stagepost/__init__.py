@@ -1,5 +1,8 @@
 """Stagepost: a durable task platform for Python."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from stagepost.client import App, AppTask, AsyncAppTask, Client, JobContext, JobHandle, current_job
 from stagepost.client.batches import BatchHandle
 from stagepost.client.children import Child
@@ -27,7 +30,9 @@ from stagepost.model.retry import RetryPolicy
 from stagepost.model.schedule import CatchUp
 from stagepost.store.listing import FailedGroup
 from stagepost.store.run_views import RunView, StepView
-from stagepost.worker import Worker
+
+if TYPE_CHECKING:
+    from stagepost.worker import Worker
 
 __all__ = [
     "Alert",
@@ -87,3 +92,16 @@ __all__ = [
     "current_job",
     "traced",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the worker when it is first used: a program that only enqueues jobs starts faster without it."""
+    if name != "Worker":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    worker: object = import_module("stagepost.worker").Worker
+    globals()[name] = worker
+    return worker
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "Worker"]

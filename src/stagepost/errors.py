@@ -27,6 +27,8 @@ StagepostError
 │   ├── BatchClosed         it accepts no more items
 │   └── SourceMismatch      the source is not the one that the producer was reading when it stopped
 ├── GateClosed              the gate has unfinished batches
+├── GateNotFound
+├── GroupNotFound           no dead letters have this reason any more
 ├── TransportError          the broker
 │   ├── BrokerUnavailable   it cannot be reached, or did not answer in time
 │   └── TopologyConflict    a queue or exchange exists there with different settings
@@ -57,6 +59,8 @@ __all__ = [
     "ConfigurationError",
     "EventsPruned",
     "GateClosed",
+    "GateNotFound",
+    "GroupNotFound",
     "IllegalTransition",
     "JobDiffers",
     "JobError",
@@ -315,6 +319,27 @@ class TopologyConflict(TransportError):
 
 class BadMessage(StagepostError):
     """A message does not belong in its queue; the error text says why."""
+
+
+class GateNotFound(StagepostError):
+    """No gate with this name exists."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"gate {name!r} does not exist. A gate is created when it is first used; until then it counts as open."
+        )
+        self.name = name
+
+
+class GroupNotFound(StagepostError):
+    """No group of dead letters with this id exists."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(
+            f"there is no group {group_id!r} of dead letters. `app.dead_letters.groups()` and `stagepost dead list` "
+            f"show all groups."
+        )
+        self.group_id = group_id
 
 
 class ScheduleNotFound(StagepostError):

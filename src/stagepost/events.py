@@ -1,4 +1,4 @@
-"""Events: typed records of what happened to jobs, read with `client.events` and `client.follow_events`."""
+"""Events: typed records of what happened to jobs, read with `app.events`."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Task(Generic[P, R]):
             )
         if wants_context and options.remote:
             raise TaskError(f"task {name} is remote: its program gets no JobContext. Remove that parameter.")
-        self.signature = Signature.of(function, context_parameter=wants_context)
+        self.signature = Signature.of(function, context_parameter=wants_context, name=name)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
         self.__wrapped__ = function
@@ -249,7 +249,11 @@ def default_name(function: Callable[..., Any]) -> str:
     if module in {"__main__", CHILD_MODULE}:
         spec = getattr(sys.modules.get("__main__"), "__spec__", None)
         was_run_by_name = spec is not None and module == "__main__"
-        module = getattr(spec, "name", "") if was_run_by_name else Path(function.__code__.co_filename).stem
+        file = Path(function.__code__.co_filename)
+        if was_run_by_name:
+            module = getattr(spec, "name", "")
+        elif file.is_file():  # not so in a notebook, where each version of a cell has a file name of its own
+            module = file.stem
     return f"{module}.{function.__qualname__}".replace(".<locals>", "")
 
 

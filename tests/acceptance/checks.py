@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import psycopg
-
 from stagepost import App
-from stagepost.database.migrate import check_schema
-from stagepost.database.store import Store
 from tests.acceptance.helpers import work
 
 __all__ = [
-    "apply_with_django",
     "bought",
     "django_order",
     "mysql_options",
     "path_of",
-    "print_sql",
     "rows",
     "sqlalchemy_url",
     "within",
@@ -93,28 +83,6 @@ def django_order(app: App) -> Any:
     meta = type("Meta", (), {"app_label": "shop", "db_table": "orders", "managed": False})
     fields = {"id": models.IntegerField(primary_key=True), "Meta": meta, "__module__": __name__}
     return type(models.Model)("Order", (models.Model,), fields)
-
-
-def print_sql(file: str) -> None:
-    """Do as `stagepost migrate --sql` does, on a database that has no tables yet."""
-    url = os.environ["DATABASE_URL"]
-    with psycopg.connect(url) as connection:
-        connection.execute("drop schema public cascade")
-        connection.execute("create schema public")
-    command = [sys.executable, "-m", "stagepost", "migrate", "--sql", "--database", url]
-    Path(file).write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout, encoding="utf-8")
-
-
-def apply_with_django(migration: Any) -> None:
-    """Apply a Django migration, then demand that Stagepost finds its tables up to date."""
-    url = os.environ["DATABASE_URL"]
-    _set_up_django(url)
-    connection = import_module("django.db").connection
-    state = import_module("django.db.migrations.state").ProjectState()
-    with connection.schema_editor() as editor:
-        migration("0001_stagepost", "shop").apply(state, editor)
-    connection.close()
-    check_schema(Store.at(url))
 
 
 def _set_up_django(url: str) -> None:

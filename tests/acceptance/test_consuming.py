@@ -14,7 +14,8 @@ from stagepost.model.identity import new_id
 from stagepost.transport.rabbitmq import broker_thread
 from stagepost.transport.rabbitmq import consumer as consumer_module
 from stagepost.transport.rabbitmq.address import parameters_of
-from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
+from stagepost.transport.rabbitmq.consumer import Consumer
 from tests.acceptance.remote import until
 
 NEVER = 300.0
@@ -110,6 +111,10 @@ def taken(consumer: Consumer, number: int) -> list[Delivery]:
 
     until(look, f"{number} messages")
     return found
+
+
+def reads_ahead(consumer: Consumer) -> bool:
+    return any(line.is_ahead and not line.is_cancelled for line in tuple(consumer._lines.values()))
 
 
 def checks(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[None]:
@@ -255,3 +260,64 @@ def test_a_broker_that_disconnects_during_a_check_is_asked_again(broker_url: str
         consumer._channel_closed(line, line.channel, pika.exceptions.ConnectionClosedByBroker(320, "CONNECTION_FORCED"))
 
         assert consumer._unchecked == set()
+
+
+def test_messages_are_read_ahead_until_that_is_stopped_and_none_is_delivered_twice(
+    broker_url: str, queue: Queue
+) -> None:
+    queue.put(*(b"%d" % number for number in range(30)))
+    with consuming(broker_url, queue, prefetch=2) as consumer:
+        found = taken(consumer, 2)
+        consumer.read_ahead(queue.name, 5)
+        found += taken(consumer, 5)
+        until(lambda: queue.consumers == 2, "both consumers")
+        consumer.read_ahead(queue.name, 20)
+        found += taken(consumer, 15)
+        consumer.read_ahead(queue.name, 0)
+        until(lambda: not reads_ahead(consumer), "it to stop that")
+        consumer.ack(found)
+        while len(found) < 30:
+            found += (more := taken(consumer, 1))
+            consumer.ack(more)
+        until(lambda: queue.consumers == len(consumer._lines) == 1, "the additional channels to be closed")
+
+    assert sorted(int(delivery.body) for delivery in found) == list(range(30))
+    assert not any(delivery.redelivered for delivery in found)
+
+
+def test_no_message_takes_the_place_of_a_withheld_one(broker_url: str, queue: Queue) -> None:
+    queue.put(b"1", b"2", b"3", b"4")
+    with consuming(broker_url, queue, prefetch=2) as consumer:
+        consumer.withhold(taken(consumer, 2))
+        until(lambda: bool(consumer._withheld), "it to withhold them")
+        assert not consumer.has_more
+
+        consumer.make_room(1)
+        [third] = taken(consumer, 1)
+        consumer.ack([third])
+        [fourth] = taken(consumer, 1)
+
+        assert (third.body, fourth.body) == (b"3", b"4")
+        assert consumer._lines[fourth.line].held == 2
+
+
+def test_messages_that_are_too_large_to_be_read_ahead_stay_at_the_broker(
+    broker_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "MOST_AHEAD_BYTES", 2000)
+    with consuming(broker_url, queue, prefetch=1) as consumer:
+        consumer.read_ahead(queue.name, 20)
+        until(lambda: queue.consumers == 2, "both consumers")
+        queue.put(*(b"%1000d" % number for number in range(20)))
+        found = taken(consumer, 1)
+        until(lambda: not reads_ahead(consumer), "the additional consumer to be cancelled")
+        found += consumer.take(20)
+        assert len(found) <= 1 + 3
+        consumer.read_ahead(queue.name, 20)
+        consumer.ack(found)
+        while len(found) < 20:
+            found += (more := taken(consumer, 1))
+            assert len(more) == 1
+            consumer.ack(more)
+
+    assert sorted(int(delivery.body) for delivery in found) == list(range(20))

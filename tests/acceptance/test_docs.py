@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import json
 import re
@@ -96,7 +97,7 @@ def test_every_block_of_python_is_run_or_says_why_not() -> None:
 
 @pytest.mark.parametrize("block", blocks("python", mark="not run"), ids=str)
 def test_a_block_that_is_not_run_is_python_all_the_same(block: Block) -> None:
-    compile(block.text, str(block), "exec")
+    compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)  # as in a notebook
 
 
 EXAMPLES = [

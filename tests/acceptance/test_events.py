@@ -42,7 +42,7 @@ def test_every_way_to_end_has_its_event(app: App) -> None:
     started = datetime.now(UTC) - timedelta(minutes=5)
     work(app)
 
-    events = {event.job_id: event for event in app.client.events()}
+    events = {event.job_id: event for event in app.events.page()}
 
     wanted: dict[str, type[Event]] = {
         greeted.id: JobCompleted,
@@ -66,13 +66,13 @@ def test_a_handlers_transaction_holds_the_event_of_its_end(app: App) -> None:
         with app.transaction() as tx:
             write(tx, "charged")
             job.complete(tx)
-            assert app.client.events() == []
+            assert app.events.page() == []
 
     job = charge.enqueue()
     work(app)
 
     assert notes(app) == ["charged"]
-    assert [(type(event), event.job_id) for event in app.client.events()] == [(JobCompleted, job.id)]
+    assert [(type(event), event.job_id) for event in app.events.page()] == [(JobCompleted, job.id)]
 
 
 def test_an_end_that_is_rolled_back_has_no_event(app: App) -> None:
@@ -86,7 +86,7 @@ def test_an_end_that_is_rolled_back_has_no_event(app: App) -> None:
     charge.enqueue()
     work(app)
 
-    assert [event.attempt for event in app.client.events()] == [2]
+    assert [event.attempt for event in app.events.page()] == [2]
 
 
 def test_events_are_read_in_pages_and_followed(app: App) -> None:
@@ -96,13 +96,13 @@ def test_events_are_read_in_pages_and_followed(app: App) -> None:
     jobs = greet.enqueue_many([(number,) for number in range(7)])
     work(app)
 
-    pages = [app.client.events(after=after, limit=3) for after in (0, 3, 6, 7)]
-    followed = list(itertools.islice(app.client.follow_events(), 7))
+    pages = [app.events.page(after=after, limit=3) for after in (0, 3, 6, 7)]
+    followed = list(itertools.islice(app.events.follow(), 7))
 
     assert [event.number for page in pages for event in page] == [1, 2, 3, 4, 5, 6, 7]
     assert [len(page) for page in pages] == [3, 3, 1, 0]
     assert {event.job_id for event in followed} == {job.id for job in jobs}
-    assert app.client.last_event_number() == 7
+    assert app.events.last_number() == 7
 
 
 async def test_a_follower_gets_events_that_happen_later(app: App) -> None:
@@ -110,11 +110,11 @@ async def test_a_follower_gets_events_that_happen_later(app: App) -> None:
     def greet(number: int) -> None: ...
 
     job_ids: list[str] = []
-    start = await app.client.last_event_number_async()
+    start = await app.events.last_number_async()
 
     async def follow() -> list[str]:
         found: list[str] = []
-        async for event in app.client.follow_events_async(after=start):
+        async for event in app.events.follow_async(after=start):
             found.append(event.job_id)
             if len(found) == 3:
                 break
@@ -127,7 +127,7 @@ async def test_a_follower_gets_events_that_happen_later(app: App) -> None:
             job_ids.append(job.id)
             await app.client.cancel_async(job.id)
         assert await following == job_ids
-    assert [event.number for event in await app.client.events_async()] == [1, 2, 3]
+    assert [event.number for event in await app.events.page_async()] == [1, 2, 3]
 
 
 def test_a_reader_that_fell_behind_is_told_so(app: App) -> None:
@@ -136,14 +136,14 @@ def test_a_reader_that_fell_behind_is_told_so(app: App) -> None:
 
     for number in range(4):
         greet.enqueue(number).cancel()
-    assert len(app.client.events()) == 4
+    assert len(app.events.page()) == 4
     app.store.run(prune_events(timedelta(0), keep=1))
 
     with pytest.raises(EventsPruned) as caught:
-        next(iter(app.client.follow_events(after=1)))
+        next(iter(app.events.follow(after=1)))
 
     assert caught.value.oldest == 4
-    assert [event.number for event in app.client.events(after=caught.value.oldest - 1)] == [4]
+    assert [event.number for event in app.events.page(after=caught.value.oldest - 1)] == [4]
 
 
 def test_workers_store_the_levels_of_their_tasks(app: App) -> None:
@@ -157,7 +157,7 @@ def test_workers_store_the_levels_of_their_tasks(app: App) -> None:
     quiet.enqueue()
     work(app)
 
-    assert [event.job_id for event in app.client.events()] == [spoken.id]
+    assert [event.job_id for event in app.events.page()] == [spoken.id]
     assert app.store.run(levels()) == {"": "final", quiet.name: "off"}
 
 
@@ -174,7 +174,7 @@ def test_the_level_of_tasks_without_one_is_a_setting(app: App) -> None:
     spoken = told.enqueue()
     work(app)
 
-    assert [event.job_id for event in app.client.events()] == [spoken.id]
+    assert [event.job_id for event in app.events.page()] == [spoken.id]
 
 
 @pytest.mark.parametrize("level", ["all", 1, True])
@@ -190,7 +190,7 @@ def test_an_event_is_a_cloud_event(app: App) -> None:
     with traced(correlation_id="order:7"):
         job = greet.enqueue("Bob")
     job.cancel()
-    [event] = app.client.events()
+    [event] = app.events.page()
 
     document = event.cloud_event(source="/shop")
 
@@ -227,4 +227,4 @@ def test_a_follower_polls_less_often_while_nothing_happens() -> None:
 
 def test_a_negative_number_is_refused(app: App) -> None:
     with pytest.raises(ConfigurationError, match="after is -1"):
-        app.client.events(after=-1)
+        app.events.page(after=-1)

@@ -208,7 +208,7 @@ async def test_a_job_that_is_claimed_before_its_token_is_valid_starts_then_or_is
     assert await worker.parts.claimer.run_once() == 2
     await worker.parts.executor.drain(LIMIT)
     assert ran == [0]
-    assert worker.parts.executor.give_back_ready(keep_delivered=True) == 0  # it does not wait for a slot
+    assert worker.parts.executor.give_back_late() == 0  # it does not wait for a slot
     assert worker.parts.executor.give_back_ready() == 1
     await worker.parts.finisher.run_once()
 

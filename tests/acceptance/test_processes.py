@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 
 from stagepost import App, JobState, Worker, traced
 from stagepost.errors import JobFailed
+from stagepost.worker.attempt_log import ATTEMPTS
 from stagepost.worker.processes import HandlerProcess, ProcessPool
 from tests.acceptance import process_tasks
 from tests.acceptance.conftest import quick_settings
@@ -45,7 +48,7 @@ def test_a_process_returns_its_result(app: App) -> None:
     assert result["pid"] != os.getpid()
 
 
-def test_an_exception_in_a_process_fails_its_job(app: App) -> None:
+def test_an_exception_in_a_process_fails_its_job(app: App, caplog: pytest.LogCaptureFixture) -> None:
     job = process_tasks.refuse.enqueue("no such address")
 
     work(app)
@@ -53,7 +56,12 @@ def test_an_exception_in_a_process_fails_its_job(app: App) -> None:
     with pytest.raises(JobFailed, match="ended as failed: Permanent: no such address"):
         job.result(timeout=0)
     [failure] = app.client.failures(job.id)
-    assert "raise Permanent(why)" in (failure.traceback or "")
+    assert failure.traceback is not None
+    assert "raise Permanent(why)" in failure.traceback
+    assert "process_main" not in failure.traceback, "the traceback begins in the handler"
+    [record] = [record for record in caplog.records if record.name == ATTEMPTS and record.levelno == logging.ERROR]
+    assert record.exc_info is not None
+    assert failure.traceback in "".join(traceback.format_exception(record.exc_info[1]))
 
 
 def test_a_process_that_dies_is_a_crash_of_its_job_alone(app: App) -> None:

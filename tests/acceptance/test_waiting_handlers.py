@@ -92,6 +92,8 @@ async def test_slots_that_all_wait_are_reported_from_the_second_check_on(
         assert NOTHING_STARTS not in caplog.text
         stuck.parts.reporter._check_waiting_slots()
         assert NOTHING_STARTS in caplog.text
+        stuck.parts.reporter._check_waiting_slots()
+        assert caplog.text.count(NOTHING_STARTS) == 1
         workers.create_task(other.run())
         for job in jobs:
             assert await job.result_async() == "done"

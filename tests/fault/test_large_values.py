@@ -21,7 +21,7 @@ from stagepost.errors import ValueTooLarge
 from stagepost.loops.signals import Signals
 from stagepost.store.jobs import enqueue, enqueue_many
 from stagepost.store.outbox import next_messages
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from stagepost.worker.unreadable_messages import UnreadableMessages
 from tests.conformance.bench import mysql_options
 from tests.depth import sized
@@ -74,7 +74,7 @@ def test_results_and_errors_that_are_too_large_together_are_all_written(arena: A
     [(completed,)] = arena.backend.rows("select count(*) from stagepost_job_history where state = 'completed'")
     [(failed,)] = arena.backend.rows("select count(*) from stagepost_failure")
     assert (completed, failed) == (JOBS, JOBS)
-    assert "pass failed" not in worker.logged()
+    assert "failed and tries again" not in worker.logged()
     assert "could not be written" not in worker.logged()
 
 

@@ -178,7 +178,9 @@ def test_an_option_among_the_arguments_is_answered_with_the_line_to_write() -> N
         task: Any = own.task(name="greet")(greet)
 
         for word, option in {"delay": "delay", "countdown": "delay", "eta": "at"}.items():
-            with pytest.raises(PayloadError, match=rf"`{word}` is not .* write using\({option}=…\)\.enqueue\(…\)\.$"):
+            with pytest.raises(
+                PayloadError, match=rf"`{word}` is not .* [Ww]rite:? using\({option}=…\)\.enqueue\(…\)\.$"
+            ):
                 task.enqueue("Ada", **{word: 5})
         with pytest.raises(PayloadError, match=r"They are `name`\.$"):
             task.enqueue("Ada", nmae="Bob")
@@ -214,7 +216,10 @@ def test_a_schedule_takes_seconds_and_a_zone() -> None:
         own.schedule("often", 60, task.job("Ada"))
         own.schedule("daily", "0 9 * * *", task.job("Ada"), time_zone=ZoneInfo("Europe/Berlin"))
 
-        assert (own.schedules["often"].rule, own.schedules["daily"].time_zone) == ("every 60s", "Europe/Berlin")
+        assert (own.declared_schedules["often"].rule, own.declared_schedules["daily"].time_zone) == (
+            "every 60s",
+            "Europe/Berlin",
+        )
         wrong: Any = {"time_zone": 3, "catch_up": "never"}
         for option, value in wrong.items():
             with pytest.raises(ConfigurationError, match=f"schedule 'y': {option} is "):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepost.transport.rabbitmq.consumer import ConsumedQueue
+from stagepost.transport.rabbitmq.consumed_queue import ConsumedQueue
 
 
 class BrokerChannel:
@@ -48,7 +48,7 @@ def groups(draw: st.DrawFn) -> list[set[int]]:
 @given(groups())
 def test_every_tag_is_acknowledged_exactly_once_and_only_after_it_was_released(groups: list[set[int]]) -> None:
     last = max(set().union(*groups))
-    channel, line = BrokerChannel(last), ConsumedQueue(1, "queue", 0, None)
+    channel, line = BrokerChannel(last), ConsumedQueue(1, "queue", 0)
     told: set[int] = set()
 
     for tags in groups:
@@ -63,7 +63,7 @@ def test_every_tag_is_acknowledged_exactly_once_and_only_after_it_was_released(g
 
 @given(groups())
 def test_the_tag_that_stands_for_all_before_it_is_always_new(groups: list[set[int]]) -> None:
-    line, told = ConsumedQueue(1, "queue", 0, None), set[int]()
+    line, told = ConsumedQueue(1, "queue", 0), set[int]()
 
     for tags in groups:
         up_to, singly = line.acknowledge(set(tags))
@@ -75,7 +75,7 @@ def test_the_tag_that_stands_for_all_before_it_is_always_new(groups: list[set[in
 
 
 def test_tags_released_in_order_are_acknowledged_by_the_last_one() -> None:
-    line = ConsumedQueue(1, "queue", 0, None)
+    line = ConsumedQueue(1, "queue", 0)
 
     assert line.acknowledge({1, 2, 3}) == (3, [])
     assert line.acknowledge({5, 7}) == (None, [5, 7])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,7 +14,10 @@ import pytest
 from stagepost import App, Retryable, Snooze
 from stagepost.database.connection import database_at
 from stagepost.errors import LONGEST_DURATION, ConfigurationError, TaskError, duration_of
+from stagepost.model.job import LeasedJob
 from stagepost.model.options import JobOptions
+from stagepost.task import default_name
+from stagepost.worker.processes import assignment_of
 
 NO_DURATIONS: list[Any] = [
     timedelta.max,
@@ -113,3 +118,25 @@ def test_the_url_may_name_the_required_character_set() -> None:
 def test_an_option_of_the_url_that_cannot_work_is_refused(option: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{option} cannot work"):
         database_at(f"mysql://root@localhost/shop?{option}")
+
+
+@pytest.mark.parametrize("file", ["<stdin>", "<ipython-input-1-5f2c>", "/nowhere/ipykernel_42/1234567890.py"])
+def test_a_task_of_a_notebook_or_prompt_has_a_name_that_stays(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def greet(): ...", file, "exec"), names)  # noqa: S102 - as a prompt does
+
+    assert default_name(names["greet"]) == "__main__.greet"
+
+
+def test_a_process_cannot_run_a_task_of_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def cube(number: int) -> int:
+        return number**3
+
+    cube.__module__ = "__main__"
+    task = App(f"sqlite:///{tmp_path}/jobs.db").task(name="cube", pool="process")(cube)
+    job = LeasedJob("job-1", "cube", "default", 1, 0, 0, 5, 0, 0, 0, "{}", None, None, None, "worker")
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+
+    with pytest.raises(TaskError, match=r"task cube has pool='process', but is defined in a notebook .* Move it to a"):
+        assignment_of(job, task)

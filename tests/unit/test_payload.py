@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
+from stagepost.model.options import TaskOptions
 from stagepost.model.payload import PayloadLimits, Signature
 from stagepost.model.results import decode_result, encode_result
+from stagepost.task import Task
 
 if TYPE_CHECKING:
     from somewhere import JobContext, Missing  # type: ignore[import-not-found]
@@ -252,3 +254,14 @@ def test_a_return_annotation_without_a_json_form_is_read_as_plain_json() -> None
 
 def test_parameters_can_be_listed() -> None:
     assert signature(send_mail).parameters == {"to": str, "subject": str, "copies": int}
+
+
+def test_errors_name_the_task_as_it_is_registered() -> None:
+    def mail(to: str) -> None: ...
+
+    task: Task[..., None] = Task(mail, name="shop.send_mail", options=TaskOptions(), wants_context=False)
+
+    with pytest.raises(PayloadError, match=r"^shop\.send_mail: argument `to` is missing"):
+        task.job()
+    with pytest.raises(PayloadError, match=r"^payload does not fit shop\.send_mail for `to: str`"):
+        task.signature.decode('{"to": 7}')

@@ -42,8 +42,8 @@ OWN = {
     "client/tasks.py": {"_app"},
 }
 """Names of our own classes."""
-DOCUMENTED = {"_asdict", "_replace", "_exit"}
-"""Of named tuples and of `os`."""
+DOCUMENTED = {"_asdict", "_replace", "_exit", "_getframe", "_get_running_loop"}
+"""Of named tuples, of `os`, of `sys`, and in `asyncio.__all__`."""
 DEFINED = {
     aiosqlite.Connection: {"_execute", "_conn", "_thread", "_tx", "_running", "_connection"},
     pymysql.connections.Connection: {"_read_timeout", "_write_timeout", "_sock", "_create_ssl_ctx"},

@@ -88,7 +88,7 @@ def test_progress_is_sent_while_a_job_runs_and_never_after_the_reply(monkeypatch
         def told() -> Report | Reply:
             return msgspec.json.decode(read_frame(pipe), type=Report | Reply)
 
-        runs, reply = (a_run(1), a_run(2)), Reply(Completed(None), settled_in_transaction=False)
+        runs, reply = (a_run(1), a_run(2)), Reply(Completed(None))
         first, second = map(JobContext, runs)
         sender.follow(runs[0])
         first.report(1)

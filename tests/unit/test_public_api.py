@@ -26,23 +26,34 @@ from stagepost import (
     RunState,
     Worker,
     errors,
+    operations,
 )
 from stagepost.client.core import AppCore
 
 MACHINERY = {
+    "Batches",
+    "Broker",
+    "DeadLetters",
+    "Events",
+    "Gates",
     "JobKeywords",
+    "Jobs",
     "JobSeries",
     "LeasedJob",
     "NewChild",
+    "Queues",
     "Request",
+    "Runs",
+    "Schedules",
     "Store",
     "Submission",
     "Task",
     "TaskDecorator",
     "TaskKeywords",
     "Transaction",
+    "Workers",
 }
-"""Types that public objects show to the worker; applications need not name them."""
+"""Types that public objects show to the worker, or give to a caller; applications need not name them."""
 
 public_classes = pytest.mark.parametrize(
     "kind",
@@ -89,7 +100,10 @@ def test_all_is_sorted_and_names_each_thing_once() -> None:
 def test_all_lists_exactly_the_public_names() -> None:
     source = ast.parse(Path(stagepost.__file__).read_text(encoding="utf-8"))
     imported = [
-        alias.asname or alias.name for node in source.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname or alias.name
+        for node in ast.walk(source)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("stagepost.")
+        for alias in node.names
     ]
 
     assert sorted(imported) == stagepost.__all__
@@ -120,14 +134,26 @@ def test_types_of_public_methods_can_be_imported_from_the_top(kind: type) -> Non
         for found in types_in(annotation)
     }
 
-    assert named - MACHINERY <= set(stagepost.__all__)
+    assert named - MACHINERY <= {*stagepost.__all__, *operations.__all__}
 
 
 def test_a_handler_can_use_its_job_and_nothing_of_the_worker() -> None:
     names = {name.removesuffix("_async") for name in public_members(JobContext) if name != "__init__"}
 
     assert names == {
-        *("id", "task", "queue", "attempt", "failures", "crashes", "max_attempts", "available_at", "worker", "trace"),
+        *(
+            "id",
+            "task",
+            "queue",
+            "priority",
+            "attempt",
+            "failures",
+            "crashes",
+            "max_attempts",
+            "available_at",
+            "worker",
+            "trace",
+        ),
         *("schedule", "due_at", "is_cancelled", "stop_reason", "raise_if_cancelled", "report", "will_retry"),
         *("submit", "submit_many", "using", "then", "children"),
         *("complete", "fail", "snooze", "ack", "nack"),
@@ -140,6 +166,9 @@ def test_an_app_shows_applications_what_they_may_use() -> None:
     assert names == {
         *("client", "task", "on_alert", "schedule", "pipeline", "batch", "gate", "job", "rate_limiter"),
         *("enqueue_many", "transaction", "migrate", "close"),
+        *("jobs", "dead_letters", "queues", "schedules", "workers", "batches", "gates", "runs", "events", "broker"),
+        *("health", "asyncapi"),
+        *("around_attempt", "on_failure", "on_worker_start", "on_worker_stop"),
     }
 
 

@@ -7,7 +7,6 @@ import msgspec
 
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
-from stagepost.client.asyncapi import asyncapi_of
 
 __all__ = ["asyncapi"]
 
@@ -21,5 +20,5 @@ def asyncapi(invocation: Invocation, *, title: str, version: str) -> None:
 
     It contains channels, operations and messages, with JSON schemas of every task's arguments and result.
     """
-    document = asyncapi_of(invocation.app, title=title, version=version)
+    document = invocation.app.asyncapi(title=title, version=version)
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from stagepost.cli.documents import batch_document, instant, value_of
+from stagepost.cli.documents import batch_document, instant
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section, bar_text, duration_text, time_text
 from stagepost.cli.options import Group, confirm, job_id
-from stagepost.client.app import App
 from stagepost.client.batches import BatchHandle
-from stagepost.client.records import Batch, batch_of
+from stagepost.client.records import Batch, Job
 from stagepost.clock import sleep
-from stagepost.model.batch import BatchRow, BatchState, Progress, progress_of, summary_of
-from stagepost.model.job import JobRow, microseconds
+from stagepost.model.batch import BatchState, Progress, summary_of
+from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
-from stagepost.store.batches import list_batches
-from stagepost.store.counting import count_items, repair_batch
-from stagepost.store.health import ping
-from stagepost.store.listing import list_items
+from stagepost.operations import BatchProgress
 
 __all__ = ["batches"]
 
@@ -49,19 +46,18 @@ key_argument = click.argument("key", metavar="KEY")
 @click.pass_obj
 def list_all(invocation: Invocation, *, state: str | None, limit: int, before: str | None) -> None:
     """List batches, newest first."""
-    store, output = invocation.store, invocation.output
+    output = invocation.output
     wanted = None if state is None else BatchState(state)
-    found = store.run(list_batches(state=wanted, before=before, most=limit))
-    now = store.run(ping())
-    progress = {batch.id: progress_of(batch, store.run(count_items(batch.id)), now=now) for batch in found}
-    following = found[-1].id if len(found) == limit else None
+    found = invocation.operator.batches.page(state=wanted, before=before, limit=limit)
+    now = invocation.now()
+    following = found[-1].batch.id if len(found) == limit else None
 
     def show() -> None:
-        output.table(_batch_rows(found, progress, now=now))
+        output.table(_batch_rows(found, now=now))
         if following is not None:
             output.remark(f"There may be more. Continue with --before {following}")
 
-    documents = [batch_document(batch_of(batch), progress[batch.id]) for batch in found]
+    documents = [batch_document(one.batch, one.progress) for one in found]
     output.result({"batches": documents, "next_before": following}, show)
 
 
@@ -181,7 +177,8 @@ def list_some(
         written = handle.export(export, wanted)
         output.result({"written": written}, lambda: output.say(f"{_items(written)} written to {export}."))
         return
-    jobs = invocation.store.run(list_items(handle.stored().id, states=wanted, before=before, most=limit))
+    batch_id = handle.stored().id
+    jobs = invocation.operator.client.jobs(states=wanted, parent_id=batch_id, before=before, limit=limit)
     following = jobs[-1].id if len(jobs) == limit else None
 
     def show() -> None:
@@ -257,7 +254,7 @@ def cancel(invocation: Invocation, *, key: str, is_sure: bool) -> None:
 @click.pass_obj
 def recount(invocation: Invocation, *, key: str) -> None:
     """Compare a batch's stored counts with its items, and correct them."""
-    drifts = invocation.store.run(repair_batch(_handle(invocation, key).stored().id))
+    drifts = _handle(invocation, key).recount()
     output = invocation.output
     section = Section(
         columns=("items that are", "counted", "found"),
@@ -306,12 +303,7 @@ def _act(
 
 def _handle(invocation: Invocation, key: str) -> BatchHandle:
     """Open a handle to the batch through the user's app if there is one, otherwise through the database alone."""
-    store = invocation.store
-    if invocation.has_app and invocation.database is None:
-        return invocation.app.batch(key)
-    app = App(settings=invocation.settings, auto_migrate=False)
-    app.given_store = store
-    return app.batch(key)
+    return invocation.operator.batch(key)
 
 
 def _look(handle: BatchHandle, since: Progress | None = None) -> tuple[Batch, Progress]:
@@ -333,45 +325,48 @@ def _line(batch: Batch, progress: Progress) -> str:
     )
 
 
-def _batch_rows(found: list[BatchRow], progress: dict[str, Progress], *, now: int) -> Section:
+def _batch_rows(found: Sequence[BatchProgress], *, now: datetime) -> Section:
     return Section(
         columns=("key", "state", "gate", "progress", "items", "failed", "age", "id"),
         rows=[
             (
-                batch.key,
-                batch.state if batch.outcome is None else batch.outcome,
-                batch.gate,
-                bar_text(progress[batch.id].fraction, cells=10),
-                progress[batch.id].total,
-                progress[batch.id].counts.failures,
-                duration_text(now - batch.created_at),
-                batch.id,
+                one.batch.key,
+                one.batch.state if one.batch.outcome is None else one.batch.outcome,
+                one.batch.gate,
+                bar_text(one.progress.fraction, cells=10),
+                one.progress.total,
+                one.progress.counts.failures,
+                duration_text(microseconds(now - one.batch.created_at)),
+                one.batch.id,
             )
-            for batch in found
+            for one in found
         ],
         numbers=frozenset({"items", "failed", "age"}),
         empty="There are no such batches.",
     )
 
 
-def _item_rows(jobs: list[JobRow]) -> Section:
+def _item_rows(jobs: Sequence[Job]) -> Section:
     return Section(
         columns=("key", "state", "attempt", "result", "error", "job"),
         rows=[
-            (job.item_key, job.state, job.attempt, (job.result or "")[:60], (job.error or "")[:100], job.id)
-            for job in jobs
+            (job.item_key, job.state, job.attempt, _short(job.result), (job.error or "")[:100], job.id) for job in jobs
         ],
         numbers=frozenset({"attempt"}),
         empty="There are no such items.",
     )
 
 
-def _item_document(job: JobRow) -> dict[str, Any]:
+def _short(result: Any) -> str:
+    return "" if result is None else msgspec.json.encode(result).decode()[:60]
+
+
+def _item_document(job: Job) -> dict[str, Any]:
     return {
         "key": job.item_key,
         "state": str(job.state),
         "attempt": job.attempt,
-        "result": value_of(job.result),
+        "result": job.result,
         "error": job.error,
         "job_id": job.id,
     }

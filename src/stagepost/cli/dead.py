@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -16,38 +15,13 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.jobs import show_job
 from stagepost.cli.layout import Section, time_text
 from stagepost.cli.options import Group, confirm, job_id
-from stagepost.client.client import default_actor
-from stagepost.client.dead_letters import (
-    Handled,
-    discard_each,
-    discard_messages,
-    group_id,
-    message_pages_matching,
-    pages_matching,
-    pages_of,
-    require_dead,
-    retry_each,
-    retry_messages,
-)
-from stagepost.database.store import Store
-from stagepost.model.dead_letter import DeadMessage
-from stagepost.model.job import JobRow
-from stagepost.store.counting import count_by_state
-from stagepost.store.dead_messages import (
-    DeadMessageGroup,
-    count_dead_messages,
-    dead_message_groups,
-    dead_messages,
-    find_dead_message,
-)
-from stagepost.store.history import DEAD, DeadLetterGroup, dead_letter_groups, dead_letters
-from stagepost.store.jobs import get
+from stagepost.client.records import Job
+from stagepost.errors import IllegalTransition
+from stagepost.operations import BulkResult, DeadLetterGroup, DeadMessage
 
 __all__ = ["dead"]
 
-MOST_GROUPS = 10_000
 MOST_COMPLAINTS = 20
-AnyGroup = DeadLetterGroup | DeadMessageGroup
 
 
 @click.group(cls=Group)
@@ -74,16 +48,18 @@ def list_dead(invocation: Invocation, *, group: str | None, singly: bool, limit:
 @click.pass_obj
 def show_one(invocation: Invocation, *, identifier: str) -> None:
     """Show one dead letter: the traceback of every attempt of a job, or the body of a message."""
-    message = invocation.store.run(find_dead_message(identifier))
-    if message is not None:
-        document = dead_message_document(message)
-        facts = {name.replace("_", " "): value for name, value in document.items()}
-        invocation.output.result(document, lambda: invocation.output.facts(facts))
+    try:
+        letter = invocation.operator.dead_letters.get(identifier)
+    except IllegalTransition as error:
+        raise CommandFailed(
+            f"Job {identifier} is {error.state}, not a dead letter. Use `stagepost jobs show` to see it."
+        ) from None
+    if isinstance(letter, Job):
+        show_job(invocation, letter)
         return
-    job = invocation.store.run(get(identifier))
-    if job.state not in DEAD:
-        raise CommandFailed(f"Job {identifier} is {job.state}, not a dead letter. Use `stagepost jobs show` to see it.")
-    show_job(invocation, job)
+    document = dead_message_document(letter)
+    facts = {name.replace("_", " "): value for name, value in document.items()}
+    invocation.output.result(document, lambda: invocation.output.facts(facts))
 
 
 @dead.command("group")
@@ -101,6 +77,8 @@ def _selection(function: Any) -> Any:
     for decorator in (
         click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation."),
         click.option("--all", "everything", is_flag=True, help="Select all dead letters."),
+        click.option("--queue", help="Select all dead jobs of this queue."),
+        click.option("--task", help="Select all dead jobs of this task."),
         click.option("--group", metavar="GROUP", help="Select all of one group, as named by `dead list`."),
         click.argument("identifiers", metavar="[ID]...", type=job_id, nargs=-1),
     ):
@@ -111,81 +89,74 @@ def _selection(function: Any) -> Any:
 @dead.command("retry")
 @_selection
 @click.pass_obj
-def retry(
-    invocation: Invocation, *, identifiers: tuple[str, ...], group: str | None, everything: bool, is_sure: bool
-) -> None:
+def retry(invocation: Invocation, /, *, identifiers: tuple[str, ...], is_sure: bool, **selection: Any) -> None:
     """Queue jobs again with a full set of attempts; send messages back to the queue they came from."""
-    chosen = _choose(invocation.store, identifiers, group, everything=everything)
-    if not identifiers and chosen.number:
-        confirm(f"Queue {chosen.text} again?", is_sure=is_sure)
-    _handle(invocation, chosen, retry_each, retry_messages, label="Retrying", done_as="queued again")
+    number, text = _choose(invocation, identifiers, **selection)
+    if not identifiers and number:
+        confirm(f"Queue {text} again?", is_sure=is_sure)
+    act = invocation.operator.dead_letters.retry
+    _handle(invocation, act, identifiers, selection, number, label="Retrying", done_as="queued again")
 
 
 @dead.command("discard")
 @_selection
 @click.pass_obj
-def discard(
-    invocation: Invocation, *, identifiers: tuple[str, ...], group: str | None, everything: bool, is_sure: bool
-) -> None:
+def discard(invocation: Invocation, /, *, identifiers: tuple[str, ...], is_sure: bool, **selection: Any) -> None:
     """Delete dead letters and their history permanently; skip any that unfinished work depends on."""
-    chosen = _choose(invocation.store, identifiers, group, everything=everything)
-    if chosen.number:
-        confirm(f"Delete {chosen.text} permanently?", is_sure=is_sure)
-    _handle(invocation, chosen, discard_each, discard_messages, label="Discarding", done_as="deleted")
+    number, text = _choose(invocation, identifiers, **selection)
+    if number:
+        confirm(f"Delete {text} permanently?", is_sure=is_sure)
+    act = invocation.operator.dead_letters.discard
+    _handle(invocation, act, identifiers, selection, number, label="Discarding", done_as="deleted")
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The selected dead letters, and how many there were at the time of selection."""
-
-    jobs: Iterator[list[str]]
-    messages: Iterator[list[str]]
-    number: int
-    text: str
-
-
-def _choose(store: Store, identifiers: tuple[str, ...], group: str | None, *, everything: bool) -> Chosen:
-    if sum((bool(identifiers), group is not None, everything)) != 1:
-        raise click.UsageError("Select dead letters by id, with --group GROUP or with --all.")
-    nothing: Iterator[list[str]] = iter(())
+def _choose(
+    invocation: Invocation,
+    identifiers: tuple[str, ...],
+    *,
+    group: str | None,
+    task: str | None,
+    queue: str | None,
+    everything: bool,
+) -> tuple[int, str]:
+    """Check the selection, and say how many dead letters it has at most, and which."""
+    letters = invocation.operator.dead_letters
+    has_filter = task is not None or queue is not None
+    if sum((bool(identifiers), group is not None, has_filter, everything)) != 1:
+        raise click.UsageError("Select dead letters by id, with --group GROUP, with --task or --queue, or with --all.")
     if identifiers:
-        messages = [one for one in identifiers if store.run(find_dead_message(one)) is not None]
-        jobs = [one for one in identifiers if one not in messages]
-        require_dead(store, jobs)
-        return Chosen(pages_of(jobs), pages_of(messages), len(identifiers), _letters(len(identifiers)))
+        for one in identifiers:  # before the question: a typing mistake must not be confirmed
+            letters.get(one)
+        return len(identifiers), _letters(len(identifiers))
     if group is not None:
-        found = _find_group(store, group)
-        if isinstance(found, DeadMessageGroup):
-            pages = message_pages_matching(store, queue=found.queue, reason=found.reason)
-            text = f"{_letters(found.messages)} of {_place(found)} ({found.reason})"
-            return Chosen(nothing, pages, found.messages, text)
-        pages = pages_matching(store, task_name=found.task_name, reason=found.reason)
-        return Chosen(pages, nothing, found.jobs, f"{_letters(found.jobs)} of task {found.task_name} ({found.reason})")
-    counts = store.run(count_by_state())
-    number = sum(counts[state] for state in DEAD) + store.run(count_dead_messages())
-    return Chosen(pages_matching(store), message_pages_matching(store), number, f"all {_letters(number)}")
-
-
-Act = Callable[..., Iterator[Handled]]
+        found = letters.group(group)
+        return found.number, f"{_letters(found.number)} of {_place(found)} ({found.reason})"
+    number = letters.count()
+    if has_filter:
+        places = (("task", task), ("queue", queue))
+        where = " and ".join(f"{what} {name}" for what, name in places if name is not None)
+        return number, f"all dead jobs of {where}"
+    return number, f"all {_letters(number)}"
 
 
 def _handle(
-    invocation: Invocation, chosen: Chosen, on_jobs: Act, on_messages: Act, *, label: str, done_as: str
+    invocation: Invocation,
+    act: Callable[..., BulkResult],
+    identifiers: tuple[str, ...],
+    selection: Mapping[str, Any],
+    number: int,
+    *,
+    label: str,
+    done_as: str,
 ) -> None:
-    done = 0
-    refused: dict[str, str] = {}
-    with invocation.output.progress(label, chosen.number) as bar:
-        for act, pages in ((on_jobs, chosen.jobs), (on_messages, chosen.messages)):
-            for page in act(invocation.store, pages, actor=default_actor()):
-                done += len(page.done)
-                refused |= page.refused
-                refused |= {one: f"{one} no longer exists, or has not ended." for one in page.missing}
-                bar.move_to(done + len(refused))
-    text = "One dead letter is" if done == 1 else f"{done:,} dead letters are"
-    document = {"done": done, "refused": [{"id": one, "reason": reason} for one, reason in refused.items()]}
+    with invocation.output.progress(label, number) as bar:
+        result = act(*identifiers, **selection, on_progress=lambda so_far: bar.move_to(so_far.done + so_far.skipped))
+    text = "One dead letter is" if result.done == 1 else f"{result.done:,} dead letters are"
+    refused = dict(result.reasons)
+    document = {"done": result.done, "refused": [{"id": one, "reason": reason} for one, reason in refused.items()]}
     invocation.output.result(document, lambda: invocation.output.say(f"{text} {done_as}."))
     _complain(invocation, refused)
-    if refused:
+    if result.skipped:
         sys.exit(ExitCode.FAILED)
 
 
@@ -201,54 +172,45 @@ def _complain(invocation: Invocation, refused: dict[str, str]) -> None:
 
 
 def _list_groups(invocation: Invocation, limit: int) -> None:
-    documents = [_group_document(group) for group in _groups(invocation.store, limit)]
+    groups = invocation.operator.dead_letters.groups(limit=limit)
     section = Section(
         columns=("group", "kind", "number", "of", "first", "last", "reason"),
         rows=[
             (
-                one["group"], one["kind"], one["jobs"], one["task"] or one["queue"], time_text(first), time_text(last),
-                one["reason"],
+                one.id, one.kind, one.number, one.task or one.queue, time_text(one.first_at), time_text(one.last_at),
+                one.reason,
             )
-            for one, first, last in documents
+            for one in groups
         ],
         numbers=frozenset({"number"}),
         empty="There are no dead letters.",
     )  # fmt: skip
-    invocation.output.result({"groups": [one for one, _, _ in documents]}, lambda: invocation.output.table(section))
+    document = {"groups": [_group_document(one) for one in groups]}
+    invocation.output.result(document, lambda: invocation.output.table(section))
 
 
-def _groups(store: Store, limit: int) -> list[AnyGroup]:
-    """Find groups of jobs and of messages, largest first."""
-    found: list[AnyGroup] = [*store.run(dead_letter_groups(most=limit)), *store.run(dead_message_groups(most=limit))]
-    return sorted(found, key=_size, reverse=True)[:limit]
-
-
-def _size(group: AnyGroup) -> int:
-    return group.jobs if isinstance(group, DeadLetterGroup) else group.messages
-
-
-def _place(group: DeadMessageGroup) -> str:
+def _place(group: DeadLetterGroup) -> str:
+    if group.kind == "jobs":
+        return f"task {group.task}"
     return f"queue {group.queue}" if group.queue else "unknown origin"
 
 
-def _group_document(group: AnyGroup) -> tuple[dict[str, Any], int, int]:
-    is_job = isinstance(group, DeadLetterGroup)
-    document = {
-        "group": group_id(group),
-        "kind": "jobs" if is_job else "messages",
-        "task": group.task_name if isinstance(group, DeadLetterGroup) else None,
-        "queue": None if isinstance(group, DeadLetterGroup) else group.queue,
+def _group_document(group: DeadLetterGroup) -> dict[str, Any]:
+    return {
+        "group": group.id,
+        "kind": group.kind,
+        "task": group.task,
+        "queue": group.queue,
         "reason": group.reason,
-        "jobs": _size(group),
+        "jobs": group.number,
         "first_at": instant(group.first_at),
         "last_at": instant(group.last_at),
     }
-    return document, group.first_at, group.last_at
 
 
 def _list_singly(invocation: Invocation, group: str | None, limit: int, before: str | None) -> None:
-    store, output = invocation.store, invocation.output
-    found = _find(store, group, limit, None if before is None else _moment_of(invocation, before))
+    output = invocation.output
+    found = invocation.operator.dead_letters.page(group=group, before=before, limit=limit)
     following = found[-1].id if len(found) == limit else None
     section = Section(
         columns=("id", "kind", "of", "state", "attempts", "ended", "error"),
@@ -263,47 +225,17 @@ def _list_singly(invocation: Invocation, group: str | None, limit: int, before: 
             output.remark(f"There may be more. Continue with --before {following}")
 
     document = {
-        "jobs": [{"kind": "job"} | job_document(one) for one in found if isinstance(one, JobRow)],
+        "jobs": [{"kind": "job"} | job_document(one) for one in found if isinstance(one, Job)],
         "messages": [dead_message_document(one) for one in found if isinstance(one, DeadMessage)],
         "next_before": following,
     }
     output.result(document, show)
 
 
-def _find(store: Store, group: str | None, limit: int, before: tuple[int, str] | None) -> list[JobRow | DeadMessage]:
-    """Find dead letters of all groups or of one, most recent first."""
-    chosen = None if group is None else _find_group(store, group)
-    found: list[JobRow | DeadMessage] = []
-    if chosen is None or isinstance(chosen, DeadLetterGroup):
-        task_name, reason = (None, None) if chosen is None else (chosen.task_name, chosen.reason)
-        found += store.run(dead_letters(task_name=task_name, reason=reason, before=before, most=limit))
-    if chosen is None or isinstance(chosen, DeadMessageGroup):
-        queue, reason = (None, None) if chosen is None else (chosen.queue, chosen.reason)
-        found += store.run(dead_messages(queue=queue, reason=reason, before=before, most=limit))
-    return sorted(found, key=_moment, reverse=True)[:limit]
-
-
-def _moment(one: JobRow | DeadMessage) -> tuple[int, str]:
-    return (one.finished_at or 0 if isinstance(one, JobRow) else one.received_at), one.id
-
-
-def _moment_of(invocation: Invocation, identifier: str) -> tuple[int, str]:
-    message = invocation.store.run(find_dead_message(identifier))
-    return _moment(invocation.store.run(get(identifier)) if message is None else message)
-
-
-def _row(one: JobRow | DeadMessage) -> tuple[object, ...]:
-    if isinstance(one, JobRow):
-        ended = time_text(one.finished_at)
-        return one.id, "job", one.task_name, one.state, one.attempt, ended, (one.error or "")[:100]
+def _row(one: Job | DeadMessage) -> tuple[object, ...]:
+    if isinstance(one, Job):
+        return one.id, "job", one.task, one.state, one.attempt, time_text(one.finished_at), (one.error or "")[:100]
     return one.id, "message", one.queue, None, None, time_text(one.received_at), one.error[:100]
-
-
-def _find_group(store: Store, name: str) -> AnyGroup:
-    for group in _groups(store, MOST_GROUPS):
-        if group_id(group) == name:
-            return group
-    raise CommandFailed(f"There is no group {name!r} of dead letters. Run `stagepost dead list` to see all groups.")
 
 
 def _letters(number: int) -> str:

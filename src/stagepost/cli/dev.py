@@ -25,7 +25,9 @@ SHUTDOWN_SECONDS = 5.0
 @click.command(cls=Command, short_help="Run a worker that restarts when your code changes.")
 @worker_options
 @click.pass_obj
-def dev(invocation: Invocation, *, queues: list[str], concurrency: int | None, log_level: str) -> None:
+def dev(
+    invocation: Invocation, *, queues: list[str], concurrency: int | None, log_level: str | None, log_format: str
+) -> None:
     """Run a worker for development that restarts whenever your code changes.
 
     Running jobs get a few seconds to finish. The others return to their queue and run again.
@@ -34,7 +36,8 @@ def dev(invocation: Invocation, *, queues: list[str], concurrency: int | None, l
         invocation,
         queues=queues,
         concurrency=concurrency,
-        log_level=log_level,
+        log_level=log_level or "info",
+        log_format=log_format,
         shutdown_timeout=SHUTDOWN_SECONDS,
         report_sources=True,
     )

@@ -7,17 +7,14 @@ from typing import Any
 
 import msgspec
 
-from stagepost.client.records import Batch
+from stagepost.client.records import Batch, Job
+from stagepost.errors import StagepostError
 from stagepost.model.batch import Progress
-from stagepost.model.dead_letter import DeadMessage, to_text
-from stagepost.model.job import FailureRecord, JobRow, to_datetime
-from stagepost.model.lifecycle import JobState
-from stagepost.model.pipeline import Run
+from stagepost.model.dead_letter import to_text
+from stagepost.model.job import FailureRecord, to_datetime
 from stagepost.model.timeline import Moment
-from stagepost.store.queues import Queue
+from stagepost.operations import DeadMessage, Queue, RegisteredWorker, RunSummary, Schedule
 from stagepost.store.run_views import RunView, StepView
-from stagepost.store.schedules import NEVER, Schedule
-from stagepost.store.workers import WorkerRecord
 
 __all__ = [
     "batch_document",
@@ -52,12 +49,12 @@ def value_of(text: str | None) -> Any:
         return text
 
 
-def job_document(job: JobRow) -> dict[str, Any]:
+def job_document(job: Job) -> dict[str, Any]:
     """Convert a job, with all its fields."""
     return {
         "id": job.id,
-        "task": job.task_name,
-        "queue": job.queue_name,
+        "task": job.task,
+        "queue": job.queue,
         "state": str(job.state),
         "priority": job.priority,
         "attempt": job.attempt,
@@ -66,15 +63,15 @@ def job_document(job: JobRow) -> dict[str, Any]:
         "max_attempts": job.max_attempts,
         "unique_key": job.unique_key,
         "limit_key": job.limit_key,
-        "blocked_on": job.blocked_on if job.state is JobState.BLOCKED else None,
+        "blocked_on": job.blocked_on,
         "batch_id": job.batch_id,
         "item_key": job.item_key,
-        "arguments": value_of(job.payload),
-        "trace": value_of(job.context),
-        "progress": value_of(job.progress),
-        "result": value_of(job.result),
+        "arguments": _decoded(job, "arguments"),
+        "trace": _trace(job),
+        "progress": _decoded(job, "progress"),
+        "result": _decoded(job, "result"),
         "error": job.error,
-        "worker": job.locked_by,
+        "worker": job.worker,
         "created_at": instant(job.created_at),
         "available_at": instant(job.available_at),
         "started_at": instant(job.started_at),
@@ -83,6 +80,20 @@ def job_document(job: JobRow) -> dict[str, Any]:
         "updated_at": instant(job.updated_at),
         "finished_at": instant(job.finished_at),
     }
+
+
+def _decoded(job: Job, name: str) -> Any:
+    """Read what is stored as JSON; one job that was damaged by hand must not hide the others."""
+    try:
+        return getattr(job, name)
+    except StagepostError as error:
+        return f"cannot be read: {error}"
+
+
+def _trace(job: Job) -> dict[str, Any] | None:
+    trace = {name: getattr(job.trace, name) for name in job.trace.__struct_fields__}
+    facts = {**trace, "schedule": job.schedule, "due_at": instant(job.due_at)}
+    return {name: value for name, value in facts.items() if value is not None} or None
 
 
 def failure_document(failure: FailureRecord) -> dict[str, Any]:
@@ -122,15 +133,14 @@ def moment_document(moment: Moment) -> dict[str, Any]:
 
 def queue_document(queue: Queue) -> dict[str, Any]:
     """Convert a queue's counts and settings."""
-    rate = queue.settings.rate
     return {
         "name": queue.name,
-        "jobs": {str(state): number for state, number in queue.counts.items()},
-        "lag_seconds": None if queue.lag_us is None else queue.lag_us / 1_000_000,
-        "paused_at": instant(queue.settings.paused_at),
-        "max_running": queue.settings.max_running,
-        "per_second": None if rate is None else rate.per_second,
-        "burst": None if rate is None else rate.burst,
+        "jobs": {str(state): number for state, number in queue.jobs.items()},
+        "lag_seconds": None if queue.lag is None else queue.lag.total_seconds(),
+        "paused_at": instant(queue.paused_at),
+        "max_running": queue.max_running,
+        "per_second": queue.per_second,
+        "burst": queue.burst,
     }
 
 
@@ -162,11 +172,11 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
     """Convert a schedule, with its next and last due times."""
     return {
         "name": schedule.name,
-        "task": schedule.task_name,
+        "task": schedule.task,
         "rule": schedule.rule,
         "time_zone": schedule.time_zone,
         "catch_up": str(schedule.catch_up),
-        "next_due_at": None if schedule.next_due_at >= NEVER else instant(schedule.next_due_at),
+        "next_due_at": instant(schedule.next_due_at),
         "last_due_at": instant(schedule.last_due_at),
         "orphaned_at": instant(schedule.orphaned_at),
         "paused_at": instant(schedule.paused_at),
@@ -175,7 +185,7 @@ def schedule_document(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def worker_document(worker: WorkerRecord) -> dict[str, Any]:
+def worker_document(worker: RegisteredWorker) -> dict[str, Any]:
     """Convert a worker's last report about itself."""
     return {
         "id": worker.id,
@@ -188,13 +198,14 @@ def worker_document(worker: WorkerRecord) -> dict[str, Any]:
         "started_at": instant(worker.started_at),
         "seen_at": instant(worker.seen_at),
         "looked_at": instant(worker.looked_at),
-        "silent_seconds": worker.silent_us / 1_000_000,
+        "silent_seconds": worker.silent.total_seconds(),
     }
 
 
-def run_document(run: Run) -> dict[str, Any]:
+def run_document(run: RunSummary | RunView) -> dict[str, Any]:
     """Convert a run of a pipeline, with the state of each step."""
-    return {**_run_facts(run), "steps": {name: str(step.state) for name, step in run.steps.items()}}
+    states = {step.name: step.state for step in run.steps} if isinstance(run, RunView) else run.steps
+    return {**_run_facts(run), "steps": {name: str(state) for name, state in states.items()}}
 
 
 def run_view_document(view: RunView) -> dict[str, Any]:
@@ -202,7 +213,7 @@ def run_view_document(view: RunView) -> dict[str, Any]:
     return {**_run_facts(view), "steps": [_step_document(step) for step in view.steps]}
 
 
-def _run_facts(run: Run | RunView) -> dict[str, Any]:
+def _run_facts(run: RunSummary | RunView) -> dict[str, Any]:
     return {
         "id": run.id,
         "pipeline": run.pipeline,

@@ -13,8 +13,7 @@ import click
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section, cell_text, time_text
 from stagepost.cli.options import Group
-from stagepost.client.client import Client
-from stagepost.client.events import PAGE
+from stagepost.client.events import PAGE, Events
 from stagepost.events import EVENT_TYPES, Event
 
 __all__ = ["events"]
@@ -56,7 +55,7 @@ def filters(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_events(invocation: Invocation, *, after: int | None, limit: int, is_chosen: Callable[[Event], bool]) -> None:
     """List stored events, oldest first."""
     output = invocation.output
-    found = list(islice(filter(is_chosen, _stored(invocation.client, after)), limit))
+    found = list(islice(filter(is_chosen, _stored(invocation.operator.events, after)), limit))
     next_after = found[-1].number if len(found) == limit else None
 
     def show() -> None:
@@ -79,19 +78,19 @@ def tail(invocation: Invocation, *, after: int | None, limit: int | None, is_cho
 
     With --json, each line is a CloudEvents 1.0 document. Its `sequence` is the number for --after.
     """
-    client, output = invocation.client, invocation.output
-    start = client.last_event_number() if after is None else after
+    stream, output = invocation.operator.events, invocation.output
+    start = stream.last_number() if after is None else after
     with contextlib.suppress(KeyboardInterrupt):
-        for event in islice(filter(is_chosen, client.follow_events(after=start)), limit):
+        for event in islice(filter(is_chosen, stream.follow(after=start)), limit):
             if output.as_json:
                 output.document_line(event.cloud_event())
             else:
                 output.say(_line(event))
 
 
-def _stored(client: Client, after: int | None) -> Iterator[Event]:
+def _stored(stream: Events, after: int | None) -> Iterator[Event]:
     while True:
-        page = client.events(after=after)
+        page = stream.page(after=after)
         yield from page
         if len(page) < PAGE:
             return

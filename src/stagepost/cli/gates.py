@@ -7,12 +7,10 @@ from typing import Any
 import click
 
 from stagepost.cli.documents import instant
-from stagepost.cli.errors import CommandFailed
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section, time_text
 from stagepost.cli.options import Group
-from stagepost.model.batch import summary_of
-from stagepost.store.gates import StoredGate, find_gate, list_gates, status
+from stagepost.operations import GateStatus
 
 __all__ = ["gates"]
 
@@ -28,7 +26,7 @@ def gates() -> None:
 @click.pass_obj
 def list_all(invocation: Invocation, *, limit: int, after: str) -> None:
     """List gates by name."""
-    found = invocation.store.run(list_gates(after=after, most=limit))
+    found = invocation.operator.gates.page(after=after, limit=limit)
     following = found[-1].name if len(found) == limit else None
     output = invocation.output
     section = Section(
@@ -51,11 +49,8 @@ def list_all(invocation: Invocation, *, limit: int, after: str) -> None:
 @click.pass_obj
 def show_one(invocation: Invocation, *, name: str) -> None:
     """Show whether a gate is open, and which batches keep it closed."""
-    gate = invocation.store.run(find_gate(name))
-    if gate is None:
-        raise CommandFailed(f"There is no gate {name!r}. A gate is created on first use; until then it counts as open.")
-    gate_status = invocation.store.run(status(name))
-    batches = {one.batch.key: summary_of(one.batch.state, one.counts) for one in gate_status.batches}
+    gate = invocation.operator.gates.get(name)
+    batches = dict(gate.batches)
     output = invocation.output
 
     def show() -> None:
@@ -68,18 +63,18 @@ def show_one(invocation: Invocation, *, name: str) -> None:
     output.result({**_document(gate), "batches": batches}, show)
 
 
-def _state(gate: StoredGate) -> str:
-    return "closed" if gate.unfinished else "open"
+def _state(gate: GateStatus) -> str:
+    return "open" if gate.is_open else "closed"
 
 
 def _times(number: int) -> str:
     return "never opened" if number == 0 else "opened once" if number == 1 else f"opened {number:,} times"
 
 
-def _document(gate: StoredGate) -> dict[str, Any]:
+def _document(gate: GateStatus) -> dict[str, Any]:
     return {
         "name": gate.name,
-        "is_open": gate.unfinished == 0,
+        "is_open": gate.is_open,
         "unfinished": gate.unfinished,
         "openings": gate.openings,
         "opened_at": instant(gate.opened_at),

@@ -10,7 +10,7 @@ from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section
 from stagepost.cli.options import Command
-from stagepost.client.health import Check, check_health, is_healthy
+from stagepost.client.health import Check, is_healthy
 from stagepost.errors import StoreUnavailable
 
 __all__ = ["health"]
@@ -42,8 +42,6 @@ def _checks(invocation: Invocation, *, with_workers: bool) -> list[Check]:
     except StoreUnavailable as error:
         return [Check("database", "failed", str(error))]
     try:
-        settings = invocation.settings if with_workers else None
-        queues = invocation.app.registry.queues if with_workers and invocation.has_app else ()
-        return list(check_health(store, with_workers=with_workers, settings=settings, queues=queues))
+        return invocation.app_on(store).health(database_only=not with_workers)
     finally:
         store.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -13,14 +15,14 @@ import msgspec
 from stagepost.cli.loading import load_app
 from stagepost.cli.render import Output
 from stagepost.client.app import App
-from stagepost.client.client import Client
 from stagepost.config import Settings
 from stagepost.config.settings import CONFIG_VARIABLE
 from stagepost.database.migrate import check_schema
 from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
 from stagepost.errors import ConfigurationError, StoreUnavailable
-from stagepost.task import Registry
+from stagepost.model.job import to_datetime
+from stagepost.store.health import ping
 
 __all__ = ["APP_VARIABLE", "Invocation"]
 
@@ -37,6 +39,10 @@ class Invocation:
     as_json: bool = False
     is_quiet: bool = False
     debug: bool = False
+    command: Sequence[str] = (sys.executable, "-m", "stagepost")
+    """How to run this command again, in a child process."""
+    given_app: App | None = None
+    """The app, if the program that runs the command has one and so needs no `--app`."""
 
     @cached_property
     def output(self) -> Output:
@@ -45,24 +51,27 @@ class Invocation:
 
     @property
     def has_app(self) -> bool:
-        """Whether an app was named by an option or the environment."""
-        return bool(self.app_path or os.environ.get(APP_VARIABLE))
+        """Whether there is an app: given, or named by an option or the environment."""
+        return self.given_app is not None or bool(self.app_path or os.environ.get(APP_VARIABLE))
 
     @cached_property
     def app(self) -> App:
         """The user's app; `--database` overrides its database."""
+        if self.config is not None:
+            os.environ[CONFIG_VARIABLE] = str(self.config)  # `App()` reads it from there
+        app = self.given_app if self.given_app is not None and self.app_path is None else self._named_app()
+        if self.database is not None:
+            app.settings = msgspec.structs.replace(app.settings, database_url=self.database)
+        return app
+
+    def _named_app(self) -> App:
         path = self.app_path or os.environ.get(APP_VARIABLE)
         if not path:
             raise ConfigurationError(
                 f"this command needs your app. Name it with --app module:attribute or in {APP_VARIABLE}, "
                 f"such as `--app myproject.tasks:app`."
             )
-        if self.config is not None:
-            os.environ[CONFIG_VARIABLE] = str(self.config)  # `App()` reads it from there
-        app = load_app(path)
-        if self.database is not None:
-            app.settings = msgspec.structs.replace(app.settings, database_url=self.database)
-        return app
+        return load_app(path)
 
     @cached_property
     def settings(self) -> Settings:
@@ -94,9 +103,28 @@ class Invocation:
         return store
 
     @cached_property
-    def client(self) -> Client:
-        """A client for the store, with the app's tasks if there is an app."""
-        return Client(self.store, self.app.registry if self.has_app and self.database is None else Registry())
+    def operator(self) -> App:
+        """The user's app on the checked store; without one, an app that knows no tasks."""
+        if self.has_app and self.database is None:
+            check_schema(self.app.store)
+            return self.app
+        return self.app_on(self.store)
+
+    def now(self) -> datetime:
+        """The database's current time."""
+        return to_datetime(self.store.run(ping()))
+
+    def app_on(self, store: Store) -> App:
+        """Make an app for an open store, which uses the settings of this run and the queues of the user's app."""
+        app = App(settings=self.settings, auto_migrate=False)
+        app.given_store = store
+        app.registry = self.offline.registry
+        return app
+
+    @cached_property
+    def offline(self) -> App:
+        """The user's app, or one that knows no tasks, for commands that need no database."""
+        return self.app if self.has_app else App(settings=self.settings, auto_migrate=False)
 
     def arguments(self) -> Sequence[str]:
         """The same common options as arguments, for a child process."""

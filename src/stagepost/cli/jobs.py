@@ -1,8 +1,10 @@
-"""`stagepost jobs`: lists, shows, retries and cancels jobs."""
+"""`stagepost jobs`: lists, shows, retries, cancels and discards jobs."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 import click
@@ -12,26 +14,25 @@ from stagepost.cli.documents import failure_document, job_document, moment_docum
 from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section, duration_text, time_text
-from stagepost.cli.options import Group, job_id
+from stagepost.cli.options import Group, confirm, duration, job_id
 from stagepost.cli.render import Output
-from stagepost.client.client import default_actor
-from stagepost.client.dead_letters import pages_of, retry_each
+from stagepost.client.bulk import GONE
+from stagepost.client.records import Job
 from stagepost.errors import IllegalTransition, JobNotFound
 from stagepost.model.batch import Counts
-from stagepost.model.job import FailureRecord, JobRow
-from stagepost.model.lifecycle import JobState
-from stagepost.model.timeline import Moment, timeline_of
-from stagepost.store.activity import actions_on
-from stagepost.store.health import ping
-from stagepost.store.jobs import get
-from stagepost.store.listing import page_of_jobs
+from stagepost.model.job import FailureRecord, microseconds
+from stagepost.model.lifecycle import FINAL, LIVE, JobState
+from stagepost.model.timeline import Moment
+from stagepost.operations import BulkResult
 
 __all__ = ["job_rows", "jobs", "show_job"]
+
+MOST_COMPLAINTS = 20
 
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """List, show, retry and cancel jobs."""
+    """List, show, retry, cancel and discard jobs."""
 
 
 @jobs.command("list")
@@ -63,17 +64,10 @@ def list_jobs(
     With millions of jobs, a rare combination is searched for only among the newest. The output then says how to
     continue the search.
     """
-    page = invocation.store.run(
-        page_of_jobs(
-            states=[JobState(state) for state in states],
-            queue_name=queue,
-            task_name=task,
-            batch_id=parent,
-            before=before,
-            most=limit,
-        )
+    page = invocation.operator.jobs.page(
+        states=states, queue=queue, task=task, parent_id=parent, before=before, limit=limit
     )
-    now = invocation.store.run(ping())
+    now = invocation.now()
     output = invocation.output
 
     def show() -> None:
@@ -89,31 +83,77 @@ def list_jobs(
 @click.pass_obj
 def show_one(invocation: Invocation, *, identifier: str) -> None:
     """Show a job's fields, arguments, failures and timeline."""
-    show_job(invocation, invocation.store.run(get(identifier)))
+    show_job(invocation, invocation.operator.client.job(identifier))
+
+
+def _selection(states: Iterable[JobState]) -> Callable[[Any], Any]:
+    """Add the argument and options that select jobs, by ids or by filters."""
+
+    def decorate(function: Any) -> Any:
+        for decorator in (
+            click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation of a filter."),
+            click.option(
+                "--older-than", type=duration, metavar="DURATION",
+                help="Select only jobs that were enqueued at least this long ago, such as 90s, 15m or 7d.",
+            ),
+            click.option("--task", help="Select jobs of this task."),
+            click.option("--queue", help="Select jobs in this queue."),
+            click.option(
+                "--state", "states", multiple=True, type=click.Choice(sorted(map(str, states))),
+                help="Select only this state; repeat for more.",
+            ),
+            click.argument("identifiers", metavar="[JOB_ID]...", type=job_id, nargs=-1),
+        ):  # fmt: skip
+            function = decorator(function)
+        return function
+
+    return decorate
 
 
 @jobs.command("retry")
-@click.argument("identifiers", metavar="JOB_ID...", type=job_id, nargs=-1, required=True)
+@_selection(FINAL)
 @click.pass_obj
-def retry(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
-    """Queue ended jobs again, whether they completed, failed or were cancelled."""
-    answers: list[Answer] = []
-    for page in retry_each(invocation.store, pages_of(identifiers), actor=default_actor()):
-        answers += [Answer(job, True, f"Job {job} is queued again.") for job in page.done]
-        answers += [Answer(job, False, reason) for job, reason in page.refused.items()]
-        answers += [Answer(job, False, _why_not_retried(invocation, job)) for job in page.missing]
+def retry(invocation: Invocation, /, *, identifiers: tuple[str, ...], is_sure: bool, **filters: Any) -> None:
+    """Queue ended jobs again, whether they completed, failed or were cancelled.
+
+    Select them by their ids, or by filters. Filters select failed jobs unless --state says otherwise.
+    """
+    if identifiers:
+        _retry_each(invocation, identifiers, filters)
+        return
+    _act_on_all(invocation, invocation.operator.jobs.retry_all, filters, is_sure, "Queue", "again", "queued again")
+
+
+def _retry_each(invocation: Invocation, identifiers: tuple[str, ...], filters: dict[str, Any]) -> None:
+    _refuse_both(filters)
+    result = invocation.operator.jobs.retry_all(*identifiers)
+    answers = []
+    for job in dict.fromkeys(identifiers):
+        if job not in result.reasons:
+            answers.append(Answer(job, True, f"Job {job} is queued again."))
+        elif GONE.format(job) == result.reasons[job]:
+            answers.append(Answer(job, False, _why_not_retried(invocation, job)))
+        else:
+            answers.append(Answer(job, False, result.reasons[job]))
     _finish(invocation, answers)
 
 
 @jobs.command("cancel")
-@click.argument("identifiers", metavar="JOB_ID...", type=job_id, nargs=-1, required=True)
+@_selection(LIVE)
 @click.pass_obj
-def cancel(invocation: Invocation, *, identifiers: tuple[str, ...]) -> None:
-    """Cancel jobs and their children; a running job is asked to stop."""
+def cancel(invocation: Invocation, /, *, identifiers: tuple[str, ...], is_sure: bool, **filters: Any) -> None:
+    """Cancel jobs and their children; a running job is asked to stop.
+
+    Select them by their ids, or by filters.
+    """
+    if not identifiers:
+        _act_on_all(invocation, invocation.operator.jobs.cancel_all, filters, is_sure, "Cancel", "", "cancelled")
+        return
+    _refuse_both(filters)
     answers: list[Answer] = []
     for job in identifiers:
         try:
-            state = invocation.client.cancel(job)
+            state = invocation.operator.client.cancel(job)
         except (JobNotFound, IllegalTransition) as error:
             answers.append(Answer(job, False, str(error)))
         else:
@@ -127,31 +167,89 @@ CANCELLED = {
 }
 
 
-def show_job(invocation: Invocation, job: JobRow) -> None:
+@jobs.command("discard")
+@_selection(FINAL)
+@click.pass_obj
+def discard(invocation: Invocation, /, *, identifiers: tuple[str, ...], is_sure: bool, **filters: Any) -> None:
+    """Delete ended jobs and their history permanently; skip those that unfinished work depends on.
+
+    Select them by their ids, or by filters.
+    """
+    if not identifiers:
+        act = invocation.operator.jobs.discard_all
+        _act_on_all(invocation, act, filters, is_sure, "Delete", "permanently", "deleted")
+        return
+    _refuse_both(filters)
+    confirm(f"Delete {_number(len(set(identifiers)))} permanently?", is_sure=is_sure)
+    _tell(invocation, invocation.operator.jobs.discard_all(*identifiers), "deleted")
+
+
+def _act_on_all(
+    invocation: Invocation,
+    act: Callable[..., BulkResult],
+    filters: dict[str, Any],
+    is_sure: bool,
+    verb: str,
+    how: str,
+    done_as: str,
+) -> None:
+    """Act on all jobs that match the filters, after confirmation; exit with 1 if any was skipped."""
+    given = {name: value for name, value in filters.items() if value not in (None, ())}
+    if not given:
+        raise click.UsageError("Select jobs by their ids, or with --queue, --task, --state or --older-than.")
+    shown = ", ".join(f"{name.replace('_', '-')} {_listed(value)}" for name, value in given.items())
+    confirm(f"{' '.join(filter(None, (verb, 'all jobs with', shown, how)))}?", is_sure=is_sure)
+    _tell(invocation, act(**given), done_as)
+
+
+def _tell(invocation: Invocation, result: BulkResult, done_as: str) -> None:
+    text = f"{_number(result.done).capitalize()} {'is' if result.done == 1 else 'are'} {done_as}."
+    refused = [{"id": one, "reason": reason} for one, reason in result.reasons.items()]
+    document = {"done": result.done, "skipped": result.skipped, "refused": refused}
+    invocation.output.result(document, lambda: invocation.output.say(text))
+    for reason in list(result.reasons.values())[:MOST_COMPLAINTS]:
+        invocation.output.warn(f"stagepost: {reason}")
+    if result.skipped:
+        sys.exit(ExitCode.FAILED)
+
+
+def _refuse_both(filters: dict[str, Any]) -> None:
+    if any(value not in (None, ()) for value in filters.values()):
+        raise click.UsageError("Select jobs by their ids or with filters, not both.")
+
+
+def _listed(value: Any) -> str:
+    return " or ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _number(number: int) -> str:
+    return "one job" if number == 1 else f"{number:,} jobs"
+
+
+def show_job(invocation: Invocation, job: Job) -> None:
     """Print one job with its failures and timeline."""
-    failures = invocation.client.failures(job.id)
-    actions = invocation.store.run(actions_on(job.id))
-    timeline = timeline_of(job, failures, actions)
+    failures = invocation.operator.client.failures(job.id)
+    timeline = invocation.operator.jobs.timeline(job.id)
     document = job_document(job) | {
-        "children": _nonzero(invocation.client.children_of(job.id)),
+        "children": _nonzero(invocation.operator.client.children_of(job.id)),
         "failure_log": [failure_document(failure) for failure in failures],
         "timeline": [moment_document(moment) for moment in timeline],
     }
     invocation.output.result(document, lambda: _show(invocation.output, document, failures, timeline))
 
 
-def job_rows(found: list[JobRow], *, now: int) -> Section:
+def job_rows(found: list[Job], *, now: datetime) -> Section:
     """Lay out jobs as a table."""
     return Section(
         columns=("job", "task", "queue", "state", "attempts", "age", "error"),
         rows=[
             (
                 job.id,
-                job.task_name,
-                job.queue_name,
+                job.task,
+                job.queue,
                 job.state,
                 f"{job.attempt} ({job.failures} of {job.max_attempts} failed)" if job.failures else str(job.attempt),
-                duration_text(now - job.created_at),
+                duration_text(microseconds(now - job.created_at)),
                 (job.error or "")[:100],
             )
             for job in found
@@ -189,7 +287,7 @@ def _text(value: Any) -> str | None:
 
 def _why_not_retried(invocation: Invocation, identifier: str) -> str:
     try:
-        job = invocation.client.job(identifier)
+        job = invocation.operator.client.job(identifier)
     except JobNotFound as error:
         return str(error)
     return f"job {identifier} is {job.state}: only ended jobs can be queued again."

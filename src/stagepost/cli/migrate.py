@@ -86,7 +86,7 @@ def _show_status(invocation: Invocation) -> None:
 def _print_sql(invocation: Invocation, since: int) -> None:
     dialect: Dialect = database_at(invocation.settings.database_url).dialect
     chosen = [migration for migration in migrations_of(dialect) if migration.version > since]
-    text = script_of(chosen)
+    text = script_of(chosen, dialect)
     document = {"dialect": dialect.name, "sql": text}
     invocation.output.result(document, lambda: click.echo(text, nl=False))
 

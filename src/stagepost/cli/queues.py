@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -11,26 +11,16 @@ from stagepost.cli.documents import queue_document
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section, duration_text
 from stagepost.cli.options import Group
-from stagepost.client.client import default_actor
-from stagepost.database.migrate import check_schema
+from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
-from stagepost.store.counting import PARTS, Drift, find_drift, repair
-from stagepost.store.queues import (
-    ALL_QUEUES,
-    Queue,
-    QueueLimits,
-    list_queues,
-    pause,
-    queue_settings,
-    resume,
-    set_limits,
-)
+from stagepost.operations import Queue
+from stagepost.store.counting import PARTS
+from stagepost.store.queues import ALL_QUEUES
 
 __all__ = ["queue_rows", "queues"]
 
 STATES = (JobState.QUEUED, JobState.RUNNING, JobState.RETRYING, JobState.SCHEDULED, JobState.BLOCKED, JobState.WAITING)
 OFF = "off"
-RECOUNT_SECONDS = 3600.0
 
 
 @click.group(cls=Group)
@@ -45,9 +35,18 @@ def queues() -> None:
 @click.pass_obj
 def list_all(invocation: Invocation) -> None:
     """List the queues that have jobs or settings."""
-    found = invocation.store.run(list_queues())
+    found = invocation.operator.queues.list()
     document = {"queues": [queue_document(queue) for queue in found]}
     invocation.output.result(document, lambda: invocation.output.table(queue_rows(found)))
+
+
+@queues.command("show")
+@click.argument("name", metavar="QUEUE")
+@click.pass_obj
+def show_one(invocation: Invocation, *, name: str) -> None:
+    """Show a queue's jobs, lag and settings."""
+    found = invocation.operator.queues.get(name)
+    invocation.output.result(queue_document(found), lambda: invocation.output.table(queue_rows([found])))
 
 
 @queues.command("pause")
@@ -55,8 +54,7 @@ def list_all(invocation: Invocation) -> None:
 @click.pass_obj
 def pause_one(invocation: Invocation, *, name: str) -> None:
     """Stop starting jobs of a queue; running jobs continue."""
-    invocation.store.run(pause(name, actor=default_actor()))
-    _answer(invocation, name, f"{_title(name)} paused.")
+    _answer(invocation, invocation.operator.queues.pause(name), f"{_title(name)} paused.")
 
 
 @queues.command("resume")
@@ -64,8 +62,7 @@ def pause_one(invocation: Invocation, *, name: str) -> None:
 @click.pass_obj
 def resume_one(invocation: Invocation, *, name: str) -> None:
     """Start jobs of a paused queue again."""
-    invocation.store.run(resume(name, actor=default_actor()))
-    _answer(invocation, name, f"{_title(name)} running.")
+    _answer(invocation, invocation.operator.queues.resume(name), f"{_title(name)} running.")
 
 
 def number_or_off(convert: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -104,11 +101,12 @@ def limit(
     """
     if max_running is None and rate is None and burst is None:
         raise click.UsageError("Give at least one limit: --max-running, --rate or --burst.")
-    known = invocation.store.run(queue_settings([name]))[name]
-    limits = _limits(known, max_running=max_running, rate=rate, burst=burst)
-    invocation.store.run(set_limits(name, **limits, actor=default_actor()))
-    changed = invocation.store.run(queue_settings([name]))[name]
-    _answer(invocation, name, f"{_title(name)} limited: {_limits_text(changed) or 'no limits'}.")
+    given = {"max_running": max_running, "per_second": rate, "burst": burst}
+    limits: dict[str, Any] = {
+        limit: None if value == OFF else value for limit, value in given.items() if value is not None
+    }
+    changed = invocation.operator.queues.limit(name, **limits)
+    _answer(invocation, changed, f"{_title(name)} limited: {_limits_text(changed) or 'no limits'}.")
 
 
 @queues.command("recount")
@@ -118,18 +116,9 @@ def recount(invocation: Invocation) -> None:
 
     Workers do this continuously, one part every ten minutes, but skip a part with more than ten million rows.
     """
-    output, store = invocation.output, invocation.open_store()
-    store.call_seconds = RECOUNT_SECONDS
-    drifts: list[Drift] = []
-    try:
-        check_schema(store)
-        with output.progress("Counting", len(PARTS)) as bar:
-            for done, part in enumerate(PARTS, start=1):
-                if store.run(find_drift(part)):  # without a lock, which only a repair needs
-                    drifts += store.run(repair(part))
-                bar.move_to(done)
-    finally:
-        store.close()
+    output = invocation.output
+    with output.progress("Counting", len(PARTS)) as bar:
+        drifts = invocation.operator.queues.recount(on_progress=lambda done, _all: bar.move_to(done))
     section = Section(
         columns=("queue", "counted as", "counted", "found"),
         rows=[(drift.scope.removeprefix("queue:"), drift.class_name, drift.counted, drift.found) for drift in drifts],
@@ -139,7 +128,7 @@ def recount(invocation: Invocation) -> None:
     output.result({"corrected": drifts}, lambda: output.table(section))
 
 
-def queue_rows(found: list[Queue]) -> Section:
+def queue_rows(found: Sequence[Queue]) -> Section:
     """Lay out queues as a table."""
     return Section(
         title="Queues",
@@ -147,9 +136,9 @@ def queue_rows(found: list[Queue]) -> Section:
         rows=[
             (
                 queue.name,
-                *[queue.counts.get(state, 0) for state in STATES],
-                None if queue.lag_us is None else duration_text(queue.lag_us),
-                _settings_text(queue.settings),
+                *[queue.jobs.get(state, 0) for state in STATES],
+                None if queue.lag is None else duration_text(microseconds(queue.lag)),
+                _settings_text(queue),
             )
             for queue in found
         ],
@@ -158,26 +147,14 @@ def queue_rows(found: list[Queue]) -> Section:
     )
 
 
-def _limits(known: QueueLimits, *, max_running: Any, rate: Any, burst: int | None) -> dict[str, Any]:
-    """Merge the given limits with the current ones."""
-    old_rate = None if known.rate is None else known.rate.per_second
-    old_burst = None if known.rate is None or rate is not None else known.rate.burst
-    new_rate = old_rate if rate is None else None if rate == OFF else rate
-    return {
-        "max_running": known.max_running if max_running is None else None if max_running == OFF else max_running,
-        "rate": new_rate,
-        "burst": None if new_rate is None else burst or old_burst,
-    }
+def _settings_text(queue: Queue) -> str:
+    return ", ".join(filter(None, ("paused" if queue.paused_at is not None else "", _limits_text(queue))))
 
 
-def _settings_text(settings: QueueLimits) -> str:
-    return ", ".join(filter(None, ("paused" if settings.paused_at is not None else "", _limits_text(settings))))
-
-
-def _limits_text(settings: QueueLimits) -> str:
-    parts = [] if settings.max_running is None else [f"at most {settings.max_running} running"]
-    if settings.rate is not None:
-        parts.append(f"{settings.rate.per_second:g} per second, bursts of {settings.rate.burst}")
+def _limits_text(queue: Queue) -> str:
+    parts = [] if queue.max_running is None else [f"at most {queue.max_running} running"]
+    if queue.per_second is not None:
+        parts.append(f"{queue.per_second:g} per second, bursts of {queue.burst}")
     return ", ".join(parts)
 
 
@@ -185,8 +162,7 @@ def _title(name: str) -> str:
     return "All queues are" if name == ALL_QUEUES else f"Queue {name} is"
 
 
-def _answer(invocation: Invocation, name: str, text: str) -> None:
-    settings = invocation.store.run(queue_settings([name]))[name]
-    document = queue_document(Queue(name, {}, None, settings))
+def _answer(invocation: Invocation, queue: Queue, text: str) -> None:
+    document = queue_document(queue)
     del document["jobs"], document["lag_seconds"]
     invocation.output.result(document, lambda: invocation.output.say(text))

@@ -11,13 +11,11 @@ from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section
 from stagepost.cli.options import Group
-from stagepost.client.broker_view import carried_queues
+from stagepost.client.broker import broker_url
 from stagepost.config.urls import masked
-from stagepost.errors import ConfigurationError
-from stagepost.transport.rabbitmq.admin import apply, compare
-from stagepost.transport.rabbitmq.topology import Topology, topology_of
+from stagepost.operations import Topology
 
-__all__ = ["broker_url", "rabbitmq"]
+__all__ = ["rabbitmq"]
 
 
 @click.group(cls=Group)
@@ -29,7 +27,7 @@ def rabbitmq() -> None:
 @click.pass_obj
 def plan(invocation: Invocation) -> None:
     """Show the exchange and queues that the broker needs, without connecting to it."""
-    topology = _topology(invocation)
+    topology = invocation.offline.broker.plan()
     output = invocation.output
     section = Section(
         columns=("queue", "carries", "routing key", "priorities", "arguments"),
@@ -57,8 +55,8 @@ def plan(invocation: Invocation) -> None:
 @click.pass_obj
 def apply_plan(invocation: Invocation) -> None:
     """Create missing queues and the exchange; fail and list the differences if one exists with other settings."""
-    url, topology = broker_url(invocation), _topology(invocation)
-    apply(url, topology)
+    app = invocation.offline
+    url, topology = broker_url(app), app.broker.apply()
     number = len(topology.queues)
     document = _document(invocation, topology)
     invocation.output.result(
@@ -74,8 +72,8 @@ def check(invocation: Invocation) -> None:
 
     AMQP cannot list bindings, so they are not checked; `apply` creates missing ones.
     """
-    url, topology = broker_url(invocation), _topology(invocation)
-    found = compare(url, topology, may_declare=invocation.settings.rabbitmq.declare)
+    app = invocation.offline
+    url, found = broker_url(app), app.broker.check()
     is_usable = all(one.is_usable for one in found)
     section = Section(
         columns=("what", "name", "status", "message"),
@@ -85,28 +83,6 @@ def check(invocation: Invocation) -> None:
     invocation.output.result(document, lambda: invocation.output.table(section))
     if not is_usable:
         sys.exit(ExitCode.FAILED)
-
-
-def broker_url(invocation: Invocation) -> str:
-    """Return the broker's address from the settings; the error for a missing one says how to set it."""
-    url = invocation.settings.transport
-    if url is None:
-        raise ConfigurationError(
-            "no broker is configured. Set `transport` in the settings, STAGEPOST_TRANSPORT, or the file that "
-            "STAGEPOST_TRANSPORT_FILE names."
-        )
-    return url
-
-
-def _topology(invocation: Invocation) -> Topology:
-    settings = invocation.settings
-    if settings.rabbitmq.queues is None and not invocation.has_app:
-        raise ConfigurationError(
-            "no queues are known. Name your app with --app module:attribute to use the queues of its tasks, or list "
-            "them in `queues` under [rabbitmq]."
-        )
-    known = invocation.app.registry.queues if invocation.has_app else ()
-    return topology_of(settings.rabbitmq, carried_queues(settings, known=known))
 
 
 def _address(invocation: Invocation) -> str | None:

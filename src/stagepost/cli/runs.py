@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 import click
@@ -13,13 +15,11 @@ from stagepost.cli.errors import ExitCode
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section, duration_text, time_text
 from stagepost.cli.options import Group
-from stagepost.client.client import default_actor
 from stagepost.clock import sleep
-from stagepost.model.pipeline import Run, RunState, StepState
-from stagepost.store.cancelling import cancel_items
-from stagepost.store.health import ping
-from stagepost.store.run_views import RunView, StepView, run_view
-from stagepost.store.runs import cancel, get, list_runs, retry
+from stagepost.model.job import microseconds
+from stagepost.model.pipeline import RunState, StepState
+from stagepost.operations import RunSummary
+from stagepost.store.run_views import RunView, StepView
 
 __all__ = ["runs"]
 
@@ -50,10 +50,9 @@ def list_all(
     invocation: Invocation, *, pipeline: str | None, state: str | None, limit: int, before: str | None
 ) -> None:
     """List runs, newest first."""
-    wanted = None if state is None else RunState(state)
-    found = invocation.store.run(list_runs(pipeline=pipeline, state=wanted, before=before, most=limit))
+    found = invocation.operator.runs.page(pipeline=pipeline, state=state, before=before, limit=limit)
     following = found[-1].id if len(found) == limit else None
-    now = invocation.store.run(ping())
+    now = invocation.now()
     output = invocation.output
 
     def show() -> None:
@@ -69,7 +68,7 @@ def list_all(
 @click.pass_obj
 def show_one(invocation: Invocation, *, identifier: str) -> None:
     """Show a run and the progress of each step."""
-    view = invocation.store.run(run_view(identifier))
+    view = invocation.operator.runs.get(identifier).graph()
     output = invocation.output
 
     def show() -> None:
@@ -100,11 +99,11 @@ def show_one(invocation: Invocation, *, identifier: str) -> None:
 @click.pass_obj
 def watch(invocation: Invocation, *, identifier: str, interval: float) -> None:
     """Watch a run until it ends, with a bar for each step. Exits with 1 unless the run completed."""
-    store, output = invocation.store, invocation.output
+    run, output = invocation.operator.runs.get(identifier), invocation.output
     shown: RunView | None = None
     with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
         while True:
-            view = store.run(run_view(identifier))
+            view = run.graph()
             if view != shown:
                 if output.as_json:
                     output.document_line(run_view_document(view))
@@ -123,7 +122,9 @@ def watch(invocation: Invocation, *, identifier: str, interval: float) -> None:
 @click.pass_obj
 def retry_one(invocation: Invocation, *, identifier: str) -> None:
     """Continue a run that failed or was cancelled; completed work is not run again."""
-    run = invocation.store.run(retry(identifier, actor=default_actor()))
+    handle = invocation.operator.runs.get(identifier)
+    handle.retry()
+    run = handle.graph()
     texts = {
         RunState.RUNNING: f"Run {run.id} is running again.",
         RunState.COMPLETED: f"Run {run.id} has completed; there is nothing to retry.",
@@ -139,18 +140,16 @@ def retry_one(invocation: Invocation, *, identifier: str) -> None:
 @click.pass_obj
 def cancel_one(invocation: Invocation, *, identifier: str) -> None:
     """Cancel a run: start no more steps, cancel waiting jobs and ask running ones to stop."""
-    for batch_id in invocation.store.run(cancel(identifier, actor=default_actor())):
-        after: str | None = ""
-        while after is not None:
-            after = invocation.store.run(cancel_items(batch_id, after=after))
-    run = invocation.store.run(get(identifier))
+    handle = invocation.operator.runs.get(identifier)
+    handle.cancel()
+    run = handle.graph()
     text = f"Run {run.id} is {run.state}."
     if run.state is RunState.RUNNING:
         text = f"Run {run.id} is cancelled; it ends when its running jobs have stopped."
     invocation.output.result(run_document(run), lambda: invocation.output.say(text))
 
 
-def _run_rows(found: list[Run], *, now: int) -> Section:
+def _run_rows(found: Sequence[RunSummary], *, now: datetime) -> Section:
     return Section(
         columns=("run", "pipeline", "key", "state", "steps", "age", "error"),
         rows=[
@@ -159,8 +158,8 @@ def _run_rows(found: list[Run], *, now: int) -> Section:
                 run.pipeline,
                 None if run.key == run.id else run.key,
                 run.state,
-                f"{sum(step.state is StepState.COMPLETED for step in run.steps.values())} of {len(run.steps)}",
-                duration_text(now - run.created_at),
+                f"{sum(state is StepState.COMPLETED for state in run.steps.values())} of {len(run.steps)}",
+                duration_text(microseconds(now - run.created_at)),
                 (run.error or "")[:100],
             )
             for run in found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -16,14 +16,11 @@ from stagepost.cli.layout import Section, duration_text, time_text
 from stagepost.cli.options import Command
 from stagepost.cli.queues import queue_rows
 from stagepost.cli.workers import worker_rows
+from stagepost.client.app import App
 from stagepost.client.broker_view import MOST_COUNTED, AskInBackground, BrokerView, query_broker
 from stagepost.clock import sleep
-from stagepost.database.store import Store
 from stagepost.model.lifecycle import JobState
-from stagepost.store.activity import ended_within
-from stagepost.store.health import ping
-from stagepost.store.queues import Queue, list_queues
-from stagepost.store.workers import WorkerRecord, list_workers
+from stagepost.operations import Queue, RegisteredWorker
 
 __all__ = ["Snapshot", "top"]
 
@@ -42,13 +39,14 @@ PATIENCE_SECONDS = 5.0
 @click.pass_obj
 def top(invocation: Invocation, *, once: bool, interval: float) -> None:
     """Show queues, workers and rates live until you press Ctrl-C."""
-    store, output = invocation.store, invocation.output
+    app, output = invocation.operator, invocation.output
     before: Snapshot | None = None
-    known = invocation.app.registry.queues if invocation.has_app else ()
+    known = app.registry.queues
     ask = AskInBackground(seconds=PATIENCE_SECONDS if once else min(interval, PATIENCE_SECONDS))
     with output.screen() as show, contextlib.suppress(KeyboardInterrupt):
         while True:
-            now = Snapshot.take(store, before, query_broker(store, invocation.settings, known=known, ask=ask))
+            broker = query_broker(app.store, invocation.settings, known=known, ask=ask)
+            now = Snapshot.take(app, before, at=invocation.now(), broker=broker)
             if output.as_json:
                 output.document_line(now.document())
             else:
@@ -63,9 +61,9 @@ def top(invocation: Invocation, *, once: bool, interval: float) -> None:
 class Snapshot:
     """The state of queues, workers and broker at one moment."""
 
-    at: int
-    queues: list[Queue]
-    workers: list[WorkerRecord]
+    at: datetime
+    queues: Sequence[Queue]
+    workers: Sequence[RegisteredWorker]
     ended: Mapping[JobState, int]
     """Jobs that ended within WINDOW, by state."""
     arrived_per_second: float | None
@@ -73,15 +71,15 @@ class Snapshot:
     broker: BrokerView | None = None
 
     @classmethod
-    def take(cls, store: Store, before: Snapshot | None, broker: BrokerView | None = None) -> Snapshot:
+    def take(cls, app: App, before: Snapshot | None, *, at: datetime, broker: BrokerView | None = None) -> Snapshot:
         """Read the current state from the database."""
-        at, queues = store.run(ping()), store.run(list_queues())
+        queues = app.queues.list()
         return cls(
             at=at,
             queues=queues,
-            workers=store.run(list_workers()),
-            ended=store.run(ended_within(WINDOW)),
-            arrived_per_second=None if before is None else _arrived(store, before, at=at, live=_live(queues)),
+            workers=app.workers.list(),
+            ended=app.jobs.ended(WINDOW),
+            arrived_per_second=None if before is None else _arrived(app, before, at=at, live=_live(queues)),
             broker=broker,
         )
 
@@ -166,15 +164,15 @@ def broker_document(view: BrokerView) -> dict[str, Any]:
     }
 
 
-def _live(queues: list[Queue]) -> int:
+def _live(queues: Sequence[Queue]) -> int:
     """Count jobs that have not ended."""
-    return sum(sum(queue.counts.values()) for queue in queues)
+    return sum(sum(queue.jobs.values()) for queue in queues)
 
 
-def _arrived(store: Store, before: Snapshot, *, at: int, live: int) -> float | None:
+def _arrived(app: App, before: Snapshot, *, at: datetime, live: int) -> float | None:
     """Estimate how many jobs arrived per second: jobs that ended plus the growth in live jobs."""
-    since = timedelta(microseconds=at - before.at)
+    since = at - before.at
     if since <= timedelta(0):
         return None
-    ended = sum(store.run(ended_within(since)).values())
+    ended = sum(app.jobs.ended(since).values())
     return round(max(0, live - _live(before.queues) + ended) / since.total_seconds(), 1)

@@ -14,20 +14,19 @@ import click
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.watch import report_sources
-from stagepost.config.logging import configure_logging
+from stagepost.config.logging import FORMAT_VARIABLE, LEVEL_VARIABLE, LOG_FORMATS, LOG_LEVELS, configure_logging
 from stagepost.database.deadline import Watcher
 from stagepost.database.migrate import check_schema
 from stagepost.worker.supervisor import Supervisor
 from stagepost.worker.supervisor_connection import OPTION, READY, ParentConnection
 from stagepost.worker.worker import Worker
 
-__all__ = ["LOG_LEVELS", "queue_names", "worker", "worker_command", "worker_options"]
+__all__ = ["queue_names", "worker", "worker_command", "worker_options"]
 
 MUST_RESTART = 75
 """Exit code of a worker whose process cannot run more jobs; a supervisor then starts another process."""
 LEAST_SECONDS = 0.2
 """The least time that the interpreter gets to shut down cleanly."""
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def queue_names(_context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> list[str]:
@@ -39,8 +38,14 @@ def worker_options(function: Any) -> Any:
     """Add the options that `worker` and `dev` share."""
     for option in (
         click.option(
-            "--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True, metavar="LEVEL",
-            help="Lowest level to log to standard error: debug, info, warning or error.",
+            "--log-format", type=click.Choice(LOG_FORMATS), default="text", metavar="FORMAT", envvar=FORMAT_VARIABLE,
+            help=f"How to write log records: text, or json with one object per line. Environment: {FORMAT_VARIABLE}. "
+            "[default: text]",
+        ),
+        click.option(
+            "--log-level", type=click.Choice(LOG_LEVELS), metavar="LEVEL", envvar=LEVEL_VARIABLE,
+            help="Lowest level to log to standard error: debug, info, warning, error or critical. Environment: "
+            f"{LEVEL_VARIABLE}. [default: info, in which `worker` leaves out attempts that completed]",
         ),
         click.option(
             "--concurrency", "-c", type=click.IntRange(min=1), metavar="N",
@@ -75,7 +80,8 @@ def worker(
     *,
     queues: list[str],
     concurrency: int | None,
-    log_level: str,
+    log_level: str | None,
+    log_format: str,
     processes: int | None,
     shutdown_timeout: float | None,
     until_idle: bool,
@@ -87,13 +93,14 @@ def worker(
     SIGTERM or Ctrl-C stops the worker after its running jobs have finished. A second one returns those jobs to
     their queue and stops the worker at once. No job is lost either way, even if the worker is killed.
     """
-    configure_logging(log_level)
+    configure_logging(log_level, format=log_format)
     if processes is not None:
         command = worker_command(
             invocation,
             queues=queues,
             concurrency=concurrency,
             log_level=log_level,
+            log_format=log_format,
             shutdown_timeout=shutdown_timeout,
             until_idle=until_idle,
         )
@@ -132,7 +139,7 @@ def run_worker(
         _leave_within(running.seconds_left, MUST_RESTART if running.must_restart else 0)
         return running.must_restart
 
-    if asyncio.run(run()):
+    if asyncio.run(run(), debug=reports_sources):
         sys.exit(MUST_RESTART)
 
 
@@ -171,7 +178,7 @@ def _obey(parent: ParentConnection, running: Worker) -> None:
 
 def worker_command(invocation: Invocation, **options: object) -> list[str]:
     """Build the command line of one worker process."""
-    command = [sys.executable, "-m", "stagepost", "worker", *invocation.arguments()]
+    command = [*invocation.command, "worker", *invocation.arguments()]
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if value is True:

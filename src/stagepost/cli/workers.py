@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -11,8 +12,7 @@ from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section, duration_text
 from stagepost.cli.options import Group
 from stagepost.model.job import microseconds
-from stagepost.store.leaders import Leadership, list_leaders
-from stagepost.store.workers import ALIVE_WITHIN, WorkerRecord, list_workers
+from stagepost.operations import RegisteredWorker
 from stagepost.worker.loop import Loop
 from stagepost.worker.loop_table import LOOPS
 
@@ -29,17 +29,16 @@ def workers() -> None:
 @click.pass_obj
 def list_all(invocation: Invocation, *, shows_loops: bool) -> None:
     """List workers and their last reports, newest first."""
-    found = invocation.store.run(list_workers())
+    found = invocation.operator.workers.list()
     if shows_loops:
-        leaders = invocation.store.run(list_leaders())
-        documents = [worker_document(worker) | {"loops": _loop_documents(worker, leaders)} for worker in found]
-        invocation.output.result({"workers": documents}, lambda: invocation.output.table(_loop_rows(found, leaders)))
+        documents = [worker_document(worker) | {"loops": _loop_documents(worker)} for worker in found]
+        invocation.output.result({"workers": documents}, lambda: invocation.output.table(_loop_rows(found)))
         return
     document = {"workers": [worker_document(worker) for worker in found]}
     invocation.output.result(document, lambda: invocation.output.table(worker_rows(found)))
 
 
-def worker_rows(found: list[WorkerRecord]) -> Section:
+def worker_rows(found: Sequence[RegisteredWorker]) -> Section:
     """Lay out workers as a table."""
     return Section(
         title="Workers",
@@ -52,9 +51,9 @@ def worker_rows(found: list[WorkerRecord]) -> Section:
                 ", ".join(worker.queues),
                 worker.running,
                 worker.slots,
-                duration_text(worker.seen_at + worker.silent_us - worker.started_at),
-                f"{duration_text(worker.silent_us)} ago",
-                "alive" if worker.silent_us <= microseconds(ALIVE_WITHIN) else "silent, probably dead",
+                duration_text(microseconds(worker.seen_at + worker.silent - worker.started_at)),
+                f"{duration_text(microseconds(worker.silent))} ago",
+                "alive" if worker.is_alive else "silent, probably dead",
             )
             for worker in found
         ],
@@ -63,12 +62,12 @@ def worker_rows(found: list[WorkerRecord]) -> Section:
     )
 
 
-def _loop_rows(found: list[WorkerRecord], leaders: list[Leadership]) -> Section:
+def _loop_rows(found: Sequence[RegisteredWorker]) -> Section:
     return Section(
         title="Loops",
         columns=("worker", "loop", "state", "interval", "what it does"),
         rows=[
-            (worker.id, loop.name, _state(loop, worker, leaders), loop.interval, loop.purpose)
+            (worker.id, loop.name, _state(loop, worker), loop.interval, loop.purpose)
             for worker in found
             for loop in _loops_of(worker)
         ],
@@ -76,7 +75,7 @@ def _loop_rows(found: list[WorkerRecord], leaders: list[Leadership]) -> Section:
     )
 
 
-def _loop_documents(worker: WorkerRecord, leaders: list[Leadership]) -> list[dict[str, Any]]:
+def _loop_documents(worker: RegisteredWorker) -> list[dict[str, Any]]:
     return [
         {
             "name": loop.name,
@@ -84,18 +83,17 @@ def _loop_documents(worker: WorkerRecord, leaders: list[Leadership]) -> list[dic
             "purpose": loop.purpose,
             "runs_on": str(loop.runs_on),
             "interval": loop.interval,
-            "state": _state(loop, worker, leaders),
+            "state": _state(loop, worker),
         }
         for loop in _loops_of(worker)
     ]
 
 
-def _loops_of(worker: WorkerRecord) -> list[Loop[Any]]:
+def _loops_of(worker: RegisteredWorker) -> list[Loop[Any]]:
     return [loop for loop in LOOPS if loop.name in worker.loops]
 
 
-def _state(loop: Loop[Any], worker: WorkerRecord, leaders: list[Leadership]) -> str:
+def _state(loop: Loop[Any], worker: RegisteredWorker) -> str:
     """Say whether the loop works here, or waits for this worker to become the leader."""
     leadership = loop.runs_on.leadership
-    is_active = leadership is None or any(held.name == leadership and held.owner == worker.id for held in leaders)
-    return "active" if is_active else "standby"
+    return "active" if leadership is None or leadership in worker.leads else "standby"

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, get_type_hints, overload
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -15,10 +15,11 @@ import msgspec
 from stagepost.client.batches import BatchHandle
 from stagepost.client.client import Client
 from stagepost.client.context import JobContext
-from stagepost.client.core import AppCore
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
+from stagepost.client.hooks import AroundHook, FailureHook, WorkerHook
 from stagepost.client.limiter import RateLimiter
+from stagepost.client.operating import OperatedApp
 from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.client.transaction import Transaction
@@ -31,6 +32,7 @@ from stagepost.model.checks import check_name
 from stagepost.model.job import Enqueued, NewJob
 from stagepost.model.option_types import check_type
 from stagepost.model.options import TaskKeywords, TaskOptions, task_options
+from stagepost.model.other_libraries import APP_WORDS, missing_attribute
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
 from stagepost.task import ScheduleSpec, check_job, default_name
@@ -44,7 +46,7 @@ OPENED = ("client", "waker", "async_store", "async_transactions", "users_store",
 """Attributes that an app creates on first use, in the order in which `close` releases them."""
 
 
-class App(AppCore):
+class App(OperatedApp):
     """Tasks, schedules and their store. Use one per application; it can be shared between threads."""
 
     def __init__(
@@ -129,6 +131,31 @@ class App(AppCore):
             ) from error
         self.alert_task = task
 
+    def around_attempt(self, hook: AroundHook, /) -> AroundHook:
+        """Register a generator function that wraps every attempt: it takes the job and yields once.
+
+        It runs where the handler runs: in its thread, its asyncio task or its process. The handler's error is raised
+        at the `yield`; the hook may raise another error instead, but cannot hide it. The first hook is the outermost.
+        An async generator function wraps only handlers that are `async def`.
+        """
+        self.hooks.add_around(hook)
+        return hook
+
+    def on_failure(self, hook: FailureHook, /) -> FailureHook:
+        """Register a function that is called with the job and the error after every attempt that fails."""
+        self.hooks.add_failure(hook)
+        return hook
+
+    def on_worker_start(self, hook: WorkerHook, /) -> WorkerHook:
+        """Register a function that every worker calls before it looks for jobs; if it raises, the worker fails."""
+        self.hooks.add_worker_start(hook)
+        return hook
+
+    def on_worker_stop(self, hook: WorkerHook, /) -> WorkerHook:
+        """Register a function that every worker calls after its last job; the last one registered is called first."""
+        self.hooks.add_worker_stop(hook)
+        return hook
+
     def schedule(
         self,
         name: str,
@@ -149,9 +176,9 @@ class App(AppCore):
         interval = rule if isinstance(rule, str) else duration_of(rule, f"schedule {name!r}: the rule")
         zone = time_zone if isinstance(time_zone, str) else time_zone.key
         text = parse_rule(interval, zone).text
-        if name in self.schedules and self.schedules[name].template.task_name != job.task_name:
+        if name in self.declared_schedules and self.declared_schedules[name].template.task_name != job.task_name:
             raise ConfigurationError(f"schedule {name!r} is declared for two tasks. Give one of them another name.")
-        self.schedules[name] = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
+        self.declared_schedules[name] = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
 
     def pipeline(self, name: str, *, on_complete: AppTask[..., Any] | None = None) -> Pipeline:
         """Declare a pipeline; the task `on_complete` is enqueued once at the end of every run."""
@@ -207,6 +234,11 @@ class App(AppCore):
         lock.
         """
         return Transaction(self, read_only=read_only)
+
+    if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks
+
+        def __getattr__(self, name: str) -> Any:
+            return missing_attribute(self, name, APP_WORDS)
 
     def close(self) -> None:
         """Close every connection; the app opens new ones if it is used again."""

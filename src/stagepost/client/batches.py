@@ -172,6 +172,14 @@ class BatchHandle:
         """Return the batch's progress, its ETA, and its rate since its start or `since` an earlier progress."""
         return await self._run_async(self._measuring(since))
 
+    def recount(self) -> list[counting.Drift]:
+        """Compare the batch's stored counts with its items, correct them, and return what was wrong."""
+        return self._run(self._recounting())
+
+    async def recount_async(self) -> list[counting.Drift]:
+        """Compare the batch's stored counts with its items, and correct them, without blocking the event loop."""
+        return await self._run_async(self._recounting())
+
     def wait(self, *, timeout: timedelta | float | None = None) -> JobState:
         """Wait until the batch is done; returns completed, completed_with_errors, failed or cancelled."""
         return self._run(self._waiting(timeout))
@@ -287,6 +295,11 @@ class BatchHandle:
         batch = yield from self._finding()
         counts = yield counting.count_items(batch.id)
         return progress_of(batch, counts, now=(yield ping()), since=since)
+
+    def _recounting(self) -> Procedure[list[counting.Drift]]:
+        batch = yield from self._finding()
+        drifts: list[counting.Drift] = yield counting.repair_batch(batch.id)
+        return drifts
 
     def _waiting(self, timeout: timedelta | float | None) -> Procedure[JobState]:
         for pause in pauses(

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import getpass
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
-from stagepost.client.events import PAGE, Follower, last_number, page_of_events
-from stagepost.client.procedures import Stores, run_procedure, run_procedure_async
 from stagepost.client.records import Job
 from stagepost.client.waiting import pauses
 from stagepost.client.worker_waker import WorkerWaker
@@ -21,7 +19,6 @@ from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, UnknownTask
-from stagepost.events import Event
 from stagepost.model.batch import Counts
 from stagepost.model.checks import checked_id
 from stagepost.model.children import NewChild
@@ -57,7 +54,6 @@ class Client:
         self._store = store
         self._async_store = async_store or AsyncStore(store)
         self._registry = registry
-        self._stores = Stores(store, self._async_store)
         self._waker = waker or WorkerWaker(store.notifier)
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
@@ -197,43 +193,6 @@ class Client:
     async def result_async(self, job_id: str, *, timeout: timedelta | float | None = None) -> Any:
         """Wait until a job ends and return its result without blocking the event loop."""
         return result_of(await self._ended_async(job_id, timeout), self._registry)
-
-    def events(self, *, after: int | None = None, limit: int = PAGE) -> list[Event]:
-        """Read up to 1,000 events in order; `after` is the last number that you have processed.
-
-        Fewer than `limit` means that there are no more yet. None starts with the oldest event that is stored. Raises
-        EventsPruned if events after `after` were deleted.
-        """
-        return run_procedure(page_of_events(after, limit), self._stores)
-
-    async def events_async(self, *, after: int | None = None, limit: int = PAGE) -> list[Event]:
-        """Read events without blocking the event loop."""
-        return await run_procedure_async(page_of_events(after, limit), self._stores)
-
-    def follow_events(self, *, after: int | None = None) -> Iterator[Event]:
-        """Iterate over events forever, in order, and wait for new ones."""
-        follower = Follower(after)
-        while True:
-            page = self.events(after=follower.after)
-            yield from page
-            sleep(follower.pause_after(page))
-
-    async def follow_events_async(self, *, after: int | None = None) -> AsyncIterator[Event]:
-        """Iterate over events forever without blocking the event loop."""
-        follower = Follower(after)
-        while True:
-            page = await self.events_async(after=follower.after)
-            for event in page:
-                yield event
-            await asyncio.sleep(follower.pause_after(page))
-
-    def last_event_number(self) -> int:
-        """Return the number of the newest event, to follow only what happens next; 0 before the first event."""
-        return run_procedure(last_number(), self._stores)
-
-    async def last_event_number_async(self) -> int:
-        """Return the number of the newest event without blocking the event loop."""
-        return await run_procedure_async(last_number(), self._stores)
 
     def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
         for pause in _pauses(job_id, timeout):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from stagepost.client.children import (
     Child,
@@ -22,6 +22,7 @@ from stagepost.errors import Cancelled, TaskError, duration_of
 from stagepost.model.batch import Item
 from stagepost.model.context import ScheduleOrigin, TraceContext, identify
 from stagepost.model.job import NewJob, to_datetime
+from stagepost.model.other_libraries import CONTEXT_WORDS, missing_attribute
 from stagepost.model.outcome import Failed, Snoozed
 from stagepost.model.results import encode_progress
 
@@ -48,6 +49,11 @@ class JobContext:
     def __init__(self, running: RunningAttempt) -> None:
         self._running = running
 
+    if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks
+
+        def __getattr__(self, name: str) -> Any:
+            return missing_attribute(self, name, CONTEXT_WORDS)
+
     @property
     def id(self) -> str:
         """The job's id, which is the same in every attempt; use it to deduplicate effects outside the database."""
@@ -62,6 +68,11 @@ class JobContext:
     def queue(self) -> str:
         """Name of the job's queue."""
         return self._running.job.queue_name
+
+    @property
+    def priority(self) -> int:
+        """The job's priority."""
+        return self._running.job.priority
 
     @property
     def attempt(self) -> int:

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from stagepost.client.hooks import Hooks
 from stagepost.client.tasks import AppTask
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import Clock, SystemClock
@@ -34,7 +35,8 @@ class AppCore:
         self.folder = Path.cwd()
         """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
-        self.schedules: dict[str, ScheduleSpec] = {}
+        self.hooks = Hooks()
+        self.declared_schedules: dict[str, ScheduleSpec] = {}
         self.given_store: Store | None = None
         """Set before the first use to share a store that is already open."""
         self.auto_migrate = auto_migrate
@@ -47,7 +49,7 @@ class AppCore:
         """The store, opened on first use. Tables are created automatically in a SQLite file, but not on a server."""
         if self.given_store is not None:
             return self._prepared(self.given_store)
-        store = self.open_store()
+        store = self.open_shared_store()
         with closed_on_failure(store):
             return self._prepared(store)
 
@@ -55,6 +57,10 @@ class AppCore:
         if self.auto_migrate if self.auto_migrate is not None else store.dialect.name == "sqlite":
             migrate(store)
         return store
+
+    def open_shared_store(self) -> Store:
+        """Open the store that the app's callers share."""
+        return self.open_store()
 
     def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         """Open another store on the same database, with separate connections."""
@@ -74,6 +80,11 @@ class AppCore:
         """Asynchronous connections for handlers' own transactions."""
         store = self.users_store
         return AsyncTransactions(store.database, store.pool, call_seconds=store.call_seconds)
+
+    @property
+    def process_setup(self) -> str | None:
+        """A function, as `module:name`, that a process for `pool="process"` calls before it imports the task."""
+        return None
 
     @property
     def alert_job(self) -> Callable[[Alert], NewJob] | None:

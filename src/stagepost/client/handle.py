@@ -9,6 +9,7 @@ from stagepost.errors import IllegalTransition
 from stagepost.model.batch import Counts
 from stagepost.model.job import Enqueued
 from stagepost.model.lifecycle import JobState
+from stagepost.model.other_libraries import HANDLE_WORDS, missing_attribute
 
 if TYPE_CHECKING:
     from stagepost.client.app import App
@@ -98,3 +99,8 @@ class JobHandle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r}, is_new={self.is_new})"
+
+    if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks
+
+        def __getattr__(self, name: str) -> Any:
+            return missing_attribute(self, name, HANDLE_WORDS)

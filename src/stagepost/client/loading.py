@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
 from stagepost.client.item_feed import ItemFeed, chunks_of, chunks_of_async
-from stagepost.database.threads import call_in_thread
 from stagepost.model.batch import Item
 from stagepost.model.job import NewJob
 from stagepost.store.batches import Added
@@ -36,7 +34,7 @@ def load(app: App, feed: ItemFeed, source: Iterable[Item], *, chunk: int) -> int
                 flying = None
             is_taken = Event()
             if step := feed.next(items, on_taken=is_taken.set):
-                flying = step[0], call_in_thread(partial(app.store.run, step[1]), name="stagepost-batch")
+                flying = step[0], app.store.start(step[1])
                 _await_taken(is_taken, flying[1])
         if flying is not None:
             _land(app, feed, flying[0], flying[1].result())

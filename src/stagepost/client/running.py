@@ -10,8 +10,10 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace as replace_fields
+
 from stagepost.client.tasks import AppTask, app_of
-from stagepost.clock import Clock
+from stagepost.clock import Clock, monotonic
 from stagepost.database.statement import Operation
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
@@ -21,6 +23,7 @@ from stagepost.model.job import LeasedJob, NewJob
 from stagepost.model.outcome import Abandoned, Completed, Failed, Outcome, Refused, Snoozed
 from stagepost.model.results import encode_result
 from stagepost.model.retry import describe_error
+from stagepost.model.tracebacks import begin_in_handler
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle as settle_all
 from stagepost.task import Task
@@ -33,15 +36,21 @@ _random = random.Random()  # noqa: S311 - spreads retries
 class RunningAttempt:
     """The worker's side of a `JobContext`: the leased job, and what the handler has done so far."""
 
+    # Defaults of the class, because most attempts never need another value of their own.
+    settlement: Settlement | None = None
+    """How the handler has ended the attempt in a transaction, which may or may not have committed; no result."""
+    error: BaseException | None = None
+    """What the handler raised, until it is logged."""
+    ended_at: float | None = None
+    """When the handler returned, on the local monotonic clock."""
+
     def __init__(self, job: LeasedJob, task: Task[..., Any], clock: Clock) -> None:
         self.job = job
         self.task = task
         self.trace = TraceContext.decode(job.context)
-        self.settled_in_transaction = False
-        """The handler has ended the attempt in a transaction, which may or may not have committed."""
         self.is_settled = False
-        """That transaction has committed."""
-        self.identity = JobIdentity(job.id, job.task_name, job.attempt)
+        """The transaction in which the handler ended the attempt has committed."""
+        self.identity = JobIdentity(job.id, job.task_name, job.attempt, job.queue_name)
         """What logs show of it, and what its handler is waiting for while it holds its slot."""
         self.numbers = count()
         """Numbers the children that this attempt submits without keys."""
@@ -54,6 +63,12 @@ class RunningAttempt:
         self.then: NewJob | None = None
         """The job that continues this one when its children have ended."""
         self._clock = clock
+        self._started_at = monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long the attempt took, or has taken so far."""
+        return (self.ended_at or monotonic()) - self._started_at
 
     @property
     def is_cancelled(self) -> bool:
@@ -80,6 +95,11 @@ class RunningAttempt:
         return Completed(
             encoded, DeferredOutcome(on_child_failed=OnChildFailed(options.on_child_failed), then=self.then)
         )
+
+    def raised(self, error: BaseException) -> Outcome:
+        """Convert an exception that left the handler, and keep it for the log."""
+        self.error = error
+        return outcome_of(error, self.job, self.task)
 
     def failed(
         self, error: BaseException | str, *, backoff: timedelta | float | None = None, jitter: float | None = None
@@ -119,14 +139,15 @@ class RunningAttempt:
         self.is_settled = True
 
     def _settlement(self, outcome: Outcome) -> Operation[dict[Fence, bool]]:
+        settlement = Settlement.of(self.job, outcome)
         # Set before the statement runs, because only the caller's commit decides whether it takes effect.
-        self.settled_in_transaction = True
+        self.settlement = replace_fields(settlement, result=None, ending=None)
         # A handler that repeats a transaction after a lost reply must not apply its effects again.
-        return settle_all([Settlement.of(self.job, outcome)], ended_counts=False)
+        return settle_all([settlement], ended_counts=False)
 
     def _check(self, held: dict[Fence, bool]) -> None:
         if not all(held.values()):
-            self.settled_in_transaction = False  # so that the worker reports this even if the handler hides the error
+            self.settlement = None  # so that the worker reports this even if the handler hides the error
             raise LeaseLost(self.job.id, self.job.attempt)
 
 
@@ -137,6 +158,7 @@ def outcome_of(error: BaseException, job: LeasedJob, task: Task[..., Any]) -> Ou
         return Abandoned(str(error) or "cancelled by its handler")
     if isinstance(error, Snooze):
         return Snoozed(error.delay)
+    begin_in_handler(error, home=task.function.__module__)
     message, traceback = describe_error(error)
     if not policy.is_retryable(error):
         return Refused(message, traceback)

@@ -11,6 +11,7 @@ from stagepost.model.batch import Item, new_item
 from stagepost.model.identity import NO_ID
 from stagepost.model.job import NewJob
 from stagepost.model.options import NO_OPTIONS, JobKeywords, JobOptions, with_changes
+from stagepost.model.other_libraries import REQUEST_WORDS, TASK_WORDS, missing_attribute
 from stagepost.model.series import Arguments
 from stagepost.task import Task
 
@@ -24,25 +25,6 @@ __all__ = ["AppTask", "AsyncAppTask", "Request", "app_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-HINTS = {
-    "delay": ("Celery and RQ", "{}.enqueue(…)"),
-    "apply_async": ("Celery", "{}.using(delay=…, queue=…).enqueue(…)"),
-    "s": ("Celery", "{}.job(…), or a pipeline"),
-    "si": ("Celery", "{}.job(…), or a pipeline"),
-    "signature": ("Celery", "{}.job(…), or a pipeline"),
-    "retry": ("Celery", "raise Retryable(…, after=seconds) in the handler"),
-    "send": ("Dramatiq", "{}.enqueue(…)"),
-    "send_with_options": ("Dramatiq", "{}.using(delay=…).enqueue(…)"),
-    "message": ("Dramatiq", "{}.job(…)"),
-    "defer": ("Procrastinate", "{}.enqueue(…)"),
-    "defer_async": ("Procrastinate", "await {}.enqueue_async(…)"),
-    "configure": ("Procrastinate", "{}.using(…).enqueue(…)"),
-    "aenqueue": ("django.tasks", "await {}.enqueue_async(…)"),
-    "schedule": ("Huey", "{}.using(delay=…).enqueue(…)"),
-}
-"""What to write instead of the words of other libraries, as `{}` for the task."""
 
 
 class AppTask(Task[P, R]):
@@ -93,10 +75,7 @@ class AppTask(Task[P, R]):
     if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks
 
         def __getattr__(self, name: str) -> Any:
-            if (hint := HINTS.get(name)) is None:
-                raise AttributeError(f"{type(self).__name__} {self.name!r} has no attribute {name!r}")
-            library, line = hint
-            raise AttributeError(f"{name} is a word of {library}. Write: {line.format(self.__name__)}")
+            return missing_attribute(self, name, TASK_WORDS, written=self.__dict__.get("__name__", "task"))
 
 
 def app_of(task: Task[..., Any]) -> App:
@@ -147,3 +126,8 @@ class Request(Generic[P, R]):
         """Enqueue many jobs without blocking the event loop."""
         asked = self._task.build_many(self._options, arguments)
         return [JobHandle(made, self._app) for made in await self._app.client.enqueue_many_async(asked, tx=self._tx)]
+
+    if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks
+
+        def __getattr__(self, name: str) -> Any:
+            return missing_attribute(self, name, REQUEST_WORDS, written="task.using(…)")

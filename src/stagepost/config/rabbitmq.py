@@ -70,7 +70,7 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Let workers create the exchange and missing queues. Otherwise, run `stagepost rabbitmq apply` yourself."""
     prefetch: int | None = None
     """Maximum number of messages per queue that one worker process holds at once, including those it is processing;
-    None means as many as the worker has slots."""
+    None means as many as the worker has slots, and more while jobs are short, about 0.1 s of work."""
     message_ttl_seconds: float | None = None
     """How long a message may wait in its queue before it becomes a dead letter; None means forever."""
     max_length: int | None = None
@@ -154,7 +154,7 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def of(self, queue: str) -> BrokerQueueSettings:
         """Combine the settings for all queues with one queue's overrides.
 
-        None then means no limit; for `prefetch` it means as many messages as the worker has slots.
+        None then means no limit; for `prefetch` it means that the worker decides.
         """
         own = self.queue.get(queue, NOTHING)
         return BrokerQueueSettings(

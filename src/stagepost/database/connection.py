@@ -217,7 +217,7 @@ class MysqlDatabase:
             "port": parts.port or 3306,
             "user": unquote(parts.username or "root"),
             "password": unquote(parts.password or ""),
-            "database": parts.path.strip("/"),
+            "database": unquote(parts.path.strip("/")),
         }
         for name, value in parse_qsl(parts.query):
             if FIXED_OPTIONS.get(name, value) != value:

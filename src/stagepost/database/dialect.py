@@ -8,15 +8,16 @@ from collections.abc import Callable, Generator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from stagepost.clock import Clock
 from stagepost.database.statement import Rows, Statement
 from stagepost.database.trouble import Trouble, mysql_trouble, postgres_trouble, sqlite_trouble
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 __all__ = [
     "MYSQL",
@@ -180,6 +181,8 @@ SQLITE = Dialect(
 
 
 def _path(folder: str, name: str) -> Traversable:
+    from importlib.resources import files  # noqa: PLC0415 - slow to import, and only needed to read a statement
+
     return files("stagepost.store") / "sql" / folder / f"{name}.sql"
 
 

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from itertools import zip_longest
 
-from stagepost.database.connection import Connection
 from stagepost.database.dialect import Dialect
 from stagepost.database.statement import Rows
 from stagepost.database.store import Store
 from stagepost.database.trouble import Trouble
 from stagepost.errors import SchemaError, StoreUnavailable
 
-__all__ = ["Migration", "applied", "check_schema", "migrate", "migrations_of", "pending", "script_of"]
+__all__ = ["Migration", "applied", "apply_one", "check_schema", "migrate", "migrations_of", "pending", "script_of"]
 
 LOCKS = {
     "postgres": "select pg_advisory_xact_lock(7364750173)",
     "mysql": "select get_lock(concat('stagepost:', sha1(database())), 60)",
     "sqlite": "select 1",  # its transaction already excludes other writers
 }
-MYSQL_EXISTS = {1050, 1061}
-"""A table or index of this name exists."""
+MYSQL_EXISTS = {1050, 1061, 1304}
+"""A table, index or procedure of this name exists."""
 UNLOCKS = {"mysql": "select release_lock(concat('stagepost:', sha1(database())))"}
 CREATE_TABLE = (
     "create table if not exists stagepost_migration ("
     "version integer primary key, name varchar(191) not null, checksum varchar(64) not null)"
 )
+
+
+READ = "select version, name, checksum from stagepost_migration order by version"
+Execute = Callable[[str], Rows]
+"""Runs a statement without parameters."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +58,26 @@ class Migration:
         )
 
     @property
+    def script(self) -> list[str]:
+        """Everything that applies the migration and records it, for tools that run it themselves."""
+        return [CREATE_TABLE, *self.statements, self.record]
+
+    @property
     def statements(self) -> list[str]:
-        """The statements one by one, without comments."""
+        """The statements one by one, without comments.
+
+        A statement ends with `;` at the end of a line that is not indented: those in the body of a function are.
+        """
         text = re.sub(r"^\s*--.*\n", "", self.sql, flags=re.MULTILINE)
-        return [statement.strip() for statement in re.split(r";\s*$", text, flags=re.MULTILINE) if statement.strip()]
+        parts = re.split(r"^(?! )(.*);$", text, flags=re.MULTILINE)
+        statements = ["".join(pair).strip() for pair in zip_longest(parts[::2], parts[1::2], fillvalue="")]
+        return [statement for statement in statements if statement]
 
 
 def migrations_of(dialect: Dialect) -> list[Migration]:
     """List a dialect's migrations in order."""
+    from importlib.resources import files  # noqa: PLC0415 - slow to import, and only needed to migrate
+
     folder = files("stagepost.database") / "migrations" / dialect.name
     found = []
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
@@ -75,44 +92,74 @@ def migrate(store: Store) -> list[Migration]:
     if not pending(store):  # checked first, so that a current database is not locked
         return []
     with store.transaction() as connection:
-        [(locked,)] = connection.execute(LOCKS[dialect.name], {})
-        if locked == 0:  # MySQL returns 0 instead of failing
-            raise StoreUnavailable("another migration is still running after 60 s. Wait for it, then migrate again.")
-        try:
-            connection.execute(CREATE_TABLE, {})
-            missing = _missing(dialect, _read(connection))
+
+        def execute(sql: str) -> Rows:
+            return connection.execute(sql.replace("%", "%%") if dialect.name == "mysql" else sql, {})
+
+        with _locked(dialect, execute):
+            missing = _missing(dialect, execute(READ))
             for migration in missing:
-                for statement in migration.statements:
-                    _apply(statement, connection, dialect)
-                connection.execute(migration.record, {})
-        finally:
-            if dialect.name in UNLOCKS:
-                connection.execute(UNLOCKS[dialect.name], {})
+                _apply(migration, dialect, execute)
     return missing
 
 
-def _apply(statement: str, connection: Connection, dialect: Dialect) -> None:
+def apply_one(migration: Migration, dialect: Dialect, execute: Execute) -> None:
+    """Apply one migration, if it is missing, on a connection of another tool; `execute` takes SQL as it is."""
+    with _locked(dialect, execute):
+        if migration in _missing(dialect, execute(READ)):
+            _apply(migration, dialect, execute)
+
+
+@contextlib.contextmanager
+def _locked(dialect: Dialect, execute: Execute) -> Iterator[None]:
+    """Let one migrator work at a time, with a table to record its work in."""
+    [(locked,)] = execute(LOCKS[dialect.name])
+    if locked == 0:  # MySQL returns 0 instead of failing
+        raise StoreUnavailable("another migration is still running after 60 s. Wait for it, then migrate again.")
     try:
-        connection.execute(statement.replace("%", "%%") if dialect.name == "mysql" else statement, {})
+        execute(CREATE_TABLE)
+        yield
+    finally:
+        if dialect.name in UNLOCKS:
+            execute(UNLOCKS[dialect.name])
+
+
+def _apply(migration: Migration, dialect: Dialect, execute: Execute) -> None:
+    for statement in migration.statements:
+        _execute_unless_done(statement, dialect, execute)
+    execute(migration.record)
+
+
+def _execute_unless_done(statement: str, dialect: Dialect, execute: Execute) -> None:
+    try:
+        execute(statement)
     except Exception as error:
         # MySQL commits every CREATE, so a migration that was interrupted has left some tables behind.
         if dialect.name != "mysql" or not error.args or error.args[0] not in MYSQL_EXISTS:
             raise
 
 
-def script_of(migrations: Sequence[Migration]) -> str:
+def script_of(migrations: Sequence[Migration], dialect: Dialect) -> str:
     """Write migrations as one script for other tools; like `migrate`, the script records them as applied."""
     parts = [CREATE_TABLE + ";"]
     for migration in migrations:
-        parts += [f"-- {migration.version:04}_{migration.name}\n{migration.sql.strip()}", migration.record + ";"]
+        title = f"-- {migration.version:04}_{migration.name}"
+        parts += [f"{title}\n{_readable(migration, dialect)}", migration.record + ";"]
     return "\n\n".join(parts) + "\n"
+
+
+def _readable(migration: Migration, dialect: Dialect) -> str:
+    """Return a migration's SQL; MySQL's client must be told where a procedure ends."""
+    if dialect.name != "mysql" or "create procedure" not in migration.sql:
+        return migration.sql.strip()
+    return "\n".join(["delimiter //", *(f"{statement}\n//" for statement in migration.statements), "delimiter ;"])
 
 
 def applied(store: Store) -> list[tuple[int, str, str]]:
     """List (version, name, checksum) of the migrations that the database has."""
     try:
         with store.transaction(read_only=True) as connection:
-            rows = _read(connection)
+            rows = connection.execute(READ, {})
     except Exception as error:
         if store.dialect.trouble(error) is Trouble.SCHEMA:
             return []
@@ -131,10 +178,6 @@ def check_schema(store: Store) -> None:
     if missing:
         names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
         raise SchemaError(f"{store!r} lacks migration {names}. Run `stagepost migrate`.")
-
-
-def _read(connection: Connection) -> Rows:
-    return connection.execute("select version, name, checksum from stagepost_migration order by version", {})
 
 
 def _missing(dialect: Dialect, rows: Rows) -> list[Migration]:

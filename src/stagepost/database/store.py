@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
 from stagepost.config.urls import masked
+from stagepost.database.blocking_calls import warn_if_on_event_loop
 from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
@@ -17,6 +20,7 @@ from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
 from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
+from stagepost.database.threads import call_in_thread
 from stagepost.database.trouble import Trouble, schema_error
 from stagepost.errors import StagepostError, StoreUnavailable
 from stagepost.model.backoff import backoff_seconds
@@ -71,6 +75,7 @@ class Store:
         If its only statement has committed by itself, only the operation that follows is run again. A caller that
         passes its own `deadlines` can abort its operations without aborting those of others.
         """
+        warn_if_on_event_loop(blocks=not self.database.is_memory)
         deadlines = deadlines or self._deadlines
         give_up_at = monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
         current, tries = operation, 0
@@ -100,9 +105,14 @@ class Store:
                 raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
             self._pause(pause)
 
+    def start(self, operation: Operation[T]) -> Future[T]:
+        """Run an operation in another thread, while the caller goes on."""
+        return call_in_thread(partial(self.run, operation), name="stagepost-batch")
+
     @contextlib.contextmanager
     def transaction(self, *, read_only: bool = False) -> Iterator[Connection]:
         """Lend a connection inside a transaction that commits if the body returns."""
+        warn_if_on_event_loop(blocks=not self.database.is_memory)
         with self._begun(read_only=read_only) as loan:
             connection = loan.connection
             try:

@@ -17,6 +17,7 @@ from stagepost.database.adapters.sqlalchemy import (
     open_sqlalchemy_session,
 )
 from stagepost.database.adapters.sqlite import open_aiosqlite, open_sqlite3
+from stagepost.database.blocking_calls import warn_if_on_event_loop
 from stagepost.database.runner import Calls, calls_for, drive, drive_async
 from stagepost.database.statement import Operation
 from stagepost.database.trouble import Trouble, schema_error
@@ -57,6 +58,7 @@ ASYNC_ADAPTERS: dict[tuple[str, str], AsyncAdapter] = {
 
 def run_in(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
     """Run an operation inside the transaction of a blocking connection; the caller commits or rolls back."""
+    warn_if_on_event_loop()
     adapter = adapter_for(tx)
     if adapter.sync is None:
         raise ConfigurationError(f"{_name(tx)} is asynchronous: pass it to the asynchronous client.")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 from abc import ABC, abstractmethod
 
+from stagepost.loops.failure_log import FailureLog
 from stagepost.model.backoff import backoff_seconds
 
 __all__ = ["Service"]
-
-log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 0.2, 5.0
 
@@ -24,6 +22,8 @@ class Service(ABC):
         self.interval = interval
         """Seconds until the next pass, unless woken; `run_once` may change it."""
         self.failures_in_a_row = 0
+        self.failure_log = FailureLog()
+        self._name = type(self).__name__
         self._wake = asyncio.Event()
         self._stopping = False
 
@@ -31,17 +31,22 @@ class Service(ABC):
     async def run_once(self) -> object:
         """Do one pass and return what it did."""
 
+    def report_to(self, failure_log: FailureLog, *, name: str) -> None:
+        """Share a log with other loops, which then log a common cause once; `name` is this loop's name there."""
+        self.failure_log, self._name = failure_log, name
+
     async def run(self) -> None:
         """Run passes until stopped; an error is logged, and each failure in a row makes the next pause longer."""
         while not self._stopping:
             self._wake.clear()
             try:
                 await self.run_once()
-            except Exception:
+            except Exception as error:  # noqa: BLE001 - logged, and the next pass tries again
                 self.failures_in_a_row += 1
-                log.exception("%s: pass failed, %d in a row", type(self).__name__, self.failures_in_a_row)
+                self.failure_log.failed(self._name, error)
             else:
                 self.failures_in_a_row = 0
+                self.failure_log.worked(self._name)
             await self._pause()
 
     def wake(self) -> None:

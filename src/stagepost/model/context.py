@@ -62,6 +62,7 @@ class JobIdentity(msgspec.Struct, gc=False):
     job_id: str
     task_name: str
     attempt: int
+    queue_name: str
     waits_for: list[str] | None = None
     """Descriptions as in error messages, such as `job 0190…`; None if the handler has never waited."""
 

@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from stagepost.errors import ConfigurationError
+from stagepost.model.other_libraries import Words, option_advice
 
 __all__ = ["check_known", "check_type", "check_types"]
 
@@ -44,12 +45,15 @@ def check_type(what: str, value: object, hint: Any, *, advice: str = "") -> None
         raise ConfigurationError(f"{what} is {_shown(value)}: it must be {_described(hint)}.{advice and ' ' + advice}")
 
 
-def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names that are not known; the error lists those that are."""
+def check_known(what: str, given: Iterable[str], known: Iterable[str], *, words: Words) -> None:
+    """Refuse names that are not known; the error lists those that are, and explains `words` of other libraries."""
     valid = list(known)
     unknown = sorted(set(given) - set(valid))
     if unknown:
-        raise ConfigurationError(f"unknown {what} {', '.join(unknown)}. Valid options are: {', '.join(valid)}.")
+        advice = option_advice(unknown, words)
+        raise ConfigurationError(
+            f"unknown {what} {', '.join(unknown)}.{advice or ' Valid options are: ' + ', '.join(valid) + '.'}"
+        )
 
 
 @cache

@@ -15,6 +15,7 @@ from stagepost.model.event_level import EventLevel
 from stagepost.model.job import DEFAULT_QUEUE, OnConflict
 from stagepost.model.json_values import PayloadLimits, name_of, why_not_decodable
 from stagepost.model.option_types import check_known, check_type, check_types
+from stagepost.model.other_libraries import JOB_OPTION_WORDS, TASK_OPTION_WORDS
 from stagepost.model.rate import RateLimit
 from stagepost.model.retry import RetryPolicy
 
@@ -191,7 +192,7 @@ class JobOptions:
 
 def task_options(given: Mapping[str, Any]) -> TaskOptions:
     """Check the options of a task by name, type and value; a `timeout` may be seconds."""
-    check_known("task option", given, ["name", *TaskOptions.__dataclass_fields__])
+    check_known("task option", given, ["name", *TaskOptions.__dataclass_fields__], words=TASK_OPTION_WORDS)
     timeout = given.get("timeout")
     check_type("task option timeout", timeout, timedelta | float | None)
     return TaskOptions(**{**given, "timeout": None if timeout is None else duration_of(timeout, "task option timeout")})
@@ -199,7 +200,7 @@ def task_options(given: Mapping[str, Any]) -> TaskOptions:
 
 def with_changes(options: JobOptions, changes: Mapping[str, Any]) -> JobOptions:
     """Replace some options; a wrong name, type or value raises ConfigurationError."""
-    check_known("job option", changes, JobOptions.__dataclass_fields__)
+    check_known("job option", changes, JobOptions.__dataclass_fields__, words=JOB_OPTION_WORDS)
     return replace(options, **changes)
 
 

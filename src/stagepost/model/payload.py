@@ -15,6 +15,7 @@ import msgspec
 from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
 from stagepost.model import json_values
 from stagepost.model.json_values import PayloadLimits
+from stagepost.model.other_libraries import JOB_OPTION_WORDS, option_advice
 
 __all__ = ["PayloadLimits", "Signature", "decode_plainly"]
 
@@ -29,8 +30,6 @@ JOB_OPTIONS = frozenset(
     | {"unique_key"}
 )
 """Names that `using` takes."""
-OTHER_WORDS = {"countdown": "delay", "eta": "at", "schedule_in": "delay", "schedule_at": "at", "run_after": "at"}
-"""Words of other libraries for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +75,15 @@ class Signature:
     function_name: str
     result_annotation: Any
 
-    def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    if not typing.TYPE_CHECKING:  # otherwise a call would pass type checks
+
+        def __call__(self, *_args: Any, **_kwargs: Any) -> typing.NoReturn:
+            """Answer `task.signature(…)`, which Celery's tasks have."""
+            raise TypeError("signature(…) is a word of Celery. Write: task.job(…), or a pipeline")
+
+    def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter], name: str) -> None:
         """Create signatures with `Signature.of` instead."""
-        self.function_name = _full_name(function)
+        self.function_name = name
         self.result_annotation = _result_annotation(function)
         of_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in _KINDS_IN_ORDER}
         self._positional_only = frozenset(of_kind[_KINDS.POSITIONAL_ONLY])
@@ -95,8 +100,11 @@ class Signature:
         self._decoder = msgspec.json.Decoder(self._arguments, dec_hook=json_values.from_json)
 
     @classmethod
-    def of(cls, function: Callable[..., Any], *, context_parameter: bool) -> Signature:
-        """Inspect the function's parameters; with `context_parameter`, the first one receives the job's context."""
+    def of(cls, function: Callable[..., Any], *, context_parameter: bool, name: str | None = None) -> Signature:
+        """Inspect the function's parameters; with `context_parameter`, the first one receives the job's context.
+
+        Errors call the function `name`, which is the name of its task.
+        """
         parameters = list(inspect.signature(function).parameters.values())
         if context_parameter:
             if not parameters or parameters[0].kind not in _POSITIONAL_KINDS:
@@ -105,7 +113,7 @@ class Signature:
                     f"receive the job's context. Add one as the first, or do not request the context."
                 )
             del parameters[0]
-        return cls(function, parameters)
+        return cls(function, parameters, name or _full_name(function))
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -328,5 +336,10 @@ def _struct_of(parameters: typing.Iterable[_Parameter]) -> type[msgspec.Struct]:
 
 def _hint(name: str) -> str:
     """Say how to set an option of the job, if that is what an unknown argument was meant for."""
-    option = OTHER_WORDS.get(name, name)
-    return f" To set this option of the job, write using({option}=…).enqueue(…)." if option in JOB_OPTIONS else ""
+    if name in JOB_OPTIONS:
+        return f" To set this option of the job, write using({name}=…).enqueue(…)."
+    library, line = JOB_OPTION_WORDS.get(name, ("", ""))
+    option, is_option, _ = line.partition("=")
+    if is_option and option in JOB_OPTIONS:
+        return f" {name} is a word of {library}. Write: using({option}=…).enqueue(…)."
+    return option_advice([name], JOB_OPTION_WORDS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stagepost.database.statement import Statement, Statements, operation
-from stagepost.errors import IllegalTransition
+from stagepost.errors import IllegalTransition, JobNotFound
 from stagepost.model.batch import BatchRow, BatchState, id_range
 from stagepost.model.lifecycle import Cause, JobState
 from stagepost.store.batch_locks import locked_in_order
@@ -13,7 +15,7 @@ from stagepost.store.listing import range_of
 from stagepost.store.settlement import Settlement
 from stagepost.store.settling import settle
 
-__all__ = ["cancel_batch", "cancel_items", "cancel_job"]
+__all__ = ["cancel_batch", "cancel_items", "cancel_job", "cancel_jobs"]
 
 
 @operation
@@ -40,6 +42,18 @@ def cancel_job(job_id: str, *, actor: str) -> Statements[JobState]:
         change = Settlement.of_state(job_id, attempt, owner, JobState.CANCELLED, error=f"cancelled by {actor}")
         yield from settle([change])
     return (yield from _cancel_children(job_id))
+
+
+@operation
+def cancel_jobs(job_ids: Iterable[str], *, actor: str) -> Statements[dict[str, JobState]]:
+    """Cancel several jobs as `cancel_job` does, and return their new states. Skips jobs that have ended or are gone."""
+    states: dict[str, JobState] = {}
+    for job_id in sorted(set(job_ids)):  # locks in opposite order would deadlock
+        try:
+            states[job_id] = yield from cancel_job(job_id, actor=actor)
+        except (IllegalTransition, JobNotFound):  # raised before anything is written
+            continue
+    return states
 
 
 def _cancel_children(job_id: str) -> Statements[JobState]:

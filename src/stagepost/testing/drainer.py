@@ -115,6 +115,7 @@ class Drainer:
             concurrency=concurrency,
             clock=clock,
             children=SameProcess(),
+            hooks=app.hooks,
         )
         # No token is taken early: the wait for it would take real time.
         self._rules = replace(app.registry.limit_rules, early_us=0)
@@ -126,7 +127,7 @@ class Drainer:
     async def run(self, until: timedelta | datetime | None) -> Drained:
         """Run due jobs; with `until`, move the clock from one due time to the next up to that point."""
         target = None if until is None else self._instant(until)
-        await declare(self._store, self._app.schedules.values())
+        await declare(self._store, self._app.declared_schedules.values())
         try:
             while await self._run_round() or await self._find_more() or await self._move_on(target):
                 if len(self._runs) > MOST_RUNS:
@@ -240,7 +241,7 @@ class SameProcess(ProcessPool):
 
     def run(self, running: RunningAttempt, child: RunningChild) -> Reply:  # noqa: ARG002 - there is no child
         """Run an attempt in the thread that would otherwise wait for the child."""
-        return Reply(perform(running), running.settled_in_transaction)
+        return Reply(perform(running), running.settlement)
 
 
 class Recorder(Finisher):

@@ -13,6 +13,7 @@ import msgspec
 
 from stagepost.client import App, Client
 from stagepost.client.context import current_job, enter
+from stagepost.client.hooks import fails_attempt
 from stagepost.client.running import RunningAttempt, outcome_of
 from stagepost.database.statement import Statements, query
 from stagepost.database.threads import call_in_thread
@@ -168,15 +169,21 @@ class Attempts:
         return await run_in_own_context(self._run(job), on_wait=lambda: None)
 
     async def _run(self, job: LeasedJob) -> LeasedJob | None:
-        task = self._app.registry.get(job.task_name)
+        task, hooks = self._app.registry.get(job.task_name), self._app.hooks
         running = RunningAttempt(job, task, self._app.clock)
         enter(running)
         try:
             args, kwargs = task.signature.decode(job.payload)
-            result = task.function(*((current_job(),) if task.wants_context else ()), *args, **kwargs)
+            function = hooks.wrap(task) if hooks.around else task.function
+            result = function(*((current_job(),) if task.wants_context else ()), *args, **kwargs)
             outcome: Outcome = running.completed(await result if task.is_async else result)
         except BaseException as error:
             outcome = outcome_of(error, job, task)
+            if fails_attempt(error, outcome) and not running.is_settled:
+                if task.is_async:
+                    await hooks.report_failure_async(error, call=_call_directly)
+                else:
+                    hooks.report_failure(error, run=_run_coroutine)
             if not isinstance(outcome, Snoozed | Abandoned):
                 self._settle(job, outcome)
                 raise
@@ -216,6 +223,14 @@ def _without_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         result: T = end.value
         return result
     raise AssertionError("a plain function cannot suspend")
+
+
+async def _call_directly(function: Callable[[], None]) -> None:
+    function()
+
+
+def _run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
+    return _on_a_loop(lambda: coroutine)
 
 
 def _on_a_loop(start: Callable[[], Coroutine[Any, Any, T]]) -> T:

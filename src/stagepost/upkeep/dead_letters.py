@@ -14,7 +14,7 @@ from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.dead_letter import DeadMessage, Letter, Notice, Undelivered, sort_letter, stray
 from stagepost.model.groups import halves
 from stagepost.store.dead_messages import KnownJobs, add_dead_messages, end_undelivered, known_jobs
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from stagepost.upkeep.alerting import AlertingRunner
 from stagepost.upkeep.leader import Leader
 from stagepost.upkeep.message_ingester import MessageIngester

@@ -8,9 +8,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from stagepost.loops.failure_log import FailureLog
 from stagepost.loops.service import Service
 from stagepost.model.groups import groups_of
-from stagepost.transport.rabbitmq.consumer import Consumer, Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
+from stagepost.transport.rabbitmq.consumer import Consumer
 from stagepost.upkeep.threads import in_thread
 
 __all__ = ["MessageIngester"]
@@ -51,6 +53,11 @@ class MessageIngester(Service):
     async def _take_in(self, deliveries: list[Delivery]) -> int:
         """Store the content of messages, and call `_done` or `_forget` for each; returns how many were stored."""
 
+    def report_to(self, failure_log: FailureLog, *, name: str) -> None:
+        """Let the connection to the broker report to the same log."""
+        super().report_to(failure_log, name=name)
+        self.consumer.failure_log = failure_log
+
     async def run(self) -> None:
         """Take messages until asked to stop; then return those that are not stored to the broker."""
         self._loop = asyncio.get_running_loop()
@@ -63,6 +70,7 @@ class MessageIngester(Service):
         """Close the connection; the broker delivers unacknowledged messages again."""
         if self._is_connected:
             consumer, self.consumer, self._is_connected = self.consumer, self._new_consumer(), False
+            self.consumer.failure_log = self.failure_log
             self._undone = []
             await in_thread(consumer.stop)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from stagepost.clock import Clock
 from stagepost.config.rabbitmq import RabbitmqSettings
 from stagepost.database.async_store import AsyncStore
 from stagepost.errors import TransportError
+from stagepost.loops.failure_log import FailureLog
 from stagepost.loops.service import Service
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.envelope import Message, request_for
@@ -94,8 +96,14 @@ class Relay(Service):
             store, publisher, settings=settings, queues=self.queues, clock=clock, alerts=self._alerts
         )
 
+    def report_to(self, failure_log: FailureLog, *, name: str) -> None:
+        """Let the connection to the broker report to the same log."""
+        super().report_to(failure_log, name=name)
+        self._publisher.failure_log = failure_log
+
     async def run(self) -> None:
-        """Run with an open connection to the broker."""
+        """Run with an open connection to the broker, and publish as soon as it works."""
+        self._publisher.on_working = partial(_wake_on, asyncio.get_running_loop(), self.wake)
         self._publisher.start()
         try:
             await super().run()
@@ -188,6 +196,7 @@ class Relay(Service):
         """Recreate the queue if messages were returned twice; after `unroutable_timeout_seconds` their jobs fail."""
         known = self._returned_since.pop(queue, {})
         if not returned:
+            self.failure_log.worked(_declaring(queue))
             return
         now = self._clock.monotonic()
         since = {fence: known.get(fence, now) for fence in returned}
@@ -207,7 +216,9 @@ class Relay(Service):
         try:
             await in_thread(self._declare, self.queues)
         except TransportError as error:
-            log.warning("queue %s: its exchange, queue or binding could not be created: %s", queue, error)
+            self.failure_log.failed(_declaring(queue), error)
+        else:
+            self.failure_log.worked(_declaring(queue))
 
     async def _refuse(self, queue: str, late: list[Fence]) -> None:
         error = f"{self._unroutable_reason(queue)} for {self._settings.unroutable_timeout_seconds:g} s"
@@ -223,6 +234,15 @@ class Relay(Service):
     def _rest(self, queue: str, seconds: float) -> None:
         self._resting[queue] = self._clock.monotonic() + seconds
         asyncio.get_running_loop().call_later(seconds, self.wake)
+
+
+def _wake_on(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the event loop is closed
+        loop.call_soon_threadsafe(wake)
+
+
+def _declaring(queue: str) -> str:
+    return f"declaring queue {queue}"
 
 
 def _limit(settings: QueueLimits) -> float:

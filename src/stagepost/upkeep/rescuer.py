@@ -49,7 +49,7 @@ class Rescuer(Service):
             self._signals.batches_touched.send(rescued.batches)
         self._signals.limits_freed.send(rescued.limit_keys)
         for job_id in rescued.buried:
-            log.error("job %s crashed its worker too often and became a dead letter", job_id)
+            log.error("job %s crashed its worker too often and became a dead letter", job_id, extra={"job_id": job_id})
         if len(rescued.queued) + len(rescued.buried) + len(rescued.cancelled) >= MOST_AT_ONCE:
             self.wake()
         return rescued

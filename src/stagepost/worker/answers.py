@@ -19,15 +19,17 @@ from stagepost.model.envelope import Answer, decode_answer
 from stagepost.model.groups import halves
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Completed, Failed, Outcome, Refused
+from stagepost.model.reason import reason_of
 from stagepost.model.results import check_progress, check_result
 from stagepost.model.retry import shortened_error
 from stagepost.store.answers import Accepted, accept_answers
 from stagepost.store.settlement import Fence
 from stagepost.task import Registry, Task
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from stagepost.upkeep.message_ingester import MessageIngester
 from stagepost.worker.activity import Activity
-from stagepost.worker.finisher import is_conflict, log_failure
+from stagepost.worker.attempt_log import log_end, logs_all_ends
+from stagepost.worker.finisher import is_conflict
 from stagepost.worker.stalled_consumers import StalledConsumerCheck
 
 __all__ = ["Answers", "Counted", "outcome_of_answer"]
@@ -94,6 +96,8 @@ class Answers(MessageIngester):
             interval=LOOK_SECONDS,
         )
         self.counted = Counted()
+        self._ignored: dict[str, str] = {}
+        """Why the last progress report that did not fit its task was ignored."""
         self._store = store
         self._signals = signals
         self._tasks = {task.name: task for task in registry if task.options.remote}
@@ -186,7 +190,7 @@ class Answers(MessageIngester):
                 continue  # stays in `_undone` for the next pass
             except Exception as error:
                 reason = f"its answer could not be stored: {type(error).__name__}: {error}"
-                log.exception("job %s: %s", fence[0], reason)
+                log.exception("job %s: %s", fence[0], reason, extra={"job_id": fence[0], "attempt": fence[1]})
                 accepted = await self._fail(one, Refused(shortened_error(reason)))
             if accepted is not None:
                 await self._note(accepted, one)
@@ -219,7 +223,9 @@ class Answers(MessageIngester):
         try:
             return check_progress(report, annotation=task.options.progress)
         except PayloadError as error:
-            log.warning("task %s: a progress report of its program is ignored: %s", task_name, error)
+            if self._ignored.get(task_name) != (why := reason_of(str(error))):  # a program repeats its mistake
+                self._ignored[task_name] = why
+                log.warning("task %s: a progress report of its program is ignored: %s", task_name, error)
             return None
 
     async def _note(self, accepted: Accepted, final: Named) -> None:
@@ -235,9 +241,10 @@ class Answers(MessageIngester):
                 self._hold(deliveries)
             else:
                 self._done(deliveries)
+        logs_all = logs_all_ends()
         for settled in accepted.settled:
-            if settled.change.kind is not None:
-                log_failure(settled.job, settled.change)
+            if settled.change.kind is not None or logs_all:
+                log_end(settled.job, settled.change)
         if accepted.settled:
             self._signals.batches_touched.send({settled.job.batch_id for settled in accepted.settled})
             self._signals.messages_ready.send()

@@ -56,6 +56,7 @@ class BrokerParts:
         *,
         queues: Sequence[str],
         slots: int,
+        messages_ahead: Callable[[], int],
         owner: str,
         lease: timedelta,
         term: timedelta,
@@ -69,6 +70,7 @@ class BrokerParts:
         self._attempts = attempts
         self._signals = signals
         self._slots = slots
+        self._messages_ahead = messages_ahead
         self._owner = owner
         self._lease = lease
         self._term = term
@@ -175,6 +177,7 @@ class BrokerParts:
             settings=self._settings,
             queues=self._received,
             slots=self._slots,
+            messages_ahead=self._messages_ahead,
             task_names=[task.name for task in registry if not task.options.remote],
             rules=registry.limit_rules,
             owner=self._owner,

@@ -1,4 +1,4 @@
-"""Decides how many jobs a worker may lease now."""
+"""Decides how many jobs a worker may lease now, and how many messages it may hold."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ class ClaimRoom:
 
     def jobs(self) -> int:
         """Return how many more jobs to lease; zero or less means none."""
-        prefetch = 0 if self._pace.is_stalled else self._prefetch
         held = len(self._attempts)
         over = self._finisher.pending if self._finisher.pending_bytes <= HELD_BYTES else 0
         jobs = room(
             slots=self._slots,
-            ahead=self._pace.ahead() if prefetch is None else prefetch,
+            ahead=self._ahead,
             held=held,
             over=over,
             ready=self._executor.ready,
@@ -42,3 +41,14 @@ class ClaimRoom:
             held_bytes=self._attempts.payload_bytes,
             bytes_each=self._attempts.bytes_each,
         )
+
+    def messages_ahead(self) -> int:
+        """Return how many messages of a broker to hold beyond the slots; none as long as sizes are not known."""
+        each = self._attempts.bytes_each
+        return min(self._ahead, int(HELD_BYTES / each)) if each else 0
+
+    @property
+    def _ahead(self) -> int:
+        if self._pace.is_stalled:
+            return 0
+        return self._pace.ahead() if self._prefetch is None else self._prefetch

@@ -10,8 +10,10 @@ from functools import partial
 from typing import Any, cast
 
 from stagepost.client.context import current_job, enter
-from stagepost.client.running import RunningAttempt, outcome_of
+from stagepost.client.hooks import Hooks, fails_attempt
+from stagepost.client.running import RunningAttempt
 from stagepost.clock import Clock, monotonic
+from stagepost.config.logging import job_fields
 from stagepost.errors import Cancelled, PayloadError, Permanent, StoreError, TaskError, UnknownTask
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Abandoned, Crashed, Outcome, Released
@@ -31,6 +33,8 @@ LONGEST_TURN_SECONDS = 0.001
 """How long jobs that end without waiting may run one after another before other tasks get their turn."""
 UNRESPONSIVE_SECONDS = 2.0
 """How long after its timeout an attempt may take to stop; after that its job is settled without it."""
+LONGEST_REPORT_SECONDS = 10.0
+"""How long the `on_failure` hooks of one attempt may take; after that its outcome is written without them."""
 
 
 class Executor:
@@ -46,11 +50,13 @@ class Executor:
         clock: Clock,
         is_loop_closing: Callable[[], bool] = lambda: False,
         children: ProcessPool | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self.concurrency = concurrency
         self.threads = ThreadPool(on_freed=self._fill)
         self.children = children or ProcessPool()
         self._registry = registry
+        self._hooks = hooks or Hooks()
         self._finisher = finisher
         self._signals = signals
         self._is_loop_closing = is_loop_closing
@@ -95,17 +101,22 @@ class Executor:
         """When the next attempt began to wait for a slot; None if no attempt waits."""
         return self._ready[0].waits_since if self._ready else None
 
-    def give_back_ready(self, *, keep_delivered: bool = False) -> int:
-        """Return attempts that have not started to their queues; returns how many.
+    def give_back_ready(self) -> int:
+        """Return attempts that have not started to their queues; returns how many."""
+        self._ready.extend(self._early.take_all())
+        return self._release_ready()
 
-        With `keep_delivered`, attempts stay that a broker delivered, and those whose token is not valid yet, because
-        they do not wait for a slot.
+    def give_back_late(self) -> int:
+        """Return attempts that wait for a slot to their queues; returns how many.
+
+        Attempts whose token is not valid yet stay, because they do not wait for a slot.
         """
-        if not keep_delivered:
-            self._ready.extend(self._early.take_all())
-        kept = [attempt for attempt in self._ready if keep_delivered and attempt.is_delivered]
-        released = [attempt for attempt in self._ready if not (keep_delivered and attempt.is_delivered)]
-        self._ready = deque(kept)
+        for attempt in self._ready:
+            attempt.is_late = True
+        return self._release_ready()
+
+    def _release_ready(self) -> int:
+        released, self._ready = self._ready, deque()
         for attempt in released:
             self._finisher.put(attempt, Released())
         return len(released)
@@ -128,7 +139,10 @@ class Executor:
         """Return attempts whose handlers did not stop to their queues; the fence rejects what they still write."""
         for attempt in self._running.values():
             if not attempt.has_outcome:
-                log.warning("job %s: its handler did not stop; the job returns to its queue", attempt.job.id)
+                log.warning(
+                    "job %s: its handler did not stop; the job returns to its queue",
+                    attempt.job.id, extra=job_fields(attempt.job),
+                )  # fmt: skip
                 self._finisher.put(attempt, Released())
 
     def close(self) -> None:
@@ -194,7 +208,10 @@ class Executor:
             if not attempt.has_outcome:  # it had not started
                 self._finisher.put(attempt, Released())
         elif (error := task.exception()) is not None:
-            log.error("job %s: the worker failed while it ran this attempt", attempt.job.id, exc_info=error)
+            log.error(
+                "job %s: the worker failed while it ran this attempt",
+                attempt.job.id, extra=job_fields(attempt.job), exc_info=error,
+            )  # fmt: skip
             is_passing = isinstance(error, StoreError)
             self._finisher.put(attempt, Released() if is_passing else Crashed(f"the worker failed: {error!r}"))
         if self._is_loop_closing():
@@ -210,9 +227,8 @@ class Executor:
         except UnknownTask:
             log.warning(
                 "job %s: this worker does not know task %r; the job returns to its queue",
-                attempt.job.id,
-                attempt.job.task_name,
-            )
+                attempt.job.id, attempt.job.task_name, extra=job_fields(attempt.job),
+            )  # fmt: skip
             self._finisher.put(attempt, Released())
             return False
         running = attempt.running = RunningAttempt(attempt.job, task, self._clock)
@@ -222,6 +238,7 @@ class Executor:
         except asyncio.CancelledError:
             # Cancelled from outside after the attempt itself ended, so its outcome is lost.
             outcome = Released()
+        running.ended_at = monotonic()
         self._finisher.put(attempt, outcome)
         return task.is_async
 
@@ -232,25 +249,47 @@ class Executor:
                 return await self._perform(attempt, task, running)
             return await self._perform_within(task.options.timeout.total_seconds(), attempt, task, running)
         except asyncio.CancelledError as error:
-            return self._interrupted(attempt, running, error)
+            if (stopped := self._interrupted(attempt, running)) is not None:
+                return stopped
+            return await self._failed(TaskError(f"the handler raised {type(error).__name__}"), attempt, running)
         except BaseException as error:  # noqa: BLE001 - anything that a handler raises is an outcome
             if isinstance(error, Cancelled) and attempt.is_lost:
                 # The handler stopped because its lease was lost. Nobody asked to cancel the job.
                 return Released()
-            return outcome_of(error, attempt.job, task)
+            return await self._failed(error, attempt, running)
+
+    async def _failed(self, error: BaseException, attempt: LeasedAttempt, running: RunningAttempt) -> Outcome:
+        """Convert an error to an outcome, and call the `on_failure` hooks, which cannot change it."""
+        outcome = running.raised(error)
+        if self._hooks.failure and fails_attempt(error, outcome) and not (attempt.is_lost or running.is_settled):
+            await self._report(error, attempt)
+        return outcome
+
+    async def _report(self, error: BaseException, attempt: LeasedAttempt) -> None:
+        try:
+            async with asyncio.timeout(LONGEST_REPORT_SECONDS):
+                await self._hooks.report_failure_async(error, call=self.threads.run)
+        except TimeoutError:
+            log.warning(
+                "job %s: its on_failure hooks did not end in time and were abandoned",
+                attempt.job.id, extra=job_fields(attempt.job),
+            )  # fmt: skip
+        except asyncio.CancelledError:
+            return  # the attempt has ended: its outcome is written all the same
 
     async def _perform_within(
         self, seconds: float, attempt: LeasedAttempt, task: Task[..., Any], running: RunningAttempt
     ) -> Outcome:
         """Fail the job of a handler that takes longer. If the handler does not stop, it keeps only its slot."""
 
-        def late() -> Outcome:
-            error = TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
-            return outcome_of(error, attempt.job, task)
+        late = TimeoutError(f"the attempt took longer than its timeout of {seconds:g} s")
 
         def abandon() -> None:
-            log.error("job %s: its handler ignores its timeout and keeps a slot of this worker", attempt.job.id)
-            self._finisher.put(attempt, late())
+            log.error(
+                "job %s: its handler ignores its timeout and keeps a slot of this worker",
+                attempt.job.id, extra=job_fields(attempt.job),
+            )  # fmt: skip
+            self._finisher.put(attempt, running.raised(late))
 
         timer = asyncio.get_running_loop().call_later(seconds + UNRESPONSIVE_SECONDS, abandon)
         deadline = asyncio.timeout(seconds)
@@ -260,10 +299,10 @@ class Executor:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            running.request_stop("it took too long")
-            return late()
         finally:
             timer.cancel()
+        running.request_stop("it took too long")
+        return await self._failed(late, attempt, running)
 
     async def _perform(self, attempt: LeasedAttempt, task: Task[..., Any], running: RunningAttempt) -> Outcome:
         if task.options.pool == "process":
@@ -274,10 +313,11 @@ class Executor:
             raise Permanent(str(error)) from error
         if task.wants_context:
             args = (current_job(), *args)
+        function = self._hooks.wrap(task) if self._hooks.around else task.function
         if task.is_async:
-            result = await task.function(*args, **kwargs)
+            result = await function(*args, **kwargs)
         else:
-            result = await self.threads.run(partial(task.function, *args, **kwargs))
+            result = await self.threads.run(partial(function, *args, **kwargs))
         return running.completed(result)
 
     async def _in_child(self, running: RunningAttempt) -> Outcome:
@@ -287,10 +327,11 @@ class Executor:
         except asyncio.CancelledError:
             child.kill()
             raise
-        running.settled_in_transaction = reply.settled_in_transaction
+        running.settlement = reply.settlement
         return reply.outcome
 
-    def _interrupted(self, attempt: LeasedAttempt, running: RunningAttempt, error: BaseException) -> Outcome:
+    def _interrupted(self, attempt: LeasedAttempt, running: RunningAttempt) -> Outcome | None:
+        """Say why the attempt was cancelled; None if its handler raised CancelledError by itself."""
         if self._is_loop_closing():
             running.request_stop("the worker is shutting down")  # a thread continues until it checks
             return Released()
@@ -299,5 +340,4 @@ class Executor:
             return Released()
         if running.stop_reason is not None:
             return Abandoned(running.stop_reason)
-        # The handler raised CancelledError by itself.
-        return outcome_of(TaskError(f"the handler raised {type(error).__name__}"), attempt.job, running.task)
+        return None

@@ -9,22 +9,23 @@ from operator import attrgetter
 
 import msgspec
 
+from stagepost.config.logging import job_fields
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.trouble import Trouble
 from stagepost.errors import LeaseLost, StoreError, StoreUnavailable
 from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.groups import GROUP_BYTES, first_group, halves
-from stagepost.model.job import LeasedJob
 from stagepost.model.lifecycle import JobState
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.store.attempts import ended_by
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
 from stagepost.store.workers import notify_workers
+from stagepost.worker.attempt_log import log_attempt, logs_all_ends
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 
-__all__ = ["Finisher", "is_conflict", "log_failure"]
+__all__ = ["Finisher", "is_conflict"]
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +170,9 @@ class Finisher(Service):
         if asked:
             ended = await self._store.run(ended_by(asked), patience_seconds=self._patience)
             held |= dict.fromkeys(ended, True)
+            for ending in group:
+                if ending.attempt.fence in ended and ending.attempt.running is not None:
+                    ending.attempt.running.is_settled = True
         if rest := [ending.change for ending in group if ending.attempt.fence not in held]:
             held |= await self._store.run(settle(rest), patience_seconds=self._patience)
         return held
@@ -187,11 +191,14 @@ class Finisher(Service):
             except StoreUnavailable as error:
                 if not is_conflict(error, self._store):
                     raise
-                log.warning("job %s: its row is locked; its outcome will be written later", ending.change.id)
+                log.warning(
+                    "job %s: its row is locked; its outcome will be written later",
+                    ending.change.id, extra=job_fields(ending.attempt.job),
+                )  # fmt: skip
                 continue
             except Exception as error:
                 reason = f"its outcome could not be stored: {type(error).__name__}: {error}"
-                log.exception("job %s: %s", ending.change.id, reason)
+                log.exception("job %s: %s", ending.change.id, reason, extra=job_fields(ending.attempt.job))
                 settled = await self._refuse(ending, reason)
             held.update(settled)
         return held
@@ -203,7 +210,10 @@ class Finisher(Service):
         except StoreUnavailable:
             raise
         except Exception:
-            log.exception("job %s: the database also refused to store the job as failed", ending.change.id)
+            log.exception(
+                "job %s: the database also refused to store the job as failed",
+                ending.change.id, extra=job_fields(ending.attempt.job),
+            )  # fmt: skip
             return {ending.change.fence: False}
 
     def _drop_lost(self) -> None:
@@ -216,31 +226,20 @@ class Finisher(Service):
         self._endings, self.pending_bytes = endings, sum(map(SIZE, endings))
 
     def _note(self, endings: list[PendingSettlement], held: dict[Fence, bool]) -> None:
-        """Remove attempts, and log those that failed or lost their lease."""
+        """Remove attempts, and log how they ended."""
         self._attempts.remove(ending.attempt for ending in endings)
+        logs_all = logs_all_ends()
         for ending in endings:
             attempt, change = ending.attempt, ending.change
             if held.get(attempt.fence):
                 self.settled += 1
-                if change.kind is not None:
-                    log_failure(attempt.job, change)
+                if change.kind is not None or attempt.may_be_settled or logs_all:
+                    log_attempt(attempt, change)
             elif attempt.may_be_settled:
                 self.settled += 1
             else:
                 self.lost += 1
-                log.warning("%s", LeaseLost(change.id, change.attempt))
-
-
-def log_failure(job: LeasedJob, change: Settlement) -> None:
-    """Log a failed attempt as a warning, and the last one as an error."""
-    if change.is_final:
-        log.error("job %s (%s) ended as %s: %s", job.id, job.task_name, change.state, change.error)
-    else:
-        seconds = change.delay_us / 1_000_000
-        log.warning(
-            "job %s (%s) %s in attempt %d, next in %.1f s: %s",
-            job.id, job.task_name, change.kind, job.attempt, seconds, change.error,
-        )  # fmt: skip
+                log.warning("%s", LeaseLost(change.id, change.attempt), extra=job_fields(attempt.job))
 
 
 def is_conflict(error: StoreUnavailable, store: AsyncStore) -> bool:

@@ -10,7 +10,9 @@ from datetime import timedelta
 from itertools import accumulate
 
 from stagepost.clock import Clock, monotonic
+from stagepost.config.logging import job_fields
 from stagepost.database.store import Store
+from stagepost.loops.failure_log import FailureLog
 from stagepost.store.leases import Renewed, asked_to_stop, renew
 from stagepost.store.settlement import Fence
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
@@ -19,7 +21,7 @@ __all__ = ["LeaseKeeper", "newest"]
 
 log = logging.getLogger(__name__)
 
-
+NAME = "lease_keeper"
 REPORT_SECONDS = 1.0
 """Interval between checks for progress to write and for cancelled jobs, much shorter than that of renewals."""
 MOST_BYTES = 1_000_000
@@ -42,6 +44,7 @@ class LeaseKeeper(threading.Thread):
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         beat: Callable[[], None] = lambda: None,
+        failure_log: FailureLog | None = None,
     ) -> None:
         super().__init__(name="stagepost-leases", daemon=True)
         self._store = store
@@ -51,6 +54,7 @@ class LeaseKeeper(threading.Thread):
         self._clock = clock
         self._loop = loop
         self._beat = beat
+        self._failure_log = failure_log or FailureLog(clock)
         self._interval = lease.total_seconds() / 3
         self._margin = lease.total_seconds() / 6
         self._wake_event = threading.Event()
@@ -71,12 +75,12 @@ class LeaseKeeper(threading.Thread):
                     self.run_once()
                     self._beat()
                     due = monotonic() + self._interval
+                self._failure_log.worked(NAME)
             except Exception as error:  # noqa: BLE001 - leases must be renewed after any error
                 if self._stop_event.is_set():
                     return
-                pause = min(1.0, self._interval / 4)
-                due = monotonic() + pause
-                log.warning("leases could not be renewed, trying again in %.1f s: %s", pause, error)
+                due = monotonic() + min(1.0, self._interval / 4)
+                self._failure_log.failed(NAME, error)
             self._fence_expiring()
 
     async def watch(self) -> None:
@@ -102,7 +106,7 @@ class LeaseKeeper(threading.Thread):
             return set()
         found = self._store.run(asked_to_stop(list(fences), owner=self._owner), patience_seconds=0)
         for fence in found:
-            self._stop(attempts[fence])
+            self._ask_to_stop(attempts[fence])
         return found
 
     def wake(self) -> None:
@@ -136,10 +140,10 @@ class LeaseKeeper(threading.Thread):
                 continue
             attempt.lease_ends = asked_at + self._lease.total_seconds()
             if attempt.fence in renewed.asked_to_stop:
-                self._stop(attempt)
+                self._ask_to_stop(attempt)
         return renewed
 
-    def _stop(self, attempt: LeasedAttempt) -> None:
+    def _ask_to_stop(self, attempt: LeasedAttempt) -> None:
         self._loop.call_soon_threadsafe(attempt.stop, "cancelled on request")
 
     def stop(self) -> None:
@@ -171,7 +175,10 @@ class LeaseKeeper(threading.Thread):
         if attempt not in self._attempts or attempt.is_lost:
             return
         attempt.is_lost = True
-        log.warning("job %s: stopping attempt %d: %s", attempt.job.id, attempt.job.attempt, reason)
+        log.warning(
+            "job %s: stopping attempt %d: %s",
+            attempt.job.id, attempt.job.attempt, reason, extra=job_fields(attempt.job),
+        )  # fmt: skip
         attempt.stop(reason)
 
 

@@ -22,7 +22,8 @@ IDLE_SECONDS = 3600.0
 class LeasedAhead(Service):
     """Watches the jobs that wait for a slot of this worker, so that long jobs do not keep them from other workers.
 
-    What a broker delivered stays: given back, it would only be published and delivered again.
+    A job that a broker delivered is published again. Its first message stays unacknowledged until a slot becomes free,
+    so that the broker does not deliver the next one here (`Receiver`).
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class LeasedAhead(Service):
         if not await self._store.run(other_workers(self._owner, self._queues), patience_seconds=0):
             self.interval = ALONE_SECONDS  # nobody else could run them
             return 0
-        given_back = self._executor.give_back_ready(keep_delivered=True)
+        given_back = self._executor.give_back_late()
         if given_back:
             self._pace.stall()
         self.given_back += given_back

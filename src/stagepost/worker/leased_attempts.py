@@ -32,8 +32,8 @@ class LeasedAttempt(msgspec.Struct, eq=False, weakref=True):
     has_outcome: bool = False
     """The attempt has ended, and its outcome is about to be written."""
     is_lost: bool = False
-    is_delivered: bool = False
-    """A broker delivered it, and keeps its message until the attempt ends."""
+    is_late: bool = False
+    """It returns to its queue because no slot became free for it in time."""
     waits_since: float = 0.0
     """When it began to wait for a slot, on the local monotonic clock."""
     written: str | None = None
@@ -52,7 +52,7 @@ class LeasedAttempt(msgspec.Struct, eq=False, weakref=True):
     @property
     def may_be_settled(self) -> bool:
         """Whether its handler has ended the job in a transaction of its own, which may have committed."""
-        return self.running is not None and self.running.settled_in_transaction
+        return self.running is not None and self.running.settlement is not None
 
     @property
     def unwritten(self) -> str | None:

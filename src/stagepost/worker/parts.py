@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 from stagepost.client.app import App
 from stagepost.database.async_store import AsyncStore
+from stagepost.loops.failure_log import FailureLog
 from stagepost.loops.service import Service
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Released
@@ -38,6 +39,7 @@ from stagepost.worker.pace import Pace
 from stagepost.worker.processes import ProcessPool
 from stagepost.worker.reporter import Reporter
 from stagepost.worker.stop_requests import StopRequests
+from stagepost.worker.worker_hooks import WorkerHooks
 
 __all__ = ["Parts"]
 
@@ -69,11 +71,15 @@ class Parts:
         self.attempts = LeasedAttempts()
         self.pace = Pace(app.clock)
         self.store = AsyncStore(app.store)
+        self.failure_log = FailureLog(app.clock)
 
     @cached_property
     def loops(self) -> dict[Loop[Parts], Service]:
         """The loops that this worker runs, in the order of the table."""
-        return {loop: service for loop in self._table if (service := loop.part(self)) is not None}
+        loops = {loop: service for loop in self._table if (service := loop.part(self)) is not None}
+        for loop, service in loops.items():
+            service.report_to(self.failure_log, name=loop.name)
+        return loops
 
     def loops_of(self, stage: Stage) -> list[Service]:
         """Return the loops that a shutdown stops in this stage."""
@@ -99,7 +105,13 @@ class Parts:
             clock=self.app.clock,
             is_loop_closing=self.requests.is_loop_closing,
             children=ProcessPool(self.app.folder),
+            hooks=self.app.hooks,
         )
+
+    @cached_property
+    def worker_hooks(self) -> WorkerHooks:
+        """Calls the hooks of the app when the worker starts and stops."""
+        return WorkerHooks(self.app.hooks)
 
     @cached_property
     def leased_ahead(self) -> LeasedAhead:
@@ -112,11 +124,16 @@ class Parts:
         return CrashIsolation(self.store, self.attempts, self.finisher, start=self.executor.start, clock=self.app.clock)
 
     @cached_property
+    def room(self) -> ClaimRoom:
+        """How much this worker may hold."""
+        prefetch = self.app.settings.prefetch
+        return ClaimRoom(self.attempts, self.executor, self.finisher, self.pace, prefetch=prefetch)
+
+    @cached_property
     def claimer(self) -> Claimer:
         """Leases jobs of queues that no broker carries."""
         app, settings = self.app, self.app.settings
         carries = settings.rabbitmq.carries if settings.transport is not None else lambda _queue: False
-        room = ClaimRoom(self.attempts, self.executor, self.finisher, self.pace, prefetch=settings.prefetch)
         return Claimer(
             self.store,
             self.attempts,
@@ -125,7 +142,7 @@ class Parts:
             task_names=[task.name for task in app.registry if not task.options.remote],
             owner=self.owner,
             lease=self.lease,
-            room=room.jobs,
+            room=self.room.jobs,
             start=self._start_attempts,
             clock=app.clock,
             poll_shortest_seconds=settings.poll_shortest_seconds,
@@ -147,6 +164,7 @@ class Parts:
             self.signals,
             queues=self.queues,
             slots=self.concurrency,
+            messages_ahead=self.room.messages_ahead,
             owner=self.owner,
             lease=self.lease,
             term=self.leader.term,
@@ -199,7 +217,7 @@ class Parts:
     @cached_property
     def schedule_declarer(self) -> ScheduleDeclarer:
         """Renews the app's schedules."""
-        return ScheduleDeclarer(self.store, self.leader, self.app.schedules)
+        return ScheduleDeclarer(self.store, self.leader, self.app.declared_schedules)
 
     @cached_property
     def concluder(self) -> Concluder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import importlib
 import logging
@@ -18,9 +19,11 @@ import msgspec
 
 from stagepost.client.app import App
 from stagepost.client.context import current_job, enter
-from stagepost.client.running import RunningAttempt, outcome_of
+from stagepost.client.hooks import Hooks, fails_attempt
+from stagepost.client.running import RunningAttempt
+from stagepost.client.tasks import AppTask, app_of
 from stagepost.clock import SystemClock, sleep
-from stagepost.config.logging import configure_logging
+from stagepost.config.logging import FORMAT_VARIABLE, LEVEL_VARIABLE, configure_logging
 from stagepost.errors import UnknownTask
 from stagepost.model.outcome import Outcome, Refused
 from stagepost.model.retry import describe_error
@@ -37,7 +40,7 @@ def main(input_descriptor: int, output_descriptor: int) -> None:
     """Run attempts until the worker ends."""
     _leave_signals_to_worker()
     if not logging.getLogger().handlers:
-        configure_logging(os.environ.get("STAGEPOST_LOG_LEVEL", "INFO"))
+        configure_logging(os.environ.get(LEVEL_VARIABLE), format=os.environ.get(FORMAT_VARIABLE, "text"))
     assignments: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read, args=(input_descriptor, assignments), daemon=True).start()
     with os.fdopen(output_descriptor, "wb") as output:
@@ -122,11 +125,11 @@ def _attempt(assignment: Assignment, sender: ReplySender) -> Reply:
     try:
         task = _task(assignment)
     except BaseException as error:  # noqa: BLE001 - an import can raise anything
-        return Reply(Refused(*describe_error(error)), settled_in_transaction=False)
+        return Reply(Refused(*describe_error(error)))
     running = RunningAttempt(assignment.job, task, SystemClock())
     sender.follow(running)
     outcome = contextvars.copy_context().run(perform, running)
-    return Reply(outcome, running.settled_in_transaction)
+    return Reply(outcome, running.settlement)
 
 
 def perform(running: RunningAttempt) -> Outcome:
@@ -135,18 +138,26 @@ def perform(running: RunningAttempt) -> Outcome:
     The context variables stay set: threads that the handler started belong to this attempt.
     """
     task = running.task
+    hooks = app_of(task).hooks if isinstance(task, AppTask) else Hooks()
     enter(running)
     try:
         args, kwargs = task.signature.decode(running.job.payload)
         if task.wants_context:
             args = (current_job(), *args)
-        return running.completed(task.function(*args, **kwargs))
+        function = hooks.wrap(task) if hooks.around else task.function
+        return running.completed(function(*args, **kwargs))
     except BaseException as error:  # noqa: BLE001 - anything that a handler raises is an outcome
-        return outcome_of(error, running.job, task)
+        outcome = running.raised(error)
+        if hooks.failure and fails_attempt(error, outcome) and not running.is_settled:
+            hooks.report_failure(error, run=asyncio.run)
+        return outcome
 
 
 def _task(assignment: Assignment) -> Task[..., Any]:
     """Find the task in the module that registers it."""
+    if assignment.setup is not None:
+        module, _, name = assignment.setup.partition(":")
+        getattr(importlib.import_module(module), name)()
     for value in _namespace(assignment.module, assignment.script).values():
         if isinstance(value, Task) and value.name == assignment.task_name:
             return value

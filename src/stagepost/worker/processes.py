@@ -15,8 +15,12 @@ from typing import Any
 import msgspec
 
 from stagepost.client.running import RunningAttempt
+from stagepost.client.tasks import AppTask, app_of
+from stagepost.config.logging import log_variables
+from stagepost.errors import TaskError
 from stagepost.model.job import LeasedJob
 from stagepost.model.outcome import Crashed, Outcome
+from stagepost.store.settlement import Settlement
 from stagepost.task import Task
 
 __all__ = [
@@ -44,6 +48,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """The module that defines the task. If that is the main program, `script` is its file."""
     script: str | None
     task_name: str
+    setup: str | None = None
+    """A function to call first, as `module:name`, which prepares the process for the app's modules."""
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
@@ -56,7 +62,8 @@ class Reply(msgspec.Struct, frozen=True, tag=True):
     """The outcome of the attempt."""
 
     outcome: Outcome
-    settled_in_transaction: bool
+    settlement: Settlement | None = None
+    """How the handler has ended the attempt in a transaction of its own."""
 
 
 class ProcessPool:
@@ -76,15 +83,19 @@ class ProcessPool:
         `running` receives the progress that the handler reports, and `running_child` the child, so that another thread
         can kill it.
         """
+        assignment = assignment_of(running.job, running.task)
         child = self._take()
         if not running_child.set(child):
             self._keep(child)
-            return Reply(Crashed("the attempt ended before it started"), False)
+            return Reply(Crashed("the attempt ended before it started"))
         try:
-            reply = child.run(running)
+            reply = child.run(running, assignment)
         except (EOFError, OSError, ValueError) as error:  # ValueError: its pipes were closed when it was killed
             self._drop(child)
-            return Reply(Crashed(f"the handler's process died ({child.exit_text()}): {error}"), False)
+            return Reply(Crashed(f"the handler's process died ({child.exit_text()}): {error}"))
+        except TaskError:  # it was sent nothing
+            self._keep(child)
+            raise
         self._keep(child)
         return reply
 
@@ -168,9 +179,9 @@ class HandlerProcess:
         self._output = os.fdopen(our_output, "wb")
         self._input = os.fdopen(our_input, "rb")
 
-    def run(self, running: RunningAttempt) -> Reply:
+    def run(self, running: RunningAttempt, assignment: Assignment) -> Reply:
         """Send an attempt, wait for its outcome, and note the progress that it reports."""
-        write_frame(self._output, msgspec.json.encode(assignment_of(running.job, running.task)))
+        write_frame(self._output, msgspec.json.encode(assignment))
         while True:
             match _decode(read_frame(self._input)):
                 case Report(progress):
@@ -216,8 +227,14 @@ def assignment_of(job: LeasedJob, task: Task[..., Any]) -> Assignment:
         main = sys.modules["__main__"]
         spec = getattr(main, "__spec__", None)
         module = spec.name if spec is not None else module
+        if spec is None and getattr(main, "__file__", None) is None:
+            raise TaskError(
+                f"task {task.name} has pool='process', but is defined in a notebook or at a prompt, which another "
+                f"process cannot import. Move it to a module."
+            )
         script = None if spec is not None else str(Path(main.__file__ or "").resolve())
-    return Assignment(job=job, module=module, script=script, task_name=task.name)
+    setup = app_of(task).process_setup if isinstance(task, AppTask) else None
+    return Assignment(job=job, module=module, script=script, task_name=task.name, setup=setup)
 
 
 def write_frame(pipe: Any, content: bytes) -> None:
@@ -244,4 +261,4 @@ def _decode(frame: bytes) -> Report | Reply:
 
 def _environment(folder: Path) -> dict[str, str]:
     """Give the child this process's import path; relative entries start at the directory of the app."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder / path) for path in sys.path)}
+    return {**os.environ, **log_variables(), "PYTHONPATH": os.pathsep.join(str(folder / path) for path in sys.path)}

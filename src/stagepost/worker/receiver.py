@@ -18,7 +18,7 @@ from stagepost.store.leases import release_unknown_leases
 from stagepost.store.queues import ALL_QUEUES, queue_settings
 from stagepost.store.sending import ClaimedDeliveries, take_delivered
 from stagepost.store.settlement import Fence
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from stagepost.upkeep.message_ingester import MessageIngester
 from stagepost.worker.activity import Activity
 from stagepost.worker.front import FrontClearer
@@ -29,6 +29,8 @@ __all__ = ["BadDelivery", "Receiver"]
 
 MOST_AT_ONCE = 500
 SETTINGS_SECONDS = 1.0
+BUSY_SECONDS = 1.0
+"""A queue that delivered nothing for this long is not read ahead."""
 LARGE_BODY = 10_000
 """Bodies of at least this size are released when their job is leased."""
 
@@ -53,6 +55,7 @@ class Receiver(MessageIngester):
         settings: RabbitmqSettings,
         queues: Sequence[str],
         slots: int,
+        messages_ahead: Callable[[], int],
         task_names: Sequence[str],
         owner: str,
         lease: timedelta,
@@ -89,6 +92,11 @@ class Receiver(MessageIngester):
             store, clock, {queue: settings.routing_key(queue) for queue in queues}, lambda: self.consumer
         )
         self._held: dict[Fence, list[Delivery]] = {}
+        self._messages_ahead = messages_ahead
+        self._busy_until = {
+            settings.routing_key(queue): float("-inf") for queue in queues if settings.of(queue).prefetch is None
+        }
+        """When each queue without a fixed prefetch counts as idle, unless another message arrives."""
         self._limited: frozenset[str] = frozenset()
         self._settings_read_at = float("-inf")
         self.may_have_unknown_leases = False
@@ -105,13 +113,29 @@ class Receiver(MessageIngester):
             self.may_have_unknown_leases = False
         await self._read_settings()
         await self._consumer_check.look()
+        self._read_ahead()
 
     async def _take_in(self, deliveries: list[Delivery]) -> int:
         """Lease the jobs that messages name; returns how many."""
         queues: dict[str, list[Delivery]] = {}
         for delivery in deliveries:
             queues.setdefault(self._names[delivery.queue], []).append(delivery)
-        return sum([await self._take(queue, named) for queue, named in queues.items()])
+        busy_until = self._clock.monotonic() + BUSY_SECONDS
+        self._busy_until |= {name: busy_until for name in self._busy_until if self._names[name] in queues}
+        leased = sum([await self._take(queue, named) for queue, named in queues.items()])
+        self._read_ahead()
+        return leased
+
+    def _read_ahead(self) -> None:
+        """Let busy queues share the messages that this worker holds beyond its slots, so that short jobs do not wait.
+
+        An explicit `prefetch` stays as it is.
+        """
+        now = self._clock.monotonic()
+        busy = [queue for queue, until in self._busy_until.items() if until > now]
+        share = self._messages_ahead() // len(busy) if busy else 0
+        for queue in self._busy_until:
+            self.consumer.read_ahead(queue, share if queue in busy else 0)
 
     async def _take(self, queue: str, deliveries: list[Delivery]) -> int:
         named, bad = _named(deliveries)
@@ -148,9 +172,7 @@ class Receiver(MessageIngester):
         async with self._attempts.claiming:
             self.may_have_unknown_leases = True  # until the reply arrives
             taken = await self._store.run(operation, patience_seconds=0)
-            attempts = [
-                LeasedAttempt(job, asked_at + self._lease.total_seconds(), is_delivered=True) for job in taken.jobs
-            ]
+            attempts = [LeasedAttempt(job, asked_at + self._lease.total_seconds()) for job in taken.jobs]
             self._attempts.add(attempts)
             self.may_have_unknown_leases = False
         await self._front.unblock(taken.blocked_on)
@@ -159,10 +181,23 @@ class Receiver(MessageIngester):
         return attempts, taken
 
     def note_removed(self, attempts: list[LeasedAttempt]) -> None:
-        """Acknowledge the messages of attempts that are settled or lost."""
-        done = [delivery for attempt in attempts for delivery in self._held.pop(attempt.fence, ())]
-        if done:
-            self.consumer.ack(done)
+        """Acknowledge the messages of attempts that are settled or lost.
+
+        The messages of attempts for which no slot became free wait until slots are: otherwise the broker would deliver
+        others in their place, although other workers may have free slots.
+        """
+        late = [attempt for attempt in attempts if attempt.is_late]
+        if late:
+            self._read_ahead()
+            self.consumer.withhold(self._messages_of(late))
+        if len(late) < len(attempts):
+            done = self._messages_of([attempt for attempt in attempts if not attempt.is_late])
+            if done:
+                self.consumer.ack(done)
+            self.consumer.make_room(len(attempts) - len(late))
+
+    def _messages_of(self, attempts: list[LeasedAttempt]) -> list[Delivery]:
+        return [delivery for attempt in attempts for delivery in self._held.pop(attempt.fence, ())]
 
     async def _read_settings(self) -> None:
         if self._clock.monotonic() - self._settings_read_at < SETTINGS_SECONDS:

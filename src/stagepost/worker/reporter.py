@@ -53,7 +53,9 @@ class Reporter(Service):
         self._tasks = tasks
         self._loops = loops
         self._clock = clock
-        self._all_waited = False
+        self._stuck = 0
+        self._waiting_passes = 0
+        """Passes in a row that found every slot held by a handler that waits."""
 
     async def run_once(self) -> None:
         """Write one report. A worker without a row, because it is new or was deleted, describes itself first."""
@@ -78,18 +80,19 @@ class Reporter(Service):
     def _check_stuck_slots(self) -> None:
         """Log handlers that continue after their timeout; when they hold all slots, stop this process."""
         stuck, slots = self._executor.threads.stuck, self._slots
-        if stuck:
+        if stuck > self._stuck:
             log.warning("%d of %d slots are held by handlers that did not stop when asked to", stuck, slots)
+        self._stuck = stuck
         if stuck >= slots and not self._requests.must_restart:
             log.error("handlers that did not stop hold all slots: this worker ends so that it can be restarted")
             self._requests.request_restart()
 
     def _check_waiting_slots(self) -> None:
-        """Log that handlers which wait for other work hold every slot, from the second pass on."""
+        """Log that handlers which wait for other work hold every slot, once, when a second pass finds the same."""
         running = [attempt.running for attempt in self._attempts.all() if not attempt.has_outcome]
         waiting = [one for one in running if one is not None and one.identity.waits_for]
-        all_waited, self._all_waited = self._all_waited, len(waiting) >= self._slots
-        if all_waited and self._all_waited:
+        self._waiting_passes = self._waiting_passes + 1 if len(waiting) >= self._slots else 0
+        if self._waiting_passes == 2:
             log.error(
                 "all %d slots are held by handlers that wait, the first for %s: no other job can start here. If they "
                 "wait for jobs of these queues, start another worker, and use job.submit with job.then, or a pipeline",

@@ -12,7 +12,7 @@ from stagepost.loops.signals import Signals
 from stagepost.model.dead_letter import Unreadable
 from stagepost.model.groups import halves
 from stagepost.store.outbox import add_unreadable
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 
 __all__ = ["UnreadableMessages"]
 

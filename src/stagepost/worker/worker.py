@@ -11,12 +11,12 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
 from stagepost.database.statement import Operation
-from stagepost.errors import ConfigurationError, duration_of
+from stagepost.errors import ConfigurationError, StagepostError, duration_of
 from stagepost.events import EventLevel
 from stagepost.model.checks import check_name
 from stagepost.model.identity import new_id
@@ -32,6 +32,7 @@ from stagepost.worker.loop_table import LOOPS
 from stagepost.worker.parts import Parts
 from stagepost.worker.shutdown import Shutdown
 from stagepost.worker.wiring import connect
+from stagepost.worker.worker_thread import WorkerThread
 
 __all__ = ["Worker"]
 
@@ -42,7 +43,12 @@ MOST_CANCELS = 2
 
 
 class Worker:
-    """Runs the jobs of an app's queues until it is asked to stop."""
+    """Runs the jobs of an app's queues until it is asked to stop.
+
+    `async with Worker(app):` runs it beside other code, on the same event loop; `with Worker(app):` does so in a thread
+    with an event loop of its own. Both fail at once if the worker cannot start. At the end of the block, running jobs
+    may finish for up to `shutdown_timeout`; the others return to their queues.
+    """
 
     def __init__(
         self,
@@ -64,6 +70,7 @@ class Worker:
         self.concurrency = settings.concurrency if concurrency is None else concurrency
         given = settings.shutdown_timeout_seconds if shutdown_timeout is None else shutdown_timeout
         self.shutdown_timeout = duration_of(given, "shutdown_timeout").total_seconds()
+        self.longest_stop_seconds = self.shutdown_timeout + settings.lease_seconds
         self.parts = Parts(
             app,
             LOOPS,
@@ -74,14 +81,28 @@ class Worker:
         )
         connect(self.parts)
         self._requests = self.parts.requests
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._thread: WorkerThread | None = None
+        self._failure: StagepostError | None = None
+        """Why the worker stopped although nobody asked it to."""
 
     def stop(self) -> None:
-        """Finish the running jobs, then end; the second time: return them to their queues and end at once."""
-        self._requests.request_stop()
+        """Finish the running jobs, then end; the second time: return them to their queues and end at once.
+
+        Any thread may call this.
+        """
+        self._on_loop(self._requests.request_stop)
 
     def hurry(self) -> None:
-        """Return the running jobs to their queues and end at once."""
-        self._requests.note_hurry()
+        """Return the running jobs to their queues and end at once. Any thread may call this."""
+        self._on_loop(self._requests.note_hurry)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs jobs: it has started, was not asked to stop, and has not failed."""
+        return self._ready.is_set() and not self._requests.is_stopping
 
     @property
     def is_stopping(self) -> bool:
@@ -106,9 +127,58 @@ class Worker:
         if install_signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.stop)
-        # In a task of its own, which a cancel does not reach unless the loop is closing and cancels every task.
-        work = asyncio.create_task(self._run(until_idle=until_idle), name="stagepost-worker")
-        self._requests.follow(work)
+        await self._end_of(self._begin(until_idle=until_idle))
+
+    async def __aenter__(self) -> Self:
+        work = self._begin()
+        is_ready = asyncio.create_task(self._ready.wait())
+        try:
+            await asyncio.wait({work, is_ready}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.stop()
+            with contextlib.suppress(Exception):
+                await self._end_of(work)
+            raise
+        finally:
+            is_ready.cancel()
+        if work.done():
+            work.result()
+            raise StagepostError("the worker was asked to stop before it had started.")
+        work.add_done_callback(_log_failure)
+        return self
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self._requests.note_stop()
+        try:
+            await self._end_of(cast("asyncio.Task[None]", self._work))
+            if self.must_restart:
+                raise StagepostError(
+                    "the worker stopped: handlers that did not stop held all slots. Restart the process."
+                )
+        except Exception:
+            if error is None:  # otherwise the body's own error is the one to raise
+                raise
+
+    def __enter__(self) -> Self:
+        thread = WorkerThread(self)
+        thread.enter()
+        self._thread = thread
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        cast("WorkerThread", self._thread).leave(raises=error is None)
+
+    def _begin(self, *, until_idle: bool = False) -> asyncio.Task[None]:
+        """Start in a task of its own, which a cancel reaches only if the loop is closing and cancels every task."""
+        if self._work is not None:
+            raise ConfigurationError("a worker starts only once. Create another with Worker(app, …).")
+        self._loop = asyncio.get_running_loop()
+        self._work = asyncio.create_task(self._run(until_idle=until_idle), name="stagepost-worker")
+        self._requests.follow(self._work)
+        return self._work
+
+    async def _end_of(self, work: asyncio.Task[None]) -> None:
+        """Wait until the worker has ended; a cancel meanwhile is a request to stop, and a second one to hurry."""
         cancelled: asyncio.CancelledError | None = None
         while not work.done():
             try:
@@ -121,10 +191,16 @@ class Worker:
             raise cancelled
 
     async def _run(self, *, until_idle: bool) -> None:
-        if not await self._is_prepared():
-            self.parts.store.abort()
-            return
-        loop = asyncio.get_running_loop()
+        is_prepared = False
+        try:
+            is_prepared = await self._is_prepared()
+        finally:
+            if not is_prepared:
+                self.parts.store.abort()
+        if is_prepared:
+            await self._work_until_stopped(asyncio.get_running_loop(), until_idle=until_idle)
+
+    async def _work_until_stopped(self, loop: asyncio.AbstractEventLoop, *, until_idle: bool) -> None:
         keeper = self._start_lease_keeper(loop)
         watch = asyncio.create_task(keeper.watch(), name="stagepost-watch")
         log.info(
@@ -134,7 +210,10 @@ class Worker:
         services = self.parts.loops.values()
         tasks = {service: asyncio.create_task(service.run(), name=type(service).__name__) for service in services}
         self.parts.wakeups.start(partial(_call_in, loop, self.parts.signals.jobs_ready.send))
+        for task in tasks.values():
+            task.add_done_callback(self._check_loop)
         shutdown = Shutdown(self.parts, tasks, shutdown_timeout=self.shutdown_timeout)
+        self._ready.set()
         try:
             await self._wait_for_stop(until_idle=until_idle)
         except asyncio.CancelledError:
@@ -143,7 +222,18 @@ class Worker:
         finally:
             self._requests.note_stop()
             await self._finish(shutdown.run)
+            await self._finish(partial(self.parts.worker_hooks.stop, self._seconds_for_hooks))
             await self._finish(partial(shutdown.close, keeper, watch))
+        if self._failure is not None:
+            raise self._failure
+
+    def _check_loop(self, task: asyncio.Task[None]) -> None:
+        """Stop the worker if a loop ended although it was not asked to: what it does would silently not happen."""
+        if self.is_stopping or task.cancelled():
+            return
+        self._failure = StagepostError(f"the worker's {task.get_name()} ended; start another worker.")
+        self._failure.__cause__ = task.exception()
+        self._requests.note_stop()
 
     def _start_lease_keeper(self, loop: asyncio.AbstractEventLoop) -> LeaseKeeper:
         keeper = LeaseKeeper(
@@ -153,6 +243,7 @@ class Worker:
             lease=self.parts.lease,
             clock=self.app.clock,
             loop=loop,
+            failure_log=self.parts.failure_log,
         )
         keeper.start()
         self.app.store.notifier.subscribe_to_stops(keeper.wake)
@@ -163,8 +254,9 @@ class Worker:
 
         async def prepare() -> None:
             await in_thread(self._check_store)
-            await declare(self.parts.store, self.app.schedules.values())
+            await declare(self.parts.store, self.app.declared_schedules.values())
             await self.parts.store.run(self._levels())
+            await self.parts.worker_hooks.start()
 
         return await self._unless_stopped(prepare())
 
@@ -196,6 +288,17 @@ class Worker:
             doing.cancel()
             stopped.cancel()
 
+    def _on_loop(self, function: Callable[[], None]) -> None:
+        """Call a function now if this thread runs the worker's event loop, and on that loop otherwise."""
+        if self._loop is None or self._loop is _loop_of_this_thread():
+            function()
+        else:
+            _call_in(self._loop, function)
+
+    def _seconds_for_hooks(self) -> float:
+        """Return how long a hook may take: what the jobs left of the time for the shutdown, and always a little."""
+        return max(self._requests.patience.parting, self.seconds_left - self._requests.patience.parting)
+
     async def _finish(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Complete a step of the shutdown even though a closing event loop cancels it."""
         for _ in range(MOST_CANCELS):
@@ -216,6 +319,18 @@ def _check_options(queues: object, concurrency: object, shutdown_timeout: object
     if isinstance(concurrency, int) and concurrency < 1:
         raise ConfigurationError(f"worker option concurrency is {concurrency}: it must be 1 or more.")
     check_type("worker option shutdown_timeout", shutdown_timeout, timedelta | float | None)
+
+
+def _log_failure(work: asyncio.Task[None]) -> None:
+    if not work.cancelled() and (error := work.exception()) is not None:
+        log.error("the worker failed, and runs no more jobs in this process", exc_info=error)
+
+
+def _loop_of_this_thread() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stagepost.config.logging import ATTEMPTS
 from stagepost.database.migrate import migrate
 from tests.acceptance.cli.command_line import CommandLine, forget_modules_in
 
@@ -25,6 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget_modules_in(tmp_path)
     root.handlers[:] = handlers
     root.setLevel(level)
+    logging.getLogger(ATTEMPTS).setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_a_wrong_count_is_repaired(shop: CommandLine) -> None:
 def test_an_unknown_batch_or_gate_is_a_clear_error(shop: CommandLine) -> None:
     for command in ("show", "watch", "failed", "items", "recount"):
         assert "batch 'nobody' does not exist" in shop.fails(1, "batches", command, "nobody").lower()
-    assert "There is no gate 'nobody'" in shop.fails(1, "gates", "show", "nobody")
+    assert "Gate 'nobody' does not exist" in shop.fails(1, "gates", "show", "nobody")
 
 
 @pytest.mark.parametrize("app", ["shop", None], ids=["with the app", "without it"])

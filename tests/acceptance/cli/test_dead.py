@@ -96,3 +96,13 @@ def test_dead_letters_must_be_selected_explicitly(shop: CommandLine) -> None:
     assert "Select dead letters" in shop.fails(2, "dead", "retry")
     assert "Select dead letters" in shop.fails(2, "dead", "discard", "--all", "--group", "x")
     assert "There is no group 'x'" in shop.fails(1, "dead", "retry", "--group", "x")
+
+
+def test_dead_jobs_are_selected_by_task_and_queue(shop: CommandLine) -> None:
+    shop.enqueue("refuse", "1")
+    shop.enqueue("fail", "1")
+    shop.work()
+
+    assert shop.json("dead", "retry", "--task", "shop.fail", "--yes") == {"done": 1, "refused": []}
+    assert shop.says("dead", "discard", "--queue", "default", "--yes") == "One dead letter is deleted.\n"
+    assert shop.json("dead", "list")["groups"] == []

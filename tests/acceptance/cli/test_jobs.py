@@ -134,3 +134,37 @@ def test_an_ended_job_cannot_be_cancelled(shop: CommandLine) -> None:
 
 def test_an_invalid_id_is_explained(shop: CommandLine) -> None:
     assert "'abc' is not a job id" in shop.fails(2, "jobs", "show", "abc")
+
+
+def test_jobs_are_cancelled_retried_and_discarded_by_filter(shop_anywhere: CommandLine) -> None:
+    shop = shop_anywhere
+    kept = shop.enqueue("mail", '"bob"')
+    for name in ("ada", "eve"):
+        shop.enqueue("mail", f'"{name}"', "--queue", "post")
+
+    assert shop.json("jobs", "cancel", "--queue", "post", "--yes") == {"done": 2, "skipped": 0, "refused": []}
+    assert shop.json("jobs", "show", kept)["state"] == "queued"
+    assert shop.says("jobs", "retry", "--state", "cancelled", "--yes") == "2 jobs are queued again.\n"
+    shop.says("jobs", "cancel", "--task", "shop.mail", "--state", "queued", "--yes")
+    assert shop.json("jobs", "discard", "--older-than", "1d", "--yes")["done"] == 0
+    assert shop.says("jobs", "discard", "--state", "cancelled", "--yes") == "3 jobs are deleted.\n"
+    assert shop.json("jobs", "list")["jobs"] == []
+
+
+def test_a_filter_must_be_confirmed_and_not_be_mixed_with_ids(shop: CommandLine) -> None:
+    job = shop.enqueue("mail", '"ada"')
+
+    for command in ("cancel", "retry", "discard"):
+        assert "Select jobs by their ids, or with" in shop.fails(2, "jobs", command)
+        assert "confirm with --yes" in shop.fails(2, "jobs", command, "--queue", "default")
+        assert "by their ids or with filters" in shop.fails(2, "jobs", command, job, "--queue", "default")
+    assert "confirm with --yes" in shop.fails(2, "jobs", "discard", job)
+    assert shop.json("jobs", "show", job)["state"] == "queued"
+
+
+def test_discarding_a_live_job_is_refused(shop: CommandLine) -> None:
+    job = shop.enqueue("mail", '"ada"')
+
+    assert "no longer exists, or is not in a state that allows it" in shop.fails(1, "jobs", "discard", job, "--yes")
+    shop.work()
+    assert shop.says("jobs", "discard", job, "--yes") == "One job is deleted.\n"

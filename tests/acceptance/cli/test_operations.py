@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import pytest
 
+from stagepost.database.dialect import SQLITE
+from stagepost.database.migrate import migrations_of
 from stagepost.store.leaders import lead
 from stagepost.store.leases import claim
 from stagepost.store.schedules import orphan_schedules
@@ -188,9 +190,10 @@ def test_migrate_applies_once_and_shows_the_status(shop: CommandLine) -> None:
     (shop.folder / "new.db").touch()
 
     assert shop.run("migrate", "--status", *new).exit_code == 4
-    assert shop.says("migrate", *new) == "Applied 0001_initial.\n"
+    names = [f"{one.version:04}_{one.name}" for one in migrations_of(SQLITE)]
+    assert shop.says("migrate", *new) == "".join(f"Applied {name}.\n" for name in names)
     assert shop.says("migrate", *new) == "The tables are up to date.\n"
-    assert shop.json("migrate", "--status", *new) == {"applied": ["0001_initial"], "missing": []}
+    assert shop.json("migrate", "--status", *new) == {"applied": names, "missing": []}
 
 
 def test_the_printed_sql_makes_a_database_that_is_up_to_date(shop: CommandLine) -> None:
@@ -248,3 +251,18 @@ def test_bench_leaves_nothing_behind_when_it_fails(shop: CommandLine, monkeypatc
 
     assert shop.run("bench", "--jobs", "50").exit_code == 1
     assert shop.json("jobs", "list")["jobs"] == []
+
+
+def test_one_queue_and_one_schedule_are_shown(shop: CommandLine) -> None:
+    shop.enqueue("mail", '"ada"')
+    shop.says("queues", "limit", "default", "--max-running", "3")
+    shop.work()
+    shop.says("schedules", "run", "nightly")
+
+    queue, schedule = shop.json("queues", "show", "default"), shop.json("schedules", "show", "nightly")
+
+    assert (queue["name"], queue["jobs"]["queued"], queue["max_running"]) == ("default", 1, 3)
+    assert (schedule["task"], schedule["rule"], schedule["runs"]) == ("shop.mail", "0 3 * * *", [])
+    assert "It has not fired yet." in shop.says("schedules", "show", "nightly")
+    assert "default" in shop.says("queues", "show", "default")
+    assert "does not exist" in shop.fails(1, "schedules", "show", "nobody")

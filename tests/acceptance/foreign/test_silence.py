@@ -15,7 +15,7 @@ import pytest
 from stagepost import App, Counts, JobState, Worker
 from stagepost.store.sending import read_clock, sent_jobs
 from stagepost.transport.rabbitmq.admin import Depth
-from stagepost.transport.rabbitmq.consumer import Delivery
+from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from stagepost.worker import stalled_consumers
 from stagepost.worker.answers import Answers
 from tests.acceptance.remote import (

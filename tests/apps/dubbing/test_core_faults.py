@@ -130,7 +130,7 @@ def test_the_schedule_gives_up_on_a_task_at_some_time(
     control.fail("tts-echo", "permanent")
     task = work(dubbing, dubbing.submit(small_video, to="pt").id)
     again = dubbing.app.registry.get("tts_requeue")
-    assert "tts_requeue" in dubbing.app.schedules
+    assert "tts_requeue" in dubbing.app.declared_schedules
 
     sent = []
     for _ in range(2):

@@ -65,7 +65,7 @@ class Listener(ABC):
                 self._failures += 1
                 pause = backoff_seconds(self._failures, first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
                 if not self._stopping.is_set():
-                    self._is_deaf(f"the connection was lost ({str(error).strip()}); reconnecting")
+                    self._is_deaf(f"the connection was lost ({' '.join(str(error).split())}); reconnecting")
         self._is_hearing = False
 
     def _connect_and_listen(self) -> float:

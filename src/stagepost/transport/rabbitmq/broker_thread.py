@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from stagepost.config.urls import masked
-from stagepost.errors import TransportError
+from stagepost.errors import BrokerUnavailable, TransportError
+from stagepost.loops.failure_log import FailureLog
 from stagepost.model.backoff import backoff_seconds
 from stagepost.transport.rabbitmq.address import parameters_of
 from stagepost.transport.rabbitmq.admin import unavailable
 from stagepost.transport.rabbitmq.wire import connection_type, read_large_pieces
 
 __all__ = ["BrokerThread"]
-
-log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
@@ -37,8 +34,11 @@ class BrokerThread(ABC):
         self._stopping = threading.Event()
         self._connection: Any = None
         self._failures = 0
-        self._told: str | None = None
-        self._why: str | None = None
+        self._why: TransportError | None = None
+        self.on_working: Callable[[], None] = lambda: None
+        """Called in this thread whenever the connection begins to work; set it before `start`."""
+        self.failure_log = FailureLog()
+        """Where it reports why it cannot be used. The loop that owns it may replace it before the start."""
         self.trouble: str | None = "not connected yet"
         """Why the connection does not work at the moment; None while it does."""
 
@@ -74,9 +74,9 @@ class BrokerThread(ABC):
 
     def _works(self) -> None:
         """Record that the connection works."""
-        if self._told is not None:
-            log.info("%s: RabbitMQ at %s is back", self._thread.name, masked(self._url))
-        self.trouble, self._failures, self._told = None, 0, None
+        self.trouble, self._failures = None, 0
+        self.failure_log.worked(self._thread.name)
+        self.on_working()
 
     def _run(self) -> None:
         pause = 0.0
@@ -84,21 +84,16 @@ class BrokerThread(ABC):
             try:
                 self._prepare()
                 self._live()
-                reason = self._why or "the connection was closed"
+                why = self._why or BrokerUnavailable("the connection was closed")
             except TransportError as error:
-                reason = str(error)
+                why = error
             except Exception as error:  # noqa: BLE001 - whatever it is, the database has the jobs and we try again
-                reason = str(unavailable(self._url, error))
+                why = unavailable(self._url, error)
             self._failures += 1
-            self.trouble = reason
-            self._tell(reason)
+            self.trouble = str(why)
+            if not self._stopping.is_set():
+                self.failure_log.failed(self._thread.name, why, note="Jobs wait in the database meanwhile.")
             pause = backoff_seconds(self._failures, first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
-
-    def _tell(self, reason: str) -> None:
-        """Log a problem once, until it changes or is resolved."""
-        if reason != self._told and not self._stopping.is_set():
-            self._told = reason
-            log.warning("%s: %s. Reconnecting; jobs wait in the database meanwhile.", self._thread.name, reason)
 
     def _live(self) -> None:
         """Run one connection until it ends."""
@@ -125,8 +120,8 @@ class BrokerThread(ABC):
     def _ended(self, connection: Any, error: object) -> None:
         if self._why is None:
             cause = error if isinstance(error, BaseException) else Exception(error)
-            self._why = str(unavailable(self._url, cause))
-        self.trouble = self._why
+            self._why = unavailable(self._url, cause)
+        self.trouble = str(self._why)
         connection.ioloop.stop()
 
     def _close(self) -> None:
@@ -140,7 +135,7 @@ class BrokerThread(ABC):
     def _break_off(self, reason: str) -> None:
         """Close a connection that no longer works, so that the thread reconnects."""
         if self._why is None:
-            self._why = self.trouble = reason
+            self._why, self.trouble = TransportError(reason), reason
             self._close()
 
 

@@ -5,129 +5,39 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import msgspec
-
+from stagepost.clock import monotonic
 from stagepost.model.backoff import backoff_seconds
 from stagepost.transport.rabbitmq.address import driver
 from stagepost.transport.rabbitmq.admin import NOT_FOUND
 from stagepost.transport.rabbitmq.broker_thread import BrokerThread
+from stagepost.transport.rabbitmq.consumed_queue import ConsumedQueue, Delivery
+from stagepost.transport.rabbitmq.deliveries import keep_receiving
 
-__all__ = ["Consumer", "Delivery", "Position"]
+__all__ = ["Consumer", "Position"]
 
 CHECK_SECONDS = 5.0
 """A queue that is silent for this long is checked at the broker."""
 LONGEST_CHECK_SECONDS = 300.0
 IDLE_CHECKS = 60
 """After this many silent checks in a row, the queue is consumed through a new channel, whatever the broker reports."""
+MOST_AHEAD_BYTES = 16 * 1024 * 1024
+"""How much of messages may be read ahead; further ones return to their queues."""
+REST_SECONDS = 10.0
+"""How long no messages are read ahead after they took too much memory."""
 
 Position = tuple[int, int]
 """A consumer's position in a queue; changes with every message and with every new channel."""
 
 
-class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """A message that this process holds until it is acknowledged or the connection ends."""
-
-    queue: str
-    """The queue's name at the broker."""
-    line: int
-    """The channel through which it came; tags of earlier channels are invalid."""
-    tag: int
-    body: bytes
-    redelivered: bool
-    routing_key: str
-    properties: Any
-    """The driver's undecoded properties; decoding is slow, so read them only if needed."""
-
-    @property
-    def headers(self) -> Mapping[str, Any]:
-        """The headers that its sender set."""
-        return self.properties.headers or {}
-
-    @property
-    def message_id(self) -> str | None:
-        """The message id that its sender set."""
-        found: str | None = self.properties.message_id
-        return found
-
-    @property
-    def correlation_id(self) -> str | None:
-        """The correlation id that its sender set."""
-        found: str | None = self.properties.correlation_id
-        return found
-
-
-@dataclass
-class ConsumedQueue:
-    """A queue's channel, and the messages acknowledged on it so far."""
-
-    number: int
-    queue: str
-    prefetch: int
-    """Maximum number of unacknowledged messages; 0 means no limit."""
-    channel: Any
-    last_tag: int = 0
-    """Tag of the last message received."""
-    next_tag: int = 1
-    """The smallest tag that is not acknowledged."""
-    ahead: set[int] = field(default_factory=set)
-    """Larger tags that are already acknowledged."""
-    checked_tag: int = 0
-    """The last tag received before the latest check at the broker."""
-    is_passed_over: bool = False
-    """Whether, at the latest check, messages were waiting that this consumer had room for."""
-    is_asked: bool = False
-    """Whether a check is still unanswered."""
-    idle_checks: int = 0
-    """Number of checks in a row that found nothing wrong."""
-    is_replaced: bool = False
-    """Whether another line has replaced this one."""
-
-    def acknowledge(self, tags: set[int]) -> tuple[int | None, list[int]]:
-        """Record new tags; returns the tag up to which all can be acknowledged at once, and those after a gap.
-
-        The tag for a multiple acknowledgement must itself be new, because the broker has forgotten old ones.
-        """
-        tags = {tag for tag in tags if tag >= self.next_tag} - self.ahead
-        self.ahead |= tags
-        while self.next_tag in self.ahead:
-            self.ahead.remove(self.next_tag)
-            self.next_tag += 1
-        together = [tag for tag in tags if tag < self.next_tag]
-        return max(together, default=None), sorted(tag for tag in tags if tag >= self.next_tag)
-
-    @property
-    def held(self) -> int:
-        """Number of unacknowledged messages in this process."""
-        return self.last_tag - (self.next_tag - 1) - len(self.ahead)
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the prefetch limit allows another message."""
-        return self.prefetch == 0 or self.held < self.prefetch
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether no message came since the last check, although there was room."""
-        return self.last_tag == self.checked_tag and self.has_room
-
-    def is_dropped(self, *, ready: int, consumers: int) -> bool:
-        """Decide whether the broker has forgotten this consumer; needs the same evidence in two checks in a row.
-
-        The broker does not always notify consumers when a queue is deleted and immediately recreated. The new queue
-        has no consumers, or messages wait there although this consumer has room. If the broker assigns messages to
-        this consumer and does not deliver them, it reports neither. `StalledConsumerCheck` detects that from the
-        database. Dead letters are not in the database, so only the fresh channel after `IDLE_CHECKS` helps them.
-        """
-        was_passed_over, self.is_passed_over = self.is_passed_over, self.is_quiet and (ready > 0 or consumers == 0)
-        return was_passed_over and self.is_passed_over
-
-
 class Consumer(BrokerThread):
-    """Receives messages of several queues, each on a channel with its own prefetch."""
+    """Receives messages of several queues, each on a channel with its own prefetch.
+
+    A consumer's prefetch cannot be changed. To read ahead, a queue is consumed through additional channels, which are
+    closed when the messages that came through them are acknowledged.
+    """
 
     def __init__(
         self,
@@ -148,6 +58,9 @@ class Consumer(BrokerThread):
         self._acks_are_asked = False
         self._lines: dict[int, ConsumedQueue] = {}
         self._lines_made = 0
+        self._withheld: dict[str, deque[Delivery]] = {}
+        self._ahead_bytes = 0
+        self._reads_ahead_from = 0.0
         self._unchecked: set[str] = set()
         """Queues whose state the broker does not report."""
         self._alarms = 0
@@ -182,10 +95,28 @@ class Consumer(BrokerThread):
         returned = list(deliveries)
         self._later(lambda: self._send_back(returned))
 
+    def read_ahead(self, queue: str, messages: int) -> None:
+        """Hold about this many messages of a queue beyond its prefetch, from any thread; call it as often as needed."""
+        offered = sum(line.prefetch for line in self._lines_ahead(queue))
+        if messages > 1.5 * offered or messages < offered / 2:
+            self._later(partial(self._offer_ahead, queue, messages))
+
+    def withhold(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge messages only after `make_room`, from any thread: until then no others arrive in their place."""
+        withheld = list(deliveries)
+        self._later(lambda: self._withhold(withheld))
+
+    def make_room(self, messages: int) -> None:
+        """Acknowledge up to this many withheld messages of each queue, from any thread."""
+        if self._withheld:
+            self._later(lambda: self._release_withheld(messages))
+
     def position(self, queue: str) -> Position | None:
         """Return the position in a queue, from any thread; None while no message can arrive."""
-        lines = [line for line in tuple(self._lines.values()) if line.queue == queue and line.has_room]
-        return (lines[-1].number, lines[-1].last_tag) if lines else None
+        lines = [line for line in tuple(self._lines.values()) if line.queue == queue]
+        if not any(line.has_room for line in lines):
+            return None
+        return lines[-1].number, sum(line.last_tag for line in lines)
 
     def reconnect(self, reason: str) -> None:
         """Replace the connection, from any thread."""
@@ -199,21 +130,80 @@ class Consumer(BrokerThread):
     def _opened(self, connection: Any) -> None:
         self._consuming = 0
         for queue, prefetch in self._queues.items():
-            connection.channel(on_open_callback=self._opener(queue, prefetch))
+            self._open_line(connection, queue, prefetch)
 
-    def _opener(self, queue: str, prefetch: int) -> Callable[[Any], None]:
-        def opened(channel: Any) -> None:
-            self._lines_made += 1
-            line = self._lines[self._lines_made] = ConsumedQueue(self._lines_made, queue, prefetch, channel)
-            channel.add_on_close_callback(partial(self._channel_closed, line))
-            channel.add_on_cancel_callback(lambda _: self._break_off(f"queue {queue} was deleted"))
-            if self._is_paused:
-                return
-            channel.basic_qos(prefetch_count=prefetch)
-            channel.basic_consume(queue, self._receiver(line), callback=self._consumes)
-            self._check_later(line)
+    def _open_line(self, connection: Any, queue: str, prefetch: int, *, is_ahead: bool = False) -> None:
+        self._lines_made += 1
+        line = self._lines[self._lines_made] = ConsumedQueue(self._lines_made, queue, prefetch, is_ahead=is_ahead)
+        line.channel = connection.channel(on_open_callback=lambda _: self._consume(line))
 
-        return opened
+    def _consume(self, line: ConsumedQueue) -> None:
+        channel = line.channel
+        channel.add_on_close_callback(partial(self._channel_closed, line))
+        channel.add_on_cancel_callback(lambda _: self._break_off(f"queue {line.queue} was deleted"))
+        if line.is_ending:
+            self._cancelled(line)
+        elif not self._is_paused:
+            channel.basic_qos(prefetch_count=line.prefetch)
+            channel.basic_consume(line.queue, self._receiver(line), callback=partial(self._consumes, line))
+            if not line.is_ahead:
+                self._check_later(line)
+
+    def _lines_ahead(self, queue: str | None = None) -> list[ConsumedQueue]:
+        lines = tuple(self._lines.values())
+        return [line for line in lines if line.is_ahead and not line.is_ending and queue in (None, line.queue)]
+
+    def _offer_ahead(self, queue: str, messages: int) -> None:
+        """Read a queue ahead through one more channel, or stop the newest of those that do."""
+        always = [line for line in self._lines.values() if line.queue == queue and not line.is_ahead]
+        if self._is_paused or not always or not always[-1].channel.is_open:
+            return
+        lines = self._lines_ahead(queue)
+        offered = sum(line.prefetch for line in lines)
+        while offered > messages:
+            newest = lines.pop()
+            offered -= newest.prefetch
+            self._end(newest)
+        if messages - offered > offered // 2 and monotonic() >= self._reads_ahead_from:
+            self._open_line(always[-1].channel.connection, queue, messages - offered, is_ahead=True)
+
+    def _end(self, line: ConsumedQueue, *, returns_rest: bool = False) -> None:
+        """Stop consuming through a channel. With `returns_rest`, the driver returns messages that still arrive."""
+        line.is_ending = True
+        if line.channel.is_open:
+            for tag in line.channel.consumer_tags:
+                line.channel.basic_cancel(tag, callback=lambda _: self._cancelled(line))
+                if not returns_rest:
+                    keep_receiving(line.channel, tag)
+
+    def _cancelled(self, line: ConsumedQueue) -> None:
+        line.is_cancelled = True
+        if self._is_paused:
+            self._empty()
+        self._close_if_over(line)
+
+    def _close_if_over(self, line: ConsumedQueue) -> None:
+        if line.is_over and not line.is_closed:
+            self._close_line(line)
+
+    def _close_line(self, line: ConsumedQueue) -> None:
+        line.is_closed = True
+        self._lines.pop(line.number, None)
+        if line.channel.is_open:
+            line.channel.close()
+
+    def _withhold(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            line = self._lines.get(delivery.line)
+            if line is None or line.is_ahead:
+                self.ack([delivery])
+            else:
+                self._withheld.setdefault(line.queue, deque()).append(delivery)
+
+    def _release_withheld(self, messages: int) -> None:
+        for withheld in self._withheld.values():
+            self.ack([withheld.popleft() for _ in range(min(messages, len(withheld)))])
+        self._withheld = {queue: withheld for queue, withheld in self._withheld.items() if withheld}
 
     def _check_later(self, line: ConsumedQueue) -> None:
         pause = backoff_seconds(self._alarms + 1, first=CHECK_SECONDS, longest=LONGEST_CHECK_SECONDS)
@@ -248,13 +238,11 @@ class Consumer(BrokerThread):
 
     def _replace_channel(self, line: ConsumedQueue) -> None:
         """Consume through a new channel; the messages of the old channel return to the queue."""
-        line.is_replaced = True
-        self._lines.pop(line.number, None)
-        line.channel.close()
-        line.channel.connection.channel(on_open_callback=self._opener(line.queue, line.prefetch))
+        self._close_line(line)
+        self._open_line(line.channel.connection, line.queue, line.prefetch)
 
-    def _consumes(self, _frame: Any) -> None:
-        self._consuming += 1
+    def _consumes(self, line: ConsumedQueue, _frame: Any) -> None:
+        self._consuming += not line.is_ahead
         if self._consuming == len(self._queues):
             self._works()
 
@@ -270,22 +258,33 @@ class Consumer(BrokerThread):
                     method.redelivered,
                     method.routing_key,
                     properties,
+                    len(body),
                 )
             )
+            if line.is_ahead:
+                self._ahead_bytes += len(body)
+                if self._ahead_bytes > MOST_AHEAD_BYTES:
+                    self._stop_reading_ahead()
             self._on_deliveries()
 
         return receive
+
+    def _stop_reading_ahead(self) -> None:
+        """Take no more messages ahead for a while, because they are larger than those before."""
+        self._reads_ahead_from = monotonic() + REST_SECONDS
+        for line in self._lines_ahead():
+            self._end(line, returns_rest=True)
 
     def _channel_closed(self, line: ConsumedQueue, channel: Any, reason: Any) -> None:
         is_refused = isinstance(reason, driver().exceptions.ChannelClosedByBroker) and reason.reply_code != NOT_FOUND
         if line.is_asked and is_refused:
             self._unchecked.add(line.queue)
-        if not (line.is_replaced or self._stopping.is_set() or channel.connection.is_closing):
+        if not (line.is_closed or self._stopping.is_set() or channel.connection.is_closing):
             self._break_off(f"a channel was closed: {reason}")
 
     def _cancel(self) -> None:
         for line in self._lines.values():
-            if line.channel.is_open:
+            if line.channel.is_open and not line.is_ending:
                 for tag in line.channel.consumer_tags:
                     line.channel.basic_cancel(tag, callback=lambda _: self._empty())
         self._empty()
@@ -299,9 +298,10 @@ class Consumer(BrokerThread):
             if line is not None and line.channel.is_open:
                 line.acknowledge({delivery.tag})  # the broker no longer knows this tag
                 line.channel.basic_nack(delivery.tag, requeue=True)
+                self._forget(line, delivery.size)
 
     def _lost(self) -> None:
-        self._lines = {}
+        self._lines, self._withheld, self._ahead_bytes = {}, {}, 0
         self._inbox.clear()
         self._forget_acks()
 
@@ -313,15 +313,22 @@ class Consumer(BrokerThread):
     def _send_acks(self) -> None:
         with self._ack_lock:
             self._acks_are_asked = False
-        tags: dict[int, set[int]] = {}
+        sizes: dict[int, dict[int, int]] = {}
         while self._acks:
             delivery = self._acks.popleft()
-            tags.setdefault(delivery.line, set()).add(delivery.tag)
-        for number, acked in tags.items():
+            sizes.setdefault(delivery.line, {})[delivery.tag] = delivery.size
+        for number, acked in sizes.items():
             line = self._lines.get(number)
             if line is not None and line.channel.is_open:
-                up_to, singly = line.acknowledge(acked)
+                up_to, singly = line.acknowledge(set(acked))
                 if up_to is not None:
                     line.channel.basic_ack(up_to, multiple=True)
                 for tag in singly:
                     line.channel.basic_ack(tag)
+                self._forget(line, sum(acked.values()))
+
+    def _forget(self, line: ConsumedQueue, size: int) -> None:
+        """Count messages that are acknowledged or returned."""
+        if line.is_ahead:
+            self._ahead_bytes -= size
+            self._close_if_over(line)

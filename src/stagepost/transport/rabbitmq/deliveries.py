@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stagepost.transport.rabbitmq.address import driver
 
-__all__ = ["FoundDelivery", "Properties", "delivery_at", "first_header", "take_deliveries"]
+__all__ = ["FoundDelivery", "Properties", "delivery_at", "first_header", "keep_receiving", "take_deliveries"]
 
 METHOD_HEAD = Struct(">BHLHH")
 """Layout of a method frame: its type, channel and size, then class and method."""
@@ -86,6 +86,14 @@ def consumer_of(channel: Any, tag: str) -> Callable[..., None] | None:
         return None
     found: Callable[..., None] | None = channel._consumers.get(tag)  # noqa: SLF001
     return found
+
+
+def keep_receiving(channel: Any, tag: str) -> None:
+    """Receive the messages that arrive before the broker confirms that it cancelled a consumer.
+
+    The driver would return them to their queue, and quorum queues limit how often that may happen to a message.
+    """
+    channel._cancelled.discard(tag)  # noqa: SLF001
 
 
 def first_header(data: bytes) -> tuple[int, Any] | None:

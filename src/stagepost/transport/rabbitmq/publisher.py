@@ -186,6 +186,7 @@ class Publisher(BrokerThread):
     def _unblocked(self, _connection: Any, _frame: Any) -> None:
         self.is_blocked, self.trouble = False, None
         log.info("the broker takes messages again")
+        self.on_working()
 
 
 def _impossible() -> tuple[type[Exception], ...]:

@@ -1,0 +1,1 @@
+"""An app that sells books and sends receipts."""

@@ -1,0 +1,1 @@
+"""The only app of the project: it takes orders and sends receipts."""
