@@ -146,8 +146,8 @@ TABLES: dict[str, Table] = {
             "happened_at": "When it happened.",
             "subject": "What the events are about: `job`.",
             "number": "How many events it holds.",
-            "facts": "JSON: an array with an array for each event: job id, state, task, queue, attempt, batch id, reason "
-            "and context.",
+            "facts": "JSON: an array with an array for each event: job id, state, task, queue, attempt, batch id, "
+            "reason and context.",
         },
     ),
     "stagepost_stream": Table(
