@@ -9,6 +9,8 @@ StagepostError
 │   └── ValueTooLarge       storing it needs a longer statement than the database server accepts
 ├── StoreError              the database
 │   ├── StoreUnavailable    it cannot be reached, or did not answer in time
+│   │   └── StoreRefused    it answers, but refuses: wrong password, missing right, unknown database
+│   │       └── StoreReadOnly   it is read-only
 │   ├── SchemaError         its tables are missing, older or newer than this code
 │   └── NoTransaction       the caller's connection has no open transaction
 ├── JobError                one job
@@ -82,6 +84,8 @@ __all__ = [
     "SourceMismatch",
     "StagepostError",
     "StoreError",
+    "StoreReadOnly",
+    "StoreRefused",
     "StoreUnavailable",
     "TaskError",
     "TopologyConflict",
@@ -151,6 +155,17 @@ class StoreUnavailable(StoreError):
     """The database cannot be reached, or did not answer in time."""
 
 
+class StoreRefused(StoreUnavailable):
+    """The database refuses to serve us, and a retry would fail again until somebody changes something there.
+
+    The password is wrong, the user lacks a right, or the database or its host does not exist.
+    """
+
+
+class StoreReadOnly(StoreRefused):
+    """The database is read-only: a replica, a server during a failover, or a file without the right to write."""
+
+
 class SchemaError(StoreError):
     """Stagepost's tables are missing, or their version does not match this code."""
 
@@ -174,7 +189,7 @@ class JobNotFound(JobError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
-            f"job {job_id}: there is no such job; its history may have been pruned. "
+            f"job {shortened(job_id)}: there is no such job; its history may have been pruned. "
             f"Run `stagepost jobs list` to see existing jobs."
         )
         self.job_id = job_id
@@ -294,7 +309,7 @@ class RunError(StagepostError):
     """Base class of errors about one run of a pipeline."""
 
     def __init__(self, run_id: str, why: str) -> None:
-        super().__init__(f"run {run_id}: {why}")
+        super().__init__(f"run {shortened(run_id)}: {why}")
         self.run_id = run_id
 
 
@@ -404,6 +419,14 @@ class Cancelled(StagepostError):
     """A handler raises this to end its job as cancelled."""
 
 
+LONGEST_SHOWN = 100
+
+
+def shortened(text: str) -> str:
+    """Cut a text that a caller gave, so that a message stays readable."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
+
 LONGEST_DURATION = timedelta(days=36_525)
 """A hundred years. An instant plus this duration still fits into every database's integers."""
 
@@ -411,7 +434,7 @@ LONGEST_DURATION = timedelta(days=36_525)
 def duration_of(value: timedelta | float, what: str) -> timedelta:
     """Convert seconds or a timedelta to a timedelta; the error for an invalid value names `what`."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise ConfigurationError(f"{what} is {value!r}: give seconds as a number, or a timedelta.")
+        raise ConfigurationError(f"{what} is {shortened(repr(value))}: give seconds as a number, or a timedelta.")
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not 0 <= seconds <= LONGEST_DURATION.total_seconds():
         raise ConfigurationError(f"{what} is {value}: it must be between 0 and 100 years.")

@@ -346,7 +346,10 @@ def test_a_dead_letter_can_be_retried(app: App) -> None:
     assert app.client.job(job.id).state is JobState.DEAD_LETTER
     has_paper = True
 
-    assert app.client.retry(job.id, "00000000-0000-7000-8000-000000000000", actor="ada") == [job.id]
+    with pytest.raises(JobNotFound, match="00000000-0000-7000-8000-000000000000"):
+        app.client.retry(job.id, "00000000-0000-7000-8000-000000000000", actor="ada")
+    assert app.client.job(job.id).state is JobState.DEAD_LETTER
+    assert app.client.retry(job.id, actor="ada") == [job.id]
     work(app)
 
     assert job.result(timeout=0) == 4

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from stagepost import App, JobContext, traced
-from stagepost.config.logging import JobContextFilter
+from stagepost.config.logging import JobContextFilter, TextFormatter
 from stagepost.model.context import TraceContext
 from tests.acceptance.helpers import work
 
@@ -106,9 +106,12 @@ def test_log_records_of_a_handler_carry_its_ids(app: App, records: dict[str, log
     facts = vars(records["plain"])
     assert (facts["task"], facts["attempt"], facts["task_id"]) == (plain.name, 1, jobs["plain"])
     assert (facts["trace_id"], facts["correlation_id"], facts["user_id"]) == ("t-1", "c-1", "ada")
-    assert f"job={jobs['plain']} attempt=1 trace=t-1 correlation=c-1 user=ada" in facts["job_suffix"]
+    assert f"job={jobs['plain']} attempt=1 trace=t-1 correlation=c-1 user=ada" in TextFormatter().format(
+        records["plain"]
+    )
     assert vars(records["from a task of an async handler"])["trace_id"] == "t-2"
-    assert (vars(records["outside"])["job_id"], vars(records["outside"])["job_suffix"]) == (None, "")
+    assert vars(records["outside"])["job_id"] is None
+    assert TextFormatter().format(records["outside"]).endswith("shop: outside")
 
 
 def test_handlers_that_run_side_by_side_do_not_mix_their_ids(app: App, records: dict[str, logging.LogRecord]) -> None:

@@ -266,6 +266,8 @@ def django_kind(database: str, needs: str) -> Kind:
         }
         completed = connections.configure_settings({"default": {}, database: facts})
         connections.settings[database] = completed[database]
+        with contextlib.suppress(AttributeError):
+            del connections[database]  # it may lead to another database
         return connections[database]
 
     def begin(tx: Any) -> None:

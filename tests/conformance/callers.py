@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from stagepost.clock import Clock
+from stagepost.database.connection import Database
 from stagepost.database.statement import Operation
 from stagepost.database.transaction import is_async, run_in, run_in_async
 
@@ -54,6 +55,8 @@ class Caller:
             pytest.skip(f"{kind.needs} is not installed")
         self.kind = kind
         self.clock = clock
+        self.database: Database | None = None
+        """The database to which the connection must lead."""
         self._loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self.tx = self._finish(kind.open(url, **options))
 
@@ -73,8 +76,8 @@ class Caller:
 
     def run(self, operation: Operation[T]) -> T:
         if is_async(self.tx):
-            return self._loop.run(run_in_async(self.tx, operation, clock=self.clock))
-        return run_in(self.tx, operation, clock=self.clock)
+            return self._loop.run(run_in_async(self.tx, operation, clock=self.clock, database=self.database))
+        return run_in(self.tx, operation, clock=self.clock, database=self.database)
 
     def commit(self) -> None:
         self._finish(self.kind.commit(self.tx))

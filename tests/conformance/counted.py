@@ -8,6 +8,7 @@ from typing import Any
 
 from stagepost.database.connection import Connection, Database
 from stagepost.database.dialect import Dialect, ParameterStyle
+from stagepost.database.failures import Address
 from stagepost.database.statement import Row, Rows
 
 __all__ = ["Counted"]
@@ -28,6 +29,10 @@ class Counted:
     @property
     def is_memory(self) -> bool:
         return self.database.is_memory
+
+    @property
+    def address(self) -> Address:
+        return self.database.address
 
     def connect(self) -> Connection:
         return CountedConnection(self.database.connect(), self.calls)

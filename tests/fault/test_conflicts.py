@@ -149,6 +149,7 @@ class IsolatedDatabase:
         ]
         self.dialect, self.style = database.dialect, database.style
         self.shares_one_connection, self.is_memory = False, False
+        self.address = database.address
 
     def connect(self) -> Connection:
         connection = self._database.connect()

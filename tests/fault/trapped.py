@@ -16,6 +16,7 @@ from stagepost.client import App
 from stagepost.database import Store, libpq
 from stagepost.database.connection import Connection, Database, PostgresConnection, database_at
 from stagepost.database.dialect import Dialect
+from stagepost.database.failures import Address
 from stagepost.database.statement import Row, Rows
 
 KILL_POINT = "FAULT_KILL_POINT"
@@ -67,6 +68,10 @@ class TrappedDatabase:
     @property
     def is_memory(self) -> bool:
         return self._database.is_memory
+
+    @property
+    def address(self) -> Address:
+        return self._database.address
 
     def connect(self) -> Connection:
         with contextlib.ExitStack() as stack:

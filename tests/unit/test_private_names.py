@@ -10,6 +10,7 @@ import inspect
 from pathlib import Path
 
 import aiosqlite
+import asyncpg
 import pika
 import psycopg.generators
 import psycopg.waiting
@@ -28,6 +29,7 @@ USED = {
         "_close_reason", "_transport",  # asyncmy
         "_ssl_required",  # our own subclass of PyMySQL's connection
     },
+    "database/whereabouts.py": {"_addr", "_params"},  # asyncpg
     "database/connection.py": {"_read_timeout", "_write_timeout", "_sock"},
     "transport/rabbitmq/broker_thread.py": {"_transport"},
     "transport/rabbitmq/deliveries.py": {
@@ -46,6 +48,7 @@ DOCUMENTED = {"_asdict", "_replace", "_exit", "_getframe", "_get_running_loop"}
 """Of named tuples, of `os`, of `sys`, and in `asyncio.__all__`."""
 DEFINED = {
     aiosqlite.Connection: {"_execute", "_conn", "_thread", "_tx", "_running", "_connection"},
+    asyncpg.Connection: {"_addr", "_params"},
     pymysql.connections.Connection: {"_read_timeout", "_write_timeout", "_sock", "_create_ssl_ctx"},
     pika.SelectConnection: {
         "_transport", "_frame_buffer", "_channels", "_trim_frame_buffer", "_output_marshaled_frames",

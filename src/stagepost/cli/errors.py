@@ -57,7 +57,7 @@ def as_failure(error: Exception) -> CommandFailed | None:
             return CommandFailed(f"The database is too busy: {text}. Try again.", ExitCode.UNREACHABLE)
         case Trouble.SCHEMA:
             return CommandFailed(f"{text}. Run `stagepost migrate` to bring the tables up to date.", ExitCode.SCHEMA)
-        case Trouble.OTHER:
+        case Trouble.REFUSED | Trouble.OTHER:
             return CommandFailed(f"The database rejected the statement: {text}")
 
 

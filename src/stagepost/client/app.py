@@ -201,6 +201,7 @@ class App(OperatedApp):
         check_type(f"batch {key!r}: on_failed", on_failed, OnFailed | Literal["finish", "hold"])
         if on_complete is not None:
             check_job(f"batch {key!r}: on_complete", on_complete)
+        check_type(f"batch {key!r}: gate", gate, str | Gate | None)
         named = Gate(self, gate) if isinstance(gate, str) else gate
         return BatchHandle(self, key, gate=named, on_failed=on_failed, on_complete=on_complete)
 

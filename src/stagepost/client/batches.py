@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
-from stagepost.client.client import default_actor
+from stagepost.client.arguments import actor_of, choices, keys_of, page_size
 from stagepost.client.item_feed import CHUNK, ItemFeed, check_chunk, read_all, read_all_async
 from stagepost.client.item_pages import ItemPages, lines_of, writing_to
 from stagepost.client.loading import load, load_async
@@ -34,6 +34,7 @@ from stagepost.model.batch import (
 from stagepost.model.identity import new_id
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import JobState
+from stagepost.model.option_types import check_type
 from stagepost.store import batch_items, batches, cancelling, concluding, counting, listing
 from stagepost.store.health import ping
 from stagepost.store.listing import FailedGroup
@@ -313,14 +314,14 @@ class BatchHandle:
 
     def _grouping(self, limit: int) -> Procedure[list[FailedGroup]]:
         batch = yield from self._finding()
-        groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=limit)
+        groups: list[FailedGroup] = yield listing.failed_groups(batch.id, most=page_size(limit))
         return groups
 
     def _pages(self, batch: BatchRow, states: Iterable[JobState]) -> ItemPages:
-        return ItemPages(batch, [JobState(state) for state in states], self._app.registry)
+        return ItemPages(batch, choices("states", states, JobState), self._app.registry)
 
     def _retrying(self, keys: Iterable[str] | None, actor: str | None) -> Procedure[int]:
-        who = actor or default_actor()
+        who = actor_of(actor)
 
         def retry(batch_id: str, **chosen: Any) -> Operation[list[str]]:
             return batch_items.retry_failed(batch_id, actor=who, **chosen)
@@ -328,9 +329,10 @@ class BatchHandle:
         return self._for_each_failed(retry, keys)
 
     def _waiving(self, keys: Iterable[str] | None, why: str, actor: str | None) -> Procedure[int]:
+        check_type(f"batch {self.key!r}: why", why, str)
         if not why.strip():
             raise ConfigurationError(f"batch {self.key!r}: give the reason as `why`. It is recorded with the items.")
-        who = actor or default_actor()
+        who = actor_of(actor)
 
         def waive(batch_id: str, **chosen: Any) -> Operation[list[str]]:
             return batch_items.waive(batch_id, actor=who, why=why, **chosen)
@@ -342,7 +344,7 @@ class BatchHandle:
         batch = yield from self._finding()
         done = 0
         if keys is not None:
-            asked = sorted(set(keys))
+            asked = keys_of(f"batch {self.key!r}", keys) or []
             for start in range(0, len(asked), AT_ONCE):
                 done += len((yield act(batch.id, keys=asked[start : start + AT_ONCE])))
             return done
@@ -353,7 +355,7 @@ class BatchHandle:
 
     def _cancelling(self, actor: str | None) -> Procedure[BatchRow]:
         batch = yield from self._finding()
-        yield cancelling.cancel_batch(batch.id, actor=actor or default_actor())
+        yield cancelling.cancel_batch(batch.id, actor=actor_of(actor))
         after: str | None = ""
         while after is not None:
             after = yield cancelling.cancel_items(batch.id, after=after, most=AT_ONCE)

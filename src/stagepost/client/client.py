@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from datetime import timedelta
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from stagepost.client.arguments import actor_of, choices, filter_of, known_id, page_size, page_start
 from stagepost.client.records import Job
 from stagepost.client.waiting import pauses
 from stagepost.client.worker_waker import WorkerWaker
@@ -18,9 +17,8 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import ConfigurationError, JobFailed, JobNotFound, UnknownTask
+from stagepost.errors import JobFailed, UnknownTask, duration_of
 from stagepost.model.batch import Counts
-from stagepost.model.checks import checked_id
 from stagepost.model.children import NewChild
 from stagepost.model.job import Enqueued, FailureRecord, JobRow, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
@@ -55,6 +53,14 @@ class Client:
         self._async_store = async_store or AsyncStore(store)
         self._registry = registry
         self._waker = waker or WorkerWaker(store.notifier)
+        self.patience: timedelta | None = None
+        """How long its calls wait for a database that is away; None means the setting `patience_seconds`."""
+
+    def using(self, *, patience: timedelta | float) -> Self:
+        """Return a client whose calls wait at most this long for a database that is away, instead of the setting."""
+        client = copy(self)
+        client.patience = duration_of(patience, "patience")
+        return client
 
     def enqueue(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job; if a live job already holds its unique key, return that job."""
@@ -157,26 +163,27 @@ class Client:
 
     def cancel(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask a running one to stop; returns the job's state after the call."""
-        state = self._run(cancelling.cancel_job(known_id(job_id), actor=actor or default_actor()), tx)
+        state = self._run(cancelling.cancel_job(known_id(job_id), actor=actor_of(actor)), tx)
         self._waker.notify_stop(state, tx)
         return state
 
     async def cancel_async(self, job_id: str, *, actor: str | None = None, tx: Any = None) -> JobState:
         """Cancel a job, or ask it to stop, without blocking the event loop."""
-        state = await self._run_async(cancelling.cancel_job(known_id(job_id), actor=actor or default_actor()), tx)
+        state = await self._run_async(cancelling.cancel_job(known_id(job_id), actor=actor_of(actor)), tx)
         self._waker.notify_stop(state, tx)
         return state
 
     def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
-        """Queue ended jobs again; returns the ids of the jobs that were queued.
+        """Queue ended jobs again; returns the ids of the jobs that were queued. Others of them have not ended.
 
+        If one of them does not exist, it raises JobNotFound, and none is queued.
         A batch that is done stays done when one of its items is retried; an unfinished batch waits for the item.
         """
-        return self._run(jobs.restart(job_ids, actor=actor or default_actor()), tx)
+        return self._run(jobs.retry([known_id(one) for one in job_ids], actor=actor_of(actor)), tx)
 
     async def retry_async(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
         """Queue ended jobs again without blocking the event loop."""
-        return await self._run_async(jobs.restart(job_ids, actor=actor or default_actor()), tx)
+        return await self._run_async(jobs.retry([known_id(one) for one in job_ids], actor=actor_of(actor)), tx)
 
     def wait(self, job_id: str, *, timeout: timedelta | float | None = None) -> JobState:
         """Wait until a job ends and return its state."""
@@ -210,15 +217,19 @@ class Client:
             await asyncio.sleep(pause)
         raise AssertionError("the pauses end with WaitTimeout")
 
+    @property
+    def _patience_seconds(self) -> float | None:
+        return None if self.patience is None else self.patience.total_seconds()
+
     def _run(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
-            return self._store.run(operation)
-        return run_in(tx, operation, clock=self._store.clock)
+            return self._store.run(operation, patience_seconds=self._patience_seconds)
+        return run_in(tx, operation, clock=self._store.clock, database=self._store.callers_database)
 
     async def _run_async(self, operation: Operation[T], tx: Any = None) -> T:
         if tx is None:
-            return await self._async_store.run(operation)
-        return await run_in_async(tx, operation, clock=self._store.clock)
+            return await self._async_store.run(operation, patience_seconds=self._patience_seconds)
+        return await run_in_async(tx, operation, clock=self._store.clock, database=self._store.callers_database)
 
 
 def result_of(job: JobRow, registry: Registry) -> Any:
@@ -238,24 +249,6 @@ def typed_progress(job: JobRow, registry: Registry) -> Any:
     return decode_progress(job.progress, _declared(job, registry, lambda task: task.options.progress))
 
 
-def known_id(job_id: str) -> str:
-    """Normalize the id of a job; no job has an id that is not a UUID."""
-    try:
-        return checked_id(str(job_id))
-    except ConfigurationError:
-        raise JobNotFound(job_id) from None
-
-
-@cache
-def default_actor() -> str:
-    """Return the actor to record if none is given: the user and host name of this process."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"[:191]
-
-
 def _page(
     states: Iterable[JobState],
     task: str | None,
@@ -265,12 +258,12 @@ def _page(
     limit: int,
 ) -> Operation[list[JobRow]]:
     return list_jobs(
-        states=[JobState(state) for state in states],
-        queue_name=queue,
-        task_name=task,
-        batch_id=parent_id,
-        before=before,
-        most=max(1, min(limit, 1000)),
+        states=choices("states", states, JobState),
+        queue_name=filter_of("queue", queue),
+        task_name=filter_of("task", task),
+        batch_id=None if parent_id is None else known_id(parent_id),
+        before=page_start(before),
+        most=page_size(limit),
     )
 
 

@@ -65,8 +65,14 @@ class AppCore:
     def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         """Open another store on the same database, with separate connections."""
         size = self.settings.pool_size if pool_size is None else pool_size
-        options: dict[str, Any] = {"clock": self.clock, "pool_size": size, "folder": self.folder}
-        return Store.at(self.settings.database_url, for_handlers=for_handlers, **options)
+        return Store.at(
+            self.settings.database_url,
+            for_handlers=for_handlers,
+            folder=self.folder,
+            clock=self.clock,
+            pool_size=size,
+            patience_seconds=self.settings.patience_seconds,
+        )
 
     @cached_property
     def users_store(self) -> Store:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from stagepost.client.arguments import default_actor, known_id
 from stagepost.client.bulk import (
     PAGE,
     Act,
@@ -19,7 +20,6 @@ from stagepost.client.bulk import (
     retry_message_page,
     retry_page,
 )
-from stagepost.client.client import default_actor, known_id
 from stagepost.client.operator_records import BulkResult, DeadLetterGroup, DeadMessage, dead_message_of, group_of
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.records import Job

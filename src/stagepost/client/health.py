@@ -13,7 +13,7 @@ from stagepost.clock import monotonic
 from stagepost.config import Settings
 from stagepost.database.migrate import pending
 from stagepost.database.store import Store
-from stagepost.errors import SchemaError, StoreUnavailable
+from stagepost.errors import SchemaError, StoreRefused, StoreUnavailable
 from stagepost.model.job import microseconds
 from stagepost.store.health import durability_warnings, ping
 from stagepost.store.workers import ALIVE_WITHIN, WorkerRecord, list_workers, unknown_tasks
@@ -67,7 +67,7 @@ def is_healthy(checks: list[Check]) -> bool:
 def _schema(store: Store) -> Check:
     try:
         missing = pending(store)
-    except SchemaError as error:
+    except (SchemaError, StoreRefused) as error:
         return Check("schema", "failed", str(error))
     if missing:
         names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from stagepost.client.arguments import default_actor, known_id
 from stagepost.client.bulk import (
     PAGE,
     Act,
@@ -19,7 +20,6 @@ from stagepost.client.bulk import (
     pages_of,
     retry_page,
 )
-from stagepost.client.client import default_actor, known_id
 from stagepost.client.operator_records import BulkResult, JobPage
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.records import Job

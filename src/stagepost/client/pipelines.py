@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Raw
 
+from stagepost.client.arguments import choices, page_size, page_start
 from stagepost.client.runs import RunHandle
 from stagepost.client.steps import LIMITS, PipelineInput, Step, bare_job, encode_value, listed
+from stagepost.database.statement import Operation
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import PipelineError
+from stagepost.model.batch import check_key
 from stagepost.model.checks import NAME
 from stagepost.model.context import current_trace
 from stagepost.model.identity import new_id
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline"]
 
-LONGEST_KEY = 191
 RESERVED = frozenset({"key", "tx"})
 """Parameters of `start`, which cannot be names of inputs."""
 ON_COMPLETE_TAKES = ("run_id", "state")
@@ -98,7 +100,11 @@ class Pipeline:
         """Start a run with this input, or return the pipeline's existing run with this key."""
         operation = runs.start(self._new_run(key, input), notify=self._app.settings.wakeups)
         store = self._app.store
-        started = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
+        started = (
+            store.run(operation)
+            if tx is None
+            else run_in(tx, operation, clock=store.clock, database=store.callers_database)
+        )
         self._app.store.notifier.notify(_queues(started.run), tx=tx)
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
@@ -108,36 +114,52 @@ class Pipeline:
         if tx is None:
             started = await self._app.async_store.run(operation)
         else:
-            started = await run_in_async(tx, operation, clock=self._app.store.clock)
+            started = await run_in_async(
+                tx, operation, clock=self._app.store.clock, database=self._app.store.callers_database
+            )
         self._app.store.notifier.notify(_queues(started.run), tx=tx)
         return RunHandle(self._app, started.run, is_new=started.is_new)
 
     def find(self, key: str, *, tx: Any = None) -> RunHandle | None:
         """Find the run that was started with this key; with `tx`, as your transaction sees it."""
-        operation, store = runs.find(self.name, key), self._app.store
-        run = store.run(operation) if tx is None else run_in(tx, operation, clock=store.clock)
+        operation, store = self._finding(key), self._app.store
+        run = (
+            store.run(operation)
+            if tx is None
+            else run_in(tx, operation, clock=store.clock, database=store.callers_database)
+        )
         return None if run is None else RunHandle(self._app, run, is_new=False)
 
     async def find_async(self, key: str, *, tx: Any = None) -> RunHandle | None:
         """Find a run like `find`, without blocking the event loop; `tx` is an async connection or session."""
-        operation = runs.find(self.name, key)
+        operation = self._finding(key)
         if tx is None:
             run = await self._app.async_store.run(operation)
         else:
-            run = await run_in_async(tx, operation, clock=self._app.store.clock)
+            run = await run_in_async(
+                tx, operation, clock=self._app.store.clock, database=self._app.store.callers_database
+            )
         return None if run is None else RunHandle(self._app, run, is_new=False)
+
+    def _finding(self, key: str) -> Operation[Run | None]:
+        check_key(f"pipeline {self.name}: key", key)
+        return runs.find(self.name, key)
 
     def runs(self, *, state: RunState | None = None, before: str | None = None, limit: int = 50) -> list[RunHandle]:
         """List a page of this pipeline's runs, newest first; `before` is the last id of the previous page."""
-        found = self._app.store.run(runs.list_runs(pipeline=self.name, state=state, before=before, most=limit))
+        found = self._app.store.run(self._page(state, before, limit))
         return [RunHandle(self._app, run, is_new=False) for run in found]
 
     async def runs_async(
         self, *, state: RunState | None = None, before: str | None = None, limit: int = 50
     ) -> list[RunHandle]:
         """List a page of this pipeline's runs without blocking the event loop."""
-        operation = runs.list_runs(pipeline=self.name, state=state, before=before, most=limit)
+        operation = self._page(state, before, limit)
         return [RunHandle(self._app, run, is_new=False) for run in await self._app.async_store.run(operation)]
+
+    def _page(self, state: RunState | None, before: str | None, limit: int) -> Operation[list[Run]]:
+        [chosen] = [None] if state is None else choices("state", [state], RunState)
+        return runs.list_runs(pipeline=self.name, state=chosen, before=page_start(before), most=page_size(limit))
 
     @property
     def plan(self) -> Plan:
@@ -175,11 +197,7 @@ class Pipeline:
     def _new_run(self, key: str | None, given: dict[str, Any]) -> NewRun:
         run_id = new_id()
         key = run_id if key is None else key
-        if not 1 <= len(key) <= LONGEST_KEY or key != key.strip():
-            raise PipelineError(
-                f"pipeline {self.name}: key {key!r} must have 1 to {LONGEST_KEY} characters, "
-                f"and must not begin or end with white space."
-            )
+        check_key(f"pipeline {self.name}: key", key)
         return NewRun(
             id=run_id,
             key=key,

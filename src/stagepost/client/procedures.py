@@ -29,7 +29,7 @@ def run_procedure(procedure: Procedure[T], app: App, tx: Any = None) -> T:
         while True:
             if isinstance(step, Operation):
                 try:
-                    result = app.store.run(step) if tx is None else run_in(tx, step, clock=app.clock)
+                    result = app.store.run(step) if tx is None else _run_in(tx, step, app)
                 except StagepostError as error:
                     step = procedure.throw(error)
                 else:
@@ -48,7 +48,7 @@ async def run_procedure_async(procedure: Procedure[T], app: App, tx: Any = None)
         step = next(procedure)
         while True:
             if isinstance(step, Operation):
-                running = app.async_store.run(step) if tx is None else run_in_async(tx, step, clock=app.clock)
+                running = app.async_store.run(step) if tx is None else _run_in_async(tx, step, app)
                 try:
                     result = await running
                 except StagepostError as error:
@@ -61,3 +61,11 @@ async def run_procedure_async(procedure: Procedure[T], app: App, tx: Any = None)
     except StopIteration as end:
         value: T = end.value
         return value
+
+
+def _run_in(tx: Any, step: Operation[T], app: App) -> T:
+    return run_in(tx, step, clock=app.clock, database=app.store.callers_database)
+
+
+async def _run_in_async(tx: Any, step: Operation[T], app: App) -> T:
+    return await run_in_async(tx, step, clock=app.clock, database=app.store.callers_database)

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
-from stagepost.client.client import default_actor
+from stagepost.client.arguments import default_actor
 from stagepost.client.operator_records import Queue, queue_of
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.database.store import Store

@@ -14,6 +14,7 @@ from msgspec.structs import replace as replace_fields
 
 from stagepost.client.tasks import AppTask, app_of
 from stagepost.clock import Clock, monotonic
+from stagepost.database.connection import Database
 from stagepost.database.statement import Operation
 from stagepost.database.transaction import run_in, run_in_async
 from stagepost.errors import Cancelled, LeaseLost, PayloadError, Snooze, TaskError, duration_of
@@ -123,13 +124,17 @@ class RunningAttempt:
 
     def settle(self, tx: Any, outcome: Outcome) -> None:
         """End the attempt in the caller's transaction; raises LeaseLost if another attempt has taken over."""
-        self._check(run_in(tx, self._settlement(outcome), clock=self._clock))
+        self._check(run_in(tx, self._settlement(outcome), clock=self._clock, database=self._database))
         self._observe_commit(tx)
 
     async def settle_async(self, tx: Any, outcome: Outcome) -> None:
         """End the attempt in the caller's async transaction."""
-        self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock))
+        self._check(await run_in_async(tx, self._settlement(outcome), clock=self._clock, database=self._database))
         self._observe_commit(tx)
+
+    @property
+    def _database(self) -> Database | None:
+        return app_of(self.task).store.callers_database if isinstance(self.task, AppTask) else None
 
     def _observe_commit(self, tx: Any) -> None:
         if isinstance(self.task, AppTask):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from stagepost.client.client import default_actor, typed_result
+from stagepost.client.arguments import actor_of
+from stagepost.client.client import typed_result
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.waiting import pauses
 from stagepost.errors import RunError
@@ -101,7 +102,7 @@ class RunHandle:
         raise AssertionError("the pauses end with WaitTimeout")
 
     def _retried(self, actor: str | None, tx: Any) -> Procedure[RunState]:
-        run: Run = yield runs.retry(self.id, actor=actor or default_actor())
+        run: Run = yield runs.retry(self.id, actor=actor_of(actor))
         self._app.store.notifier.notify({step.queue_name for step in run.plan.steps}, tx=tx)
         return run.state
 
@@ -113,7 +114,7 @@ class RunHandle:
         return results if found.is_list else results[0]
 
     def _cancelled(self, actor: str | None) -> Procedure[RunState]:
-        batches: list[str] = yield runs.cancel(self.id, actor=actor or default_actor())
+        batches: list[str] = yield runs.cancel(self.id, actor=actor_of(actor))
         for batch_id in batches:  # upkeep does the rest if this is interrupted
             after: str | None = ""
             while after is not None:

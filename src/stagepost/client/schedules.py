@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from stagepost.client.client import default_actor
+from stagepost.client.arguments import default_actor
 from stagepost.client.handle import JobHandle
 from stagepost.client.operator_records import Schedule, ScheduleRun, schedule_of
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from stagepost.client.app import App
+    from stagepost.client.client import Client
     from stagepost.model.options import TaskOptions
 
 __all__ = ["AppTask", "AsyncAppTask", "Request", "app_of"]
@@ -100,6 +101,11 @@ class Request(Generic[P, R]):
     def __init__(self, app: App, task: Task[P, R], tx: Any, options: JobOptions) -> None:
         self._app, self._task, self._tx, self._options = app, task, tx, options
 
+    @property
+    def _client(self) -> Client:
+        patience = self._options.patience
+        return self._app.client if patience is None else self._app.client.using(patience=patience)
+
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Check and encode the arguments without enqueuing the job."""
         return self._task.build(self._options, args, kwargs)
@@ -110,22 +116,22 @@ class Request(Generic[P, R]):
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Enqueue the job."""
-        return JobHandle(self._app.client.enqueue(self.job(*args, **kwargs), tx=self._tx), self._app)
+        return JobHandle(self._client.enqueue(self.job(*args, **kwargs), tx=self._tx), self._app)
 
     async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Enqueue the job without blocking the event loop."""
-        enqueued = await self._app.client.enqueue_async(self.job(*args, **kwargs), tx=self._tx)
+        enqueued = await self._client.enqueue_async(self.job(*args, **kwargs), tx=self._tx)
         return JobHandle(enqueued, self._app)
 
     def enqueue_many(self, arguments: Sequence[Arguments]) -> list[JobHandle[R]]:
         """Enqueue many jobs, one for each tuple (by position) or dict (by name) of arguments."""
         asked = self._task.build_many(self._options, arguments)
-        return [JobHandle(made, self._app) for made in self._app.client.enqueue_many(asked, tx=self._tx)]
+        return [JobHandle(made, self._app) for made in self._client.enqueue_many(asked, tx=self._tx)]
 
     async def enqueue_many_async(self, arguments: Sequence[Arguments]) -> list[JobHandle[R]]:
         """Enqueue many jobs without blocking the event loop."""
         asked = self._task.build_many(self._options, arguments)
-        return [JobHandle(made, self._app) for made in await self._app.client.enqueue_many_async(asked, tx=self._tx)]
+        return [JobHandle(made, self._app) for made in await self._client.enqueue_many_async(asked, tx=self._tx)]
 
     if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks
 

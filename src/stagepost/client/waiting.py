@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 from stagepost.clock import monotonic
-from stagepost.errors import WaitTimeout
+from stagepost.errors import WaitTimeout, duration_of
 from stagepost.model.backoff import backoff_seconds
 from stagepost.model.context import current_identity
 
@@ -22,7 +22,7 @@ LONGEST_SECONDS = 1.0
 
 def pauses(timeout: timedelta | float | None, subject: str, *, missing: str, advice: str) -> Iterator[float]:
     """Yield longer and longer pauses until the timeout, then raise WaitTimeout: `subject` `missing` in time."""
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    seconds = None if timeout is None else duration_of(timeout, "timeout").total_seconds()
     give_up_at = None if seconds is None else monotonic() + seconds
     looks = 0
     with ExitStack() as waiting:

@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
+from stagepost.config.urls import masked
 from stagepost.errors import ConfigurationError
 from stagepost.model.event_level import EventLevel
 
@@ -44,6 +45,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Longest interval between polls while the queue is empty."""
     shutdown_timeout_seconds: float = 30.0
     """How long running jobs may continue after a request to stop; unfinished jobs then return to their queue."""
+    patience_seconds: float = 30.0
+    """How long `enqueue` and other calls try again while the database is away; 0 tries once. A try that hangs ends
+    after 15 seconds, or after 10 if it cannot connect. `task.using(patience=…)` and `client.using(patience=…)` override
+    it."""
     pool_size: int = 4
     """Database connections per process."""
     history_days: float = 30.0
@@ -67,9 +72,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("lease_seconds", "poll_shortest_seconds", "poll_longest_seconds"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it must be more than 0 seconds.")
-        for name in ("prefetch", "shutdown_timeout_seconds", "history_days", "events_days", "events_limit"):
+        kept = ("history_days", "events_days", "events_limit")
+        for name in ("patience_seconds", "prefetch", "shutdown_timeout_seconds", *kept):
             if (getattr(self, name) or 0) < 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: it cannot be negative.")
+
+    def __repr__(self) -> str:
+        """Show the settings that are not the defaults, without secrets."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        for name in ("database_url", "transport"):
+            values[name] = values[name] and masked(values[name])
+        defaults = dict(zip(self.__struct_fields__, self.__struct_defaults__, strict=True))
+        changed = ", ".join(f"{name}={value!r}" for name, value in values.items() if value != defaults[name])
+        return f"Settings({changed})"
 
     @property
     def lease_duration(self) -> timedelta:

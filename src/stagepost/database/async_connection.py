@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
-from stagepost.config.urls import masked
 from stagepost.database.connection import (
     Connection,
     Database,
     MysqlDatabase,
     PostgresDatabase,
+    connecting,
     prepare_for_use,
     require_unbroken,
 )
+from stagepost.database.lent import ask_watched_async
 from stagepost.database.opening import shut_down
 from stagepost.database.pool import Pool
 from stagepost.database.session import (
@@ -31,7 +32,7 @@ from stagepost.database.session import (
     postgres_options,
 )
 from stagepost.database.sqlite import SqliteDatabase
-from stagepost.errors import ConfigurationError, StoreUnavailable
+from stagepost.errors import ConfigurationError
 
 __all__ = ["AsyncConnection", "connect_async", "uninterrupted"]
 
@@ -189,7 +190,7 @@ class AiosqliteConnection:
 
 async def _open_postgres(database: PostgresDatabase) -> PsycopgConnection:
     psycopg = driver("psycopg", extra="postgres")
-    try:
+    with connecting(database):
         raw = await psycopg.AsyncConnection.connect(database.url, autocommit=True, **postgres_options(database.url))
         try:
             with database.deadlines.limit(CONNECT_SECONDS, partial(shut_down, raw.fileno())):
@@ -199,8 +200,6 @@ async def _open_postgres(database: PostgresDatabase) -> PsycopgConnection:
         except BaseException:
             await raw.close()
             raise
-    except psycopg.Error as error:
-        raise StoreUnavailable(f"PostgreSQL at {masked(database.url)} cannot be reached: {error}") from error
     return PsycopgConnection(raw, is_pooled)
 
 
@@ -240,8 +239,8 @@ class PsycopgConnection:
 
 
 async def _open_mysql(database: MysqlDatabase) -> AsyncmyConnection:
-    errors = driver("asyncmy.errors", extra="asyncmy")
-    try:
+    driver("asyncmy", extra="asyncmy")
+    with connecting(database), _saying_what_timed_out():
         async with asyncio.timeout(CONNECT_SECONDS):
             raw = _asyncmy_connection()(**_asyncmy_options(database))
             await raw.connect()
@@ -250,10 +249,15 @@ async def _open_mysql(database: MysqlDatabase) -> AsyncmyConnection:
             except BaseException:
                 raw.close()
                 raise
-    except (errors.Error, TimeoutError) as error:
-        reason = str(error) or f"no answer in {CONNECT_SECONDS} s"
-        raise StoreUnavailable(f"MySQL/MariaDB at {masked(database.url)} cannot be reached: {reason}") from error
     return AsyncmyConnection(raw, database)
+
+
+@contextlib.contextmanager
+def _saying_what_timed_out() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise TimeoutError(f"no answer in {CONNECT_SECONDS} s") from error
 
 
 async def _first_row_of_mysql(raw: Any, sql: str) -> Any:
@@ -288,7 +292,11 @@ def _asyncmy_connection() -> type[Any]:
     encrypted: int = driver("asyncmy.constants.CLIENT", extra="asyncmy").SSL
 
     class Connection(base):  # type: ignore[misc]
-        """Encrypts if the server can, as PyMySQL does; the driver itself does so always or never."""
+        """Differs from asyncmy's class in two ways.
+
+        It encrypts if the server can, as PyMySQL does; the driver itself does so always or never. It notices if the
+        server ends a transaction that was lent to a caller.
+        """
 
         def __init__(self, *, requires_ssl: bool, **options: Any) -> None:
             super().__init__(**options)
@@ -299,6 +307,10 @@ def _asyncmy_connection() -> type[Any]:
             if not self.server_capabilities & encrypted and not self._requires_ssl:
                 self._ssl_context = None
                 self._client_flag &= ~encrypted
+
+        async def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
+            rows: int = await ask_watched_async(self, lambda: super(Connection, self).query(sql, unbuffered))
+            return rows
 
     return Connection
 

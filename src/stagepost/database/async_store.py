@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from stagepost.clock import monotonic
 from stagepost.database.deadline import Deadlines
+from stagepost.database.lent import refuse_to_wait_for_itself
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.threads import DaemonThreads
@@ -36,8 +37,10 @@ class AsyncStore:
 
     async def run(self, operation: Operation[T], *, patience_seconds: float | None = None) -> T:
         """Run an operation in its own transaction."""
+        store = self.store
+        refuse_to_wait_for_itself(operation.name, store.database, reads=operation.definition.is_read_only)
         call = self._threads.submit(
-            partial(self.store.run, operation, patience_seconds=patience_seconds, deadlines=self._deadlines)
+            partial(store.run, operation, patience_seconds=patience_seconds, deadlines=self._deadlines)
         )
         self._under_way.add(call)
         call.add_done_callback(self._under_way.discard)

@@ -14,10 +14,11 @@ from stagepost.database.async_connection import AsyncConnection, connect_async, 
 from stagepost.database.async_pool import AsyncPool
 from stagepost.database.connection import Database
 from stagepost.database.deadline import Deadlines
+from stagepost.database.failures import Translated, commit_failure, failure_of
 from stagepost.database.forks import reset_after_fork
+from stagepost.database.lent import lending
 from stagepost.database.pool import Pool
 from stagepost.database.trouble import Trouble
-from stagepost.errors import StoreUnavailable
 
 __all__ = ["AsyncLoan", "AsyncTransactions"]
 
@@ -46,6 +47,7 @@ class AsyncTransactions:
     def __init__(self, database: Database, pool: Pool, *, call_seconds: float) -> None:
         """`pool` holds the blocking connections for handlers: its size and patience apply to each loop, too."""
         self.database = database
+        self._place: dict[str, Any] = {"dialect": database.dialect, "address": database.address}
         self.call_seconds = call_seconds
         self._blocking = pool
         self._deadlines = Deadlines()
@@ -67,7 +69,9 @@ class AsyncTransactions:
         loan = AsyncLoan(await self._begun(pool, read_only=read_only))
         try:
             try:
-                yield loan
+                with lending(loan.raw, self.database, read_only=read_only) as lent:
+                    yield loan
+                lent.require_whole()
             except BaseException:
                 with contextlib.suppress(Exception):
                     await uninterrupted(self._roll_back(loan))
@@ -113,7 +117,8 @@ class AsyncTransactions:
             except BaseException as error:
                 await pool.give_back(connection, is_sound=False)
                 if is_last_try or self.database.dialect.trouble(error) is not Trouble.CONNECTION:
-                    raise
+                    with Translated(partial(failure_of, "begin", **self._place)):
+                        raise
                 pool.close_idle()
             else:
                 return connection
@@ -126,12 +131,8 @@ class AsyncTransactions:
             if self.database.dialect.trouble(error) is not Trouble.CONNECTION:
                 with contextlib.suppress(Exception):
                     await self._roll_back(loan)
+            with Translated(partial(commit_failure, **self._place)):
                 raise
-            raise StoreUnavailable(
-                f"the database did not confirm a commit, so the transaction may or may not be committed: {error}. "
-                f"Check what it wrote before you repeat it. A handler that ends its job in the transaction can be "
-                f"repeated safely."
-            ) from error
         loan.is_sound = loan.is_committed = True
 
     async def _roll_back(self, loan: AsyncLoan) -> None:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
-from stagepost.config.urls import masked
+from stagepost.config.urls import masked, split_url
 from stagepost.database.copying import pieces_of
 from stagepost.database.deadline import Deadlines
 from stagepost.database.dialect import MYSQL, POSTGRES, Dialect, ParameterStyle
+from stagepost.database.failures import Address, Translated, connect_failure
+from stagepost.database.lent import ask_watched
 from stagepost.database.libpq import Session
 from stagepost.database.opening import closed_on_failure, shut_down
 from stagepost.database.session import (
@@ -29,7 +31,7 @@ from stagepost.database.session import (
 )
 from stagepost.database.sqlite import SqliteDatabase, sqlite_path
 from stagepost.database.statement import Row, Rows
-from stagepost.errors import ConfigurationError, StoreError, StoreUnavailable, ValueTooLarge
+from stagepost.errors import ConfigurationError, StoreError, ValueTooLarge
 from stagepost.model.groups import groups_of
 
 __all__ = ["Connection", "Database", "database_at"]
@@ -79,6 +81,10 @@ class Database(Protocol):
     """All operations of this process use one connection, one after another."""
 
     @property
+    def address(self) -> Address:
+        """Where it is, for messages."""
+
+    @property
     def is_memory(self) -> bool:
         """Whether the database lives in its only connection: a second one would see another, empty database."""
 
@@ -91,26 +97,32 @@ def database_at(url: str, *, for_handlers: bool = False, folder: Path | None = N
     Pass `for_handlers` if handlers run statements of their own on its connections. A relative SQLite path starts in
     `folder`, by default the current directory; it does not follow a handler that changes the directory later.
     """
-    scheme = urlsplit(url).scheme.partition("+")[0]
+    scheme = url.partition(":")[0].partition("+")[0]
     match scheme:
         case "sqlite":
             return SqliteDatabase(sqlite_path(url, folder or Path.cwd()))
         case "postgresql" | "postgres":
+            split_url("database URL", url, for_libpq=True)
             return PostgresDatabase("postgresql" + url[url.index(":") :], for_handlers=for_handlers)
         case "mysql" | "mariadb":
             return MysqlDatabase.from_url(url)
         case _:
+            kind = f"unknown kind {scheme!r}" if "://" in url else "it names no kind of database"
             raise ConfigurationError(
-                f"database URL {masked(url)!r}: unknown kind {scheme!r}. "
-                f"Use sqlite:///file.db, postgresql://… or mysql://…"
+                f"database URL {masked(url)!r}: {kind}. Use sqlite:///file.db, postgresql://… or mysql://…"
             )
+
+
+def connecting(database: Database) -> Translated:
+    """Turn what a driver raises while it connects into our own errors."""
+    return Translated(partial(connect_failure, dialect=database.dialect, address=database.address))
 
 
 @dataclass
 class PostgresDatabase:
     """PostgreSQL through psycopg 3."""
 
-    url: str
+    url: str = field(repr=False)
     for_handlers: bool = False
     """Handlers run their own statements on its connections, so planner settings stay as they are."""
     dialect: Dialect = POSTGRES
@@ -120,17 +132,19 @@ class PostgresDatabase:
     deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)
     """Limits the statements that set a new session up."""
 
+    @property
+    def address(self) -> Address:
+        return Address("PostgreSQL", self.url)
+
     def connect(self) -> PostgresConnection:
         psycopg = driver("psycopg", extra="postgres")
-        try:
+        with connecting(self):
             raw = psycopg.connect(self.url, autocommit=True, **postgres_options(self.url))
             set_up = self.deadlines.limit(CONNECT_SECONDS, partial(shut_down, raw.fileno()))
             with closed_on_failure(raw), set_up:
                 configuration = postgres_configuration(raw.info.backend_pid, for_handlers=self.for_handlers)
                 is_pooled = configure(configuration, lambda sql: _first_row(raw.execute(sql)))
                 prepare_for_use(raw, is_pooled=is_pooled)
-        except psycopg.Error as error:
-            raise StoreUnavailable(f"PostgreSQL at {masked(self.url)} cannot be reached: {error}") from error
         return PostgresConnection(raw, is_pooled=is_pooled)
 
 
@@ -202,8 +216,8 @@ FIXED_OPTIONS = {"charset": "utf8mb4", "autocommit": "1"}
 class MysqlDatabase:
     """MySQL or MariaDB through PyMySQL."""
 
-    url: str
-    options: dict[str, Any] = field(default_factory=dict)
+    url: str = field(repr=False)
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
     dialect: Dialect = MYSQL
     style: ParameterStyle = ParameterStyle.PYFORMAT
     shares_one_connection: bool = False
@@ -211,7 +225,7 @@ class MysqlDatabase:
 
     @classmethod
     def from_url(cls, url: str) -> MysqlDatabase:
-        parts = urlsplit(url)
+        parts = split_url("database URL", url)
         options: dict[str, Any] = {
             "host": parts.hostname or "127.0.0.1",
             "port": parts.port or 3306,
@@ -231,15 +245,18 @@ class MysqlDatabase:
             raise ConfigurationError(f"database URL {masked(url)!r} names no database: add it as the path.")
         return cls(url, options)
 
+    @property
+    def address(self) -> Address:
+        return Address("MySQL/MariaDB", self.url)
+
     def unconnected(self) -> Any:
         """Make a connection that is not opened, to read off how PyMySQL understands the options."""
         return _mysql_connection()(**self.options, defer_connect=True)
 
     def connect(self) -> MysqlConnection:
-        pymysql = driver("pymysql", extra="mysql")
         # PyMySQL limits only the opening of the socket by `connect_timeout`; the handshake counts as reading.
         defaults = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), CONNECT_SECONDS)
-        try:
+        with connecting(self):
             raw = _mysql_connection()(**{**defaults, **self.options})
             with closed_on_failure(raw), raw.cursor() as cursor:
 
@@ -250,8 +267,6 @@ class MysqlDatabase:
                 raw.most_bytes = configure(mysql_configuration(raw.get_server_info()), execute)
             raw._read_timeout = self.options.get("read_timeout", CALL_SECONDS)  # noqa: SLF001 - there is no other way
             raw._write_timeout = self.options.get("write_timeout", CALL_SECONDS)  # noqa: SLF001
-        except pymysql.Error as error:
-            raise StoreUnavailable(f"MySQL/MariaDB at {masked(self.url)} cannot be reached: {error}") from error
         return MysqlConnection(raw, most_bytes=raw.most_bytes)
 
 
@@ -261,11 +276,12 @@ def _mysql_connection() -> type[Any]:
     no_backslashes = driver("pymysql.constants.SERVER_STATUS", extra="mysql").SERVER_STATUS_NO_BACKSLASH_ESCAPES
 
     class Connection(base):  # type: ignore[misc]
-        """Differs from PyMySQL's class in three ways.
+        """Differs from PyMySQL's class in four ways.
 
         It does not read the system's certificates if none is checked: that took longer than the rest of connecting.
         It escapes only backslashes and single quotes in text, not the double quotes of JSON. It refuses a statement
-        that is longer than the server accepts: the server would close the connection, which looks like an outage.
+        that is longer than the server accepts: the server would close the connection, which looks like an outage. It
+        notices if the server ends a transaction that was lent to a caller.
         """
 
         most_bytes: int | None = None
@@ -274,7 +290,7 @@ def _mysql_connection() -> type[Any]:
             text = sql.encode(self.encoding) if isinstance(sql, str) else sql
             if self.most_bytes is not None and len(text) + PACKET_HEAD_BYTES > self.most_bytes:
                 raise ValueTooLarge(len(text), self.most_bytes)
-            rows: int = super().query(text, unbuffered)
+            rows: int = ask_watched(self, lambda: super(Connection, self).query(text, unbuffered))
             return rows
 
         def escape(self, obj: Any, mapping: Any = None) -> str:

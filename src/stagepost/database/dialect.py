@@ -55,6 +55,8 @@ class Dialect:
     """SQLite has one writer at a time and no row locks: `for update` lines of the common files are left out."""
     reads_by_statement: bool = True
     """Every statement sees the latest commits, so a transaction around statements that only read is useless."""
+    guards_transactions: bool = False
+    """After a failed statement the server accepts no others, until a rollback to a savepoint or of the transaction."""
     longest_statement: str | None = None
     """An expression for the maximum length of a statement in bytes, with its parameters written into the text."""
     _scripts: dict[tuple[str, ParameterStyle, bool, frozenset[str]], Script] = field(default_factory=dict, repr=False)
@@ -163,6 +165,7 @@ POSTGRES = Dialect(
     # extract(), which calculates with decimals and takes three times as long.
     now="(date_part('epoch', statement_timestamp()) * 1000000)::bigint",
     trouble=postgres_trouble,
+    guards_transactions=True,
 )
 MYSQL = Dialect(
     name="mysql",

@@ -91,7 +91,7 @@ def migrate(store: Store) -> list[Migration]:
     dialect = store.dialect
     if not pending(store):  # checked first, so that a current database is not locked
         return []
-    with store.transaction() as connection:
+    with store.errors_of("migrate"), store.transaction() as connection:
 
         def execute(sql: str) -> Rows:
             return connection.execute(sql.replace("%", "%%") if dialect.name == "mysql" else sql, {})
@@ -163,7 +163,8 @@ def applied(store: Store) -> list[tuple[int, str, str]]:
     except Exception as error:
         if store.dialect.trouble(error) is Trouble.SCHEMA:
             return []
-        raise
+        with store.errors_of("read migrations"):
+            raise
     return [(version, name, checksum) for version, name, checksum in rows]
 
 

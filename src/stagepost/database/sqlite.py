@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterable
@@ -12,9 +13,10 @@ from urllib.parse import unquote
 
 from stagepost.clock import monotonic
 from stagepost.database.dialect import SQLITE, Dialect, ParameterStyle
+from stagepost.database.failures import Address, connect_failure
 from stagepost.database.opening import closed_on_failure
 from stagepost.database.statement import Row, Rows
-from stagepost.errors import ConfigurationError, StoreUnavailable
+from stagepost.errors import ConfigurationError, StoreRefused, StoreUnavailable
 
 __all__ = ["SqliteConnection", "SqliteDatabase", "sqlite_path"]
 
@@ -37,18 +39,30 @@ class SqliteDatabase:
     def is_memory(self) -> bool:
         return self.path == ":memory:"
 
+    @property
+    def address(self) -> Address:
+        return Address("SQLite", path=self.path)
+
     def connect(self) -> SqliteConnection:
         try:
             raw = sqlite3.connect(self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
             with closed_on_failure(raw):
                 _write_ahead(raw)
                 raw.execute("pragma synchronous = full")
-        except sqlite3.OperationalError as error:
-            advice = (
-                "Another process has it locked." if _is_busy(error) else "Check that its folder exists and is writable."
-            )
-            raise StoreUnavailable(f"SQLite file {self.path!r} cannot be opened: {error}. {advice}") from error
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
         return SqliteConnection(raw)
+
+    def _failure(self, error: sqlite3.Error) -> BaseException:
+        if _is_busy(error):
+            return StoreUnavailable(f"{self.address} cannot be opened: {error}. Another process has it locked.")
+        if Path(self.path).is_dir():
+            return StoreRefused(f"{self.address} cannot be opened: it is a folder. Name a file in it.")
+        if not os.access(Path(self.path).parent, os.W_OK | os.X_OK):
+            return StoreRefused(
+                f"{self.address} cannot be opened: {error}. Check that its folder exists and is writable."
+            )
+        return connect_failure(error, dialect=self.dialect, address=self.address)
 
 
 @dataclass
@@ -94,6 +108,8 @@ def sqlite_path(url: str, folder: Path) -> str:
             f"database URL {url!r}: write sqlite:///file.db for a relative path, or sqlite:////folder/file.db for an "
             f"absolute one."
         )
+    if "\0" in path:
+        raise ConfigurationError(f"database URL {url!r}: a path cannot contain a NUL character.")
     return str(folder / path[1:])
 
 
@@ -111,5 +127,5 @@ def _write_ahead(raw: sqlite3.Connection) -> None:
             return
 
 
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY

@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock, SystemClock, monotonic, sleep
-from stagepost.config.urls import masked
+from stagepost.config.urls import safe_cause
 from stagepost.database.blocking_calls import warn_if_on_event_loop
 from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
+from stagepost.database.failures import Translated, commit_failure, failure_of, words_of
+from stagepost.database.lent import lending, refuse_to_wait_for_itself
 from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
 from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
 from stagepost.database.threads import call_in_thread
-from stagepost.database.trouble import Trouble, schema_error
-from stagepost.errors import StagepostError, StoreUnavailable
+from stagepost.database.trouble import Trouble
+from stagepost.errors import StagepostError, StoreRefused, StoreUnavailable
 from stagepost.model.backoff import backoff_seconds
 
 __all__ = ["Store"]
@@ -54,6 +56,8 @@ class Store:
         self.patience_seconds = patience_seconds
         self.pool = Pool(database, size=pool_size)
         self.notifier = LocalNotifier()
+        self.is_stand_in = False
+        """It stands in for the application's database in tests, so callers' connections may lead to another one."""
         self._deadlines = Deadlines()
         self._pause = pause
 
@@ -61,6 +65,11 @@ class Store:
     def at(cls, url: str, *, for_handlers: bool = False, folder: Path | None = None, **options: Any) -> Store:
         """Open the store at a URL. `for_handlers` and `folder` are described at `database_at`."""
         return cls(database_at(url, for_handlers=for_handlers, folder=folder), **options)
+
+    @property
+    def callers_database(self) -> Database | None:
+        """The database to which callers' connections must lead; None if they may lead anywhere."""
+        return None if self.is_stand_in else self.database
 
     @property
     def dialect(self) -> Dialect:
@@ -76,6 +85,7 @@ class Store:
         passes its own `deadlines` can abort its operations without aborting those of others.
         """
         warn_if_on_event_loop(blocks=not self.database.is_memory)
+        refuse_to_wait_for_itself(operation.name, self.database, reads=operation.definition.is_read_only)
         deadlines = deadlines or self._deadlines
         give_up_at = monotonic() + (self.patience_seconds if patience_seconds is None else patience_seconds)
         current, tries = operation, 0
@@ -87,22 +97,27 @@ class Store:
                     return result
                 current, tries = result, 0
                 continue
+            except StoreRefused:
+                raise
             except StoreUnavailable as error:
                 failure: Exception = error
             except StagepostError:
                 raise
             except Exception as error:
                 trouble = self.dialect.trouble(error)
-                if trouble is Trouble.SCHEMA:
-                    raise schema_error(operation.name, error) from error
-                if trouble is Trouble.OTHER:
-                    raise
+                if trouble not in {Trouble.CONFLICT, Trouble.CONNECTION}:
+                    with self.errors_of(operation.name):
+                        raise
                 if trouble is Trouble.CONNECTION:
                     current = operation.repeated() if operation.definition.again else current
                 failure = error
             pause = backoff_seconds(tries, first=0.02, longest=1.0) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
             if deadlines.is_aborted or monotonic() + pause > give_up_at:
-                raise StoreUnavailable(f"{operation.name}: tried {tries} times, last: {failure}") from failure
+                address = self.database.address
+                tried = "tried once" if tries == 1 else f"tried {tries} times, last"
+                raise StoreUnavailable(
+                    f"{operation.name}: {tried}: {words_of(failure, address)}{self._hint(failure)}"
+                ) from safe_cause(failure, address.url)
             self._pause(pause)
 
     def start(self, operation: Operation[T]) -> Future[T]:
@@ -116,13 +131,16 @@ class Store:
         with self._begun(read_only=read_only) as loan:
             connection = loan.connection
             try:
-                yield connection
+                with lending(connection.raw, self.database, read_only=read_only) as lent:
+                    yield connection
+                lent.require_whole()
             except BaseException:
                 with contextlib.suppress(Exception), self._in_time(connection):
                     connection.rollback()
                     loan.is_sound = True
                 raise  # the error of the body, even if the rollback failed as well
-            with self._in_time(connection):
+            failing = partial(commit_failure, dialect=self.dialect, address=self.database.address)
+            with Translated(failing), self._in_time(connection):
                 connection.commit()
             loan.is_sound = True
 
@@ -135,7 +153,19 @@ class Store:
         self._deadlines.abort_all()
 
     def __repr__(self) -> str:
-        return f"Store({masked(getattr(self.database, 'url', getattr(self.database, 'path', '')))!r})"
+        return f"Store({self.database.address})"
+
+    def _hint(self, cause: Exception) -> str:
+        if self.dialect.has_row_locks or self.dialect.trouble(cause) is not Trouble.CONFLICT:
+            return ""
+        return (
+            f". Another connection holds the write lock of {self.database.address}. If it is one of your own, in an "
+            f"open transaction, pass it: `task.using(connection).enqueue(…)`."
+        )
+
+    def errors_of(self, what: str) -> Translated:
+        """Turn the errors of drivers that the body raises into our own."""
+        return Translated(partial(failure_of, what, dialect=self.dialect, address=self.database.address))
 
     @contextlib.contextmanager
     def _begun(self, *, read_only: bool) -> Iterator[PooledConnection]:
@@ -147,7 +177,8 @@ class Store:
                         loan.connection.begin(read_only=read_only)
                 except Exception as error:
                     if is_last_try or self.dialect.trouble(error) is not Trouble.CONNECTION:
-                        raise
+                        with self.errors_of("begin"):
+                            raise
                     self.pool.close_idle()
                     continue
                 yield loan
@@ -177,7 +208,7 @@ class Store:
                     if is_begun and isinstance(result, Operation):
                         result = self.drive(result, connection)
                 except Exception as error:
-                    if self.dialect.trouble(error) is not Trouble.CONNECTION:
+                    if self.dialect.trouble(error) not in {Trouble.CONNECTION, Trouble.REFUSED}:
                         # Raise the first error, even if the server has closed the connection because of it.
                         with contextlib.suppress(Exception):
                             connection.rollback()

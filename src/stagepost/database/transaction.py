@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from stagepost.clock import Clock
@@ -18,10 +19,14 @@ from stagepost.database.adapters.sqlalchemy import (
 )
 from stagepost.database.adapters.sqlite import open_aiosqlite, open_sqlite3
 from stagepost.database.blocking_calls import warn_if_on_event_loop
+from stagepost.database.connection import Database
+from stagepost.database.failures import Address, Translated, failure_of, words_of
+from stagepost.database.lent import lent_transaction
 from stagepost.database.runner import Calls, calls_for, drive, drive_async
 from stagepost.database.statement import Operation
-from stagepost.database.trouble import Trouble, schema_error
-from stagepost.errors import ConfigurationError
+from stagepost.database.trouble import Trouble, is_of_driver
+from stagepost.database.whereabouts import check_database, name_at
+from stagepost.errors import ConfigurationError, SchemaError, StagepostError
 
 __all__ = ["adapter_for", "is_async", "run_in", "run_in_async"]
 
@@ -56,26 +61,28 @@ ASYNC_ADAPTERS: dict[tuple[str, str], AsyncAdapter] = {
 }
 
 
-def run_in(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
-    """Run an operation inside the transaction of a blocking connection; the caller commits or rolls back."""
+def run_in(tx: Any, operation: Operation[T], *, clock: Clock, database: Database | None = None) -> T:
+    """Run an operation inside the transaction of a blocking connection; the caller commits or rolls back.
+
+    A connection that leads to another database than `database` is refused.
+    """
     warn_if_on_event_loop()
     adapter = adapter_for(tx)
     if adapter.sync is None:
         raise ConfigurationError(f"{_name(tx)} is asynchronous: pass it to the asynchronous client.")
     caller = adapter.sync(tx)
     result: T | Operation[T] = operation
-    try:
+    with Translated(partial(_failure, tx, operation, caller, database)):
         if caller.opening and not operation.definition.is_read_only:
             caller.execute(caller.opening, ())
+        if database is not None:
+            drive(check_database(caller, tx, database), caller.execute)
         while isinstance(result, Operation):
             result = drive(_calls(result, caller, clock), caller.execute)
-    except Exception as error:
-        _raise_if_schema(operation, caller, error)
-        raise
     return result
 
 
-async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
+async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock, database: Database | None = None) -> T:
     """Run an operation inside the transaction of an async connection; the caller commits or rolls back."""
     adapter = adapter_for(tx)
     if adapter.async_ is None:
@@ -85,14 +92,13 @@ async def run_in_async(tx: Any, operation: Operation[T], *, clock: Clock) -> T:
         )
     caller = await adapter.async_(tx)
     result: T | Operation[T] = operation
-    try:
+    with Translated(partial(_failure, tx, operation, caller, database)):
         if caller.opening and not operation.definition.is_read_only:
             await caller.execute(caller.opening, ())
+        if database is not None:
+            await drive_async(check_database(caller, tx, database), caller.execute)
         while isinstance(result, Operation):
             result = await drive_async(_calls(result, caller, clock), caller.execute)
-    except Exception as error:
-        _raise_if_schema(operation, caller, error)
-        raise
     return result
 
 
@@ -125,11 +131,32 @@ def _calls(operation: Operation[T], caller: CallerConnection[Any], clock: Clock)
     return calls_for(operation, dialect=caller.dialect, style=caller.style, clock=clock)
 
 
-def _raise_if_schema(operation: Operation[Any], caller: CallerConnection[Any], error: Exception) -> None:
-    # SQLAlchemy and Django wrap the driver's error.
-    cause = getattr(error, "orig", None) or error.__cause__ or error
-    if caller.dialect.trouble(cause) is Trouble.SCHEMA:
-        raise schema_error(operation.name, cause) from error
+def _failure(
+    tx: Any, operation: Operation[Any], caller: CallerConnection[Any], database: Database | None, error: Exception
+) -> BaseException:
+    """Return the error to raise. Conflicts and lost connections stay the driver's: the caller repeats its transaction.
+
+    SQLAlchemy and Django wrap the driver's error.
+    """
+    if isinstance(error, StagepostError):
+        return error
+    lent = lent_transaction(tx)
+    if lent is not None and not caller.dialect.guards_transactions:
+        lent.has_failed_in(operation.name, error)
+    inner = getattr(error, "orig", None) or error.__cause__ or error
+    trouble = caller.dialect.trouble(inner)
+    if trouble in {Trouble.CONFLICT, Trouble.CONNECTION} or not is_of_driver(inner):
+        return error
+    address = database.address if database is not None else Address("database", path=name_at(caller))
+    if trouble is Trouble.SCHEMA and lent is None and database is not None:
+        failure: BaseException = SchemaError(
+            f"{operation.name}: {words_of(inner, address)}. The connection leads to {name_at(caller)}; the app's "
+            f"database is {address}. If these are the same, run `stagepost migrate`."
+        )
+    else:
+        failure = failure_of(operation.name, inner, dialect=caller.dialect, address=address)
+    failure.__cause__ = error
+    return failure
 
 
 def _name(tx: Any) -> str:

@@ -70,6 +70,7 @@ class JobKeywords(TypedDict, total=False):
     on_conflict: OnConflict | Literal["keep", "replace", "debounce"]
     longest_wait: timedelta | float | None
     trace: TraceContext | None
+    patience: timedelta | float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +162,9 @@ class JobOptions:
     """With `debounce`: latest start, counted from the first request; the default is ten times the delay."""
     trace: TraceContext | None = None
     """Trace ids to attach instead of those set by `traced`."""
+    patience: timedelta | float | None = None
+    """How long `enqueue` tries again while the database is away, instead of the setting `patience_seconds`; a number
+    means seconds."""
 
     def __post_init__(self) -> None:
         check_types("job option", self)
@@ -183,7 +187,7 @@ class JobOptions:
             raise ConfigurationError("set either `delay` or `at`, not both.")
         if self.longest_wait is not None and self.on_conflict != OnConflict.DEBOUNCE:
             raise ConfigurationError("longest_wait works only with on_conflict='debounce': set both, or neither.")
-        for name in ("delay", "unique_for", "longest_wait"):
+        for name in ("delay", "unique_for", "longest_wait", "patience"):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, duration_of(given, name))
         if self.at is not None and self.at.tzinfo is None:

@@ -27,7 +27,7 @@ _FIELD_IN_MESSAGE = re.compile(r"`\$\.([^.\[`]+)|(?:missing required|unknown) fi
 
 JOB_OPTIONS = frozenset(
     {"at", "delay", "id", "longest_wait", "max_attempts", "on_conflict", "priority", "queue", "trace", "unique_for"}
-    | {"unique_key"}
+    | {"patience", "unique_key"}
 )
 """Names that `using` takes."""
 

@@ -41,7 +41,7 @@ from stagepost.store.inserting import (
 )
 from stagepost.store.unique_keys import find_existing, hold_unique_key, update_existing
 
-__all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "restart"]
+__all__ = ["enqueue", "enqueue_many", "failures_of", "find", "get", "restart", "retry"]
 
 ENQUEUE_TRIES = 5
 MOST_AT_ONCE = 100_000
@@ -276,6 +276,19 @@ def _restart_again(job_ids: Sequence[str], *, actor: str) -> Statements[list[str
     for job_id in set(job_ids) - set(restarted):
         restarted += [job_id for _ in (yield Statement("live_job", {"id": job_id}))]
     return restarted
+
+
+@operation
+def retry(job_ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
+    """Queue ended jobs again like `restart`; raises JobNotFound, and queues none, if one does not exist."""
+    if unknown := set(job_ids) - (yield from existing_ids(job_ids)):
+        raise JobNotFound(min(unknown))
+    return (yield from restart(job_ids, actor=actor))
+
+
+@retry.after_lost_reply
+def _retry_again(job_ids: Sequence[str], *, actor: str) -> Statements[list[str]]:
+    return (yield from _restart_again(job_ids, actor=actor))
 
 
 @operation

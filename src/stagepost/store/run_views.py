@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from stagepost.database.statement import Statements, query
-from stagepost.errors import RunError
+from stagepost.errors import RunError, shortened
 from stagepost.model.batch import Counts
 from stagepost.model.job import JobRow, to_datetime
 from stagepost.model.pipeline import OnStepFailed, Run, RunState, StepPlan, StepRecord, StepState
@@ -141,7 +141,7 @@ def results_of(run_id: str, name: str) -> Statements[StepResults]:
     step = next((step for step in run.plan.steps if step.name == name), None)
     if step is None:
         names = ", ".join(repr(step.name) for step in run.plan.steps)
-        raise RunError(run_id, f"pipeline {run.pipeline!r} has no step {name!r}. Its steps are {names}.")
+        raise RunError(run_id, f"pipeline {run.pipeline!r} has no step {shortened(repr(name))}. Its steps are {names}.")
     record = run.steps[name]
     found = yield from latest_jobs(record.batches)
     jobs = tuple(found[position] for position in range(record.items or 0) if position in found)

@@ -54,7 +54,7 @@ class InlineClient(Client):
         if tx is not None and self._store.notifier.has_lent(tx):
             return super().enqueue(_at_once(job), tx=tx)
         if tx is not None:
-            run_in(tx, _nothing(), clock=self._store.clock)
+            run_in(tx, _nothing(), clock=self._store.clock, database=self._store.callers_database)
         enqueued, leased = self._attempts.take(job)
         self._run_here(leased)
         return enqueued
@@ -68,7 +68,7 @@ class InlineClient(Client):
         if tx is not None and self._store.notifier.has_lent(tx):
             return super().submit(parent, [_child_at_once(child) for child in children], tx=tx)
         if tx is not None:
-            run_in(tx, _nothing(), clock=self._store.clock)
+            run_in(tx, _nothing(), clock=self._store.clock, database=self._store.callers_database)
         submitted: list[Enqueued] = []
         for child in children:
             enqueued, leased = self._attempts.take_child(parent, child)
@@ -81,7 +81,7 @@ class InlineClient(Client):
         if tx is not None and self._store.notifier.has_lent(tx):
             return await super().enqueue_async(_at_once(job), tx=tx)
         if tx is not None:
-            await run_in_async(tx, _nothing(), clock=self._store.clock)
+            await run_in_async(tx, _nothing(), clock=self._store.clock, database=self._store.callers_database)
         enqueued, leased = self._attempts.take(job)
         await self._run_in_coroutine(leased)
         return enqueued
@@ -95,7 +95,7 @@ class InlineClient(Client):
         if tx is not None and self._store.notifier.has_lent(tx):
             return await super().submit_async(parent, [_child_at_once(child) for child in children], tx=tx)
         if tx is not None:
-            await run_in_async(tx, _nothing(), clock=self._store.clock)
+            await run_in_async(tx, _nothing(), clock=self._store.clock, database=self._store.callers_database)
         submitted: list[Enqueued] = []
         for child in children:
             enqueued, leased = self._attempts.take_child(parent, child)

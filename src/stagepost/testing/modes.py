@@ -75,6 +75,7 @@ def _moved(app: App, database_url: str, clock: ManualClock) -> Iterator[None]:
     app.settings = msgspec.structs.replace(app.settings, database_url=database_url)
     app.clock, app.given_store, app.auto_migrate = clock, None, True
     try:
+        app.store.is_stand_in = True
         app.store.patience_seconds = app.store.pool.wait_seconds = PATIENCE_SECONDS
         for schedule in app.declared_schedules.values():
             app.store.run(declaration_of(schedule))

@@ -11,12 +11,13 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import Any, Self, cast
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
 from stagepost.database.statement import Operation
-from stagepost.errors import ConfigurationError, StagepostError, duration_of
+from stagepost.errors import ConfigurationError, StagepostError, StoreReadOnly, duration_of
 from stagepost.events import EventLevel
 from stagepost.model.checks import check_name
 from stagepost.model.identity import new_id
@@ -39,6 +40,8 @@ __all__ = ["Worker"]
 log = logging.getLogger(__name__)
 
 MOST_CANCELS = 2
+READ_ONLY_SECONDS = 0.5
+"""The pause before a worker that is starting looks again whether the database can be written."""
 """How often a cancelled step of the shutdown starts again; further cancels end it."""
 
 
@@ -254,11 +257,22 @@ class Worker:
 
         async def prepare() -> None:
             await in_thread(self._check_store)
-            await declare(self.parts.store, self.app.declared_schedules.values())
-            await self.parts.store.run(self._levels())
+            await self._declare()
             await self.parts.worker_hooks.start()
 
         return await self._unless_stopped(prepare())
+
+    async def _declare(self) -> None:
+        """Declare schedules and levels, as soon as the database can be written: during a failover it is read-only."""
+        for tries in count():
+            try:
+                await declare(self.parts.store, self.app.declared_schedules.values())
+                return await self.parts.store.run(self._levels())
+            except StoreReadOnly as error:
+                if not tries:
+                    log.warning("this worker starts when the database can be written again: %s", error)
+                await asyncio.sleep(READ_ONLY_SECONDS)
+        raise AssertionError("not reached")
 
     def _levels(self) -> Operation[None]:
         given = {task.name: task.options.events for task in self.app.registry}

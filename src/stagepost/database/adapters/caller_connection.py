@@ -22,6 +22,8 @@ class CallerConnection(Generic[R]):
     style: ParameterStyle
     execute: Callable[[str, Any], R]
     """Runs a statement with its parameters and returns all rows as plain tuples."""
+    raw: Any
+    """The driver's own connection."""
     opening: str | None = None
     """The statement that starts the transaction now; the driver would start it only before the first write."""
 

@@ -33,4 +33,4 @@ def open_django(tx: Any) -> SyncCallerConnection:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    return SyncCallerConnection(dialect, ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(dialect, ParameterStyle.PYFORMAT, execute, tx.connection)

@@ -7,13 +7,11 @@ from typing import Any
 
 from stagepost.database.adapters.caller_connection import AsyncCallerConnection, SyncCallerConnection
 from stagepost.database.dialect import MYSQL, ParameterStyle
+from stagepost.database.lent import IN_TRANSACTION
 from stagepost.database.statement import Rows
 from stagepost.errors import NoTransaction
 
 __all__ = ["open_asyncmy", "open_mysqldb", "open_pymysql"]
-
-IN_TRANSACTION = 1
-"""The bit of the server's status that is set inside a transaction."""
 
 
 def open_pymysql(tx: Any) -> SyncCallerConnection:
@@ -40,7 +38,7 @@ async def open_asyncmy(tx: Any) -> AsyncCallerConnection:
             await cursor.execute(sql, parameters)
             return list(await cursor.fetchall()) if cursor.description else []
 
-    return AsyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute)
+    return AsyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute, tx)
 
 
 def _blocking(tx: Any, plain: Any) -> SyncCallerConnection:
@@ -49,7 +47,7 @@ def _blocking(tx: Any, plain: Any) -> SyncCallerConnection:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    return SyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(MYSQL, ParameterStyle.PYFORMAT, execute, tx)
 
 
 def _require_transaction(tx: Any) -> None:

@@ -24,7 +24,7 @@ def open_psycopg(tx: Any) -> SyncCallerConnection:
     _require_transaction(tx, tx.info.transaction_status)
     session = None if tx.pgconn.pipeline_status else session_of(tx)
     if session is not None:
-        return SyncCallerConnection(POSTGRES, ParameterStyle.DOLLAR, session.execute)
+        return SyncCallerConnection(POSTGRES, ParameterStyle.DOLLAR, session.execute, tx)
 
     make_cursor = _cursors(tx, raw="RawCursor", plain="Cursor")
 
@@ -36,7 +36,7 @@ def open_psycopg(tx: Any) -> SyncCallerConnection:
                     pipeline.sync()
             return cursor.fetchall() if cursor.description else []
 
-    return SyncCallerConnection(POSTGRES, ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(POSTGRES, ParameterStyle.PYFORMAT, execute, tx)
 
 
 async def open_psycopg_async(tx: Any) -> AsyncCallerConnection:
@@ -53,7 +53,7 @@ async def open_psycopg_async(tx: Any) -> AsyncCallerConnection:
                     await pipeline.sync()
             return await cursor.fetchall() if cursor.description else []
 
-    return AsyncCallerConnection(POSTGRES, ParameterStyle.PYFORMAT, execute)
+    return AsyncCallerConnection(POSTGRES, ParameterStyle.PYFORMAT, execute, tx)
 
 
 def open_psycopg2(tx: Any) -> SyncCallerConnection:
@@ -66,7 +66,7 @@ def open_psycopg2(tx: Any) -> SyncCallerConnection:
             cursor.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
 
-    return SyncCallerConnection(POSTGRES, ParameterStyle.PYFORMAT, execute)
+    return SyncCallerConnection(POSTGRES, ParameterStyle.PYFORMAT, execute, tx)
 
 
 async def open_asyncpg(tx: Any) -> AsyncCallerConnection:
@@ -77,7 +77,7 @@ async def open_asyncpg(tx: Any) -> AsyncCallerConnection:
     async def execute(sql: str, parameters: Any) -> Rows:
         return [tuple(record) for record in await tx.fetch(sql, *parameters)]
 
-    return AsyncCallerConnection(POSTGRES, ParameterStyle.DOLLAR, execute)
+    return AsyncCallerConnection(POSTGRES, ParameterStyle.DOLLAR, execute, getattr(tx, "_con", tx))
 
 
 def _require_transaction(tx: Any, status: int) -> None:

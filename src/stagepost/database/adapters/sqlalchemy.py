@@ -48,10 +48,11 @@ def open_sqlalchemy_connection(tx: Any) -> SyncCallerConnection:
     if dialect is SQLITE:
         if not tx.in_transaction():
             tx.begin()  # an event handler of the engine may start SQLite's transaction here
-        return SyncCallerConnection(dialect, style, execute, opening(tx.connection.driver_connection))
+        raw = tx.connection.driver_connection
+        return SyncCallerConnection(dialect, style, execute, raw, opening(raw))
     if _commits_by_itself(tx.connection.dbapi_connection):
         raise NoTransaction(tx)
-    return SyncCallerConnection(dialect, style, execute)
+    return SyncCallerConnection(dialect, style, execute, tx.connection.driver_connection)
 
 
 async def open_async_sqlalchemy(tx: Any) -> AsyncCallerConnection:
@@ -67,7 +68,7 @@ async def open_async_sqlalchemy(tx: Any) -> AsyncCallerConnection:
         rows: Rows = await tx.run_sync(lambda _wrapped: caller.execute(sql, parameters))
         return rows
 
-    return AsyncCallerConnection(caller.dialect, caller.style, execute, caller.opening)
+    return AsyncCallerConnection(caller.dialect, caller.style, execute, caller.raw, caller.opening)
 
 
 def _commits_by_itself(driver_connection: Any) -> bool:

@@ -29,7 +29,7 @@ def open_sqlite3(tx: sqlite3.Connection) -> SyncCallerConnection:
             tx.text_factory = asked
 
     autocommit = getattr(tx, "autocommit", LEGACY_TRANSACTION_CONTROL)
-    return SyncCallerConnection(SQLITE, ParameterStyle.NAMED, execute, opening(tx, autocommit=autocommit))
+    return SyncCallerConnection(SQLITE, ParameterStyle.NAMED, execute, tx, opening(tx, autocommit=autocommit))
 
 
 async def open_aiosqlite(tx: Any) -> AsyncCallerConnection:
@@ -48,7 +48,7 @@ async def open_aiosqlite(tx: Any) -> AsyncCallerConnection:
 
     # Only the thread that owns the connection may read this.
     autocommit = await tx._execute(getattr, tx._conn, "autocommit", LEGACY_TRANSACTION_CONTROL)  # noqa: SLF001
-    return AsyncCallerConnection(SQLITE, ParameterStyle.NAMED, execute, opening(tx, autocommit=autocommit))
+    return AsyncCallerConnection(SQLITE, ParameterStyle.NAMED, execute, tx, opening(tx, autocommit=autocommit))
 
 
 def opening(tx: Any, *, autocommit: int = LEGACY_TRANSACTION_CONTROL) -> str | None:

@@ -6,9 +6,9 @@ import logging
 import ssl
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
-from stagepost.config.urls import masked
+from stagepost.config.urls import masked, split_url
 from stagepost.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def parameters_of(url: str) -> pika.ConnectionParameters:
     `?cafile=`, `?certfile=` and `?keyfile=` name files for TLS; `?heartbeat=` is in seconds.
     """
     pika = driver()
-    parts = urlsplit(url)
+    parts = split_url("transport", url)
     options = dict(parse_qsl(parts.query))
     if unknown := sorted(options.keys() - set(KNOWN)):
         raise ConfigurationError(f"transport {masked(url)}: unknown option {unknown[0]!r}. Valid: {', '.join(KNOWN)}.")

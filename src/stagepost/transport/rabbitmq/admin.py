@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stagepost.config.urls import masked
+from stagepost.config.urls import masked, safe_cause, without_secrets
 from stagepost.errors import BrokerUnavailable, TopologyConflict, TransportError
 from stagepost.transport.rabbitmq.address import driver, parameters_of
 from stagepost.transport.rabbitmq.topology import QueuePlan, Topology
@@ -89,7 +89,7 @@ def why_no_priorities(plan: QueuePlan, version: str) -> str | None:
 
 def unavailable(url: str, error: BaseException) -> BrokerUnavailable:
     """Build the error for a broker that cannot be used, with the reason."""
-    return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {_reason(error)}")
+    return BrokerUnavailable(f"RabbitMQ at {masked(url)} cannot be used: {without_secrets(_reason(error), url)}")
 
 
 def _reason(error: BaseException) -> str:
@@ -110,13 +110,13 @@ def _channel(url: str) -> Iterator[Any]:
     try:
         connection = pika.BlockingConnection(parameters_of(url))  # heartbeats close it if the broker stops answering
     except (pika.exceptions.AMQPError, OSError) as error:
-        raise unavailable(url, error) from error
+        raise unavailable(url, error) from safe_cause(error, url)
     try:
         yield connection.channel()
     except pika.exceptions.ChannelClosedByBroker:
         raise
     except (pika.exceptions.AMQPError, OSError) as error:
-        raise unavailable(url, error) from error
+        raise unavailable(url, error) from safe_cause(error, url)
     finally:
         with contextlib.suppress(Exception):  # it may already be closed
             connection.close()

@@ -1,0 +1,94 @@
+"""Checks of the ids, filters and names that callers pass, so that every database gives the same answer."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterable
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+from stagepost.errors import ConfigurationError, JobNotFound
+from stagepost.model.batch import check_key
+from stagepost.model.checks import checked_id
+from stagepost.model.option_types import check_type
+
+__all__ = ["actor_of", "choices", "default_actor", "filter_of", "keys_of", "known_id", "page_size", "page_start"]
+
+E = TypeVar("E", bound=Enum)
+
+LARGEST_PAGE = 1000
+
+
+def known_id(job_id: Any) -> str:
+    """Normalize the id of a job; no job has an id that is not a UUID."""
+    try:
+        return checked_id(str(job_id))
+    except ConfigurationError:
+        raise JobNotFound(f"{job_id!s}") from None
+
+
+def page_start(before: Any) -> str | None:
+    """Normalize the last id of the previous page."""
+    if before is None:
+        return None
+    try:
+        return checked_id(str(before))
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"before is {f'{before!s}'[:50]!r}, which is no id. Pass the id of the last entry of the previous page."
+        ) from None
+
+
+def page_size(limit: int, *, most: int = LARGEST_PAGE) -> int:
+    """Check how many entries a page may have; more than `most` are never returned."""
+    check_type("limit", limit, int)
+    return max(1, min(limit, most))
+
+
+def filter_of(what: str, value: str | None) -> str | None:
+    """Check a name to filter by: nothing has a name that cannot be stored."""
+    if value is not None:
+        check_key(what, value)
+    return value
+
+
+def choices(what: str, values: Any, kind: type[E]) -> list[E]:
+    """Convert values or their names to members of an enumeration."""
+    given = [values] if isinstance(values, str | bytes) or not isinstance(values, Iterable) else list(values)
+    try:
+        return [kind(value) for value in given]
+    except ValueError:
+        valid = ", ".join(str(member.value) for member in kind)
+        raise ConfigurationError(f"{what}: {given!r:.100} are not all valid. Valid are: {valid}.") from None
+
+
+def keys_of(what: str, keys: Any) -> list[str] | None:
+    """Check the keys of items and sort them; None stands for all items."""
+    if keys is None:
+        return None
+    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+        raise ConfigurationError(f"{what}: keys is {keys!r:.100}. Pass a list of keys.")
+    given = list(keys)
+    for key in given:
+        check_key(f"{what}: key", key)
+    return sorted(set(given))
+
+
+def actor_of(actor: str | None) -> str:
+    """Check who is to be recorded as the one who acted; by default, this process."""
+    if actor is None or actor == "":
+        return default_actor()
+    check_key("actor", actor)
+    return actor
+
+
+@cache
+def default_actor() -> str:
+    """Return the actor to record if none is given: the user and host name of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"[:191]
