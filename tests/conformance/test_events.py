@@ -133,6 +133,20 @@ def test_a_repeated_settlement_adds_no_event(store: Bench) -> None:
     assert len(read(store)) == 1
 
 
+def test_a_job_that_was_created_again_while_it_ended_has_one_event(blocking_store: Bench) -> None:
+    store = blocking_store
+    if store.dialect.name == "sqlite":
+        pytest.skip("one writer at a time: a job cannot be created while it ends")
+    first = running(store)
+    settle(store, first, Completed("1"))
+    again = running(store)
+    store.rows("update stagepost_job set id = :first where id = :again", first=first.id, again=again.id)
+
+    settle(store, first, Refused("no such letter"))
+
+    assert [type(event) for event in read(store)] == [JobCompleted]
+
+
 def test_a_lost_lease_adds_no_event(store: Bench) -> None:
     job = running(store)
     lose_lease(store)
