@@ -238,6 +238,7 @@ def test_bench_measures_and_leaves_nothing_behind(shop_anywhere: CommandLine) ->
     assert measured["jobs"] == 300
     assert measured["drained_per_second"] > 0
     assert [job["id"] for job in shop.json("jobs", "list")["jobs"]] == [kept]
+    assert shop.json("events", "list")["events"] == []
 
 
 def test_bench_leaves_nothing_behind_when_it_fails(shop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
