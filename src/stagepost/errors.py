@@ -189,8 +189,8 @@ class JobNotFound(JobError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
-            f"job {shortened(job_id)}: there is no such job; its history may have been pruned. "
-            f"Run `stagepost jobs list` to see existing jobs."
+            f"job {shortened(job_id)}: there is no such job. The transaction that enqueued it is still open or was "
+            f"rolled back, or its history was pruned. Run `stagepost jobs list` to see existing jobs."
         )
         self.job_id = job_id
 
@@ -265,7 +265,9 @@ class BatchNotFound(BatchError):
     """No batch with this key or id exists."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"batch {name!r} does not exist. A batch is created when its first item is added.")
+        super().__init__(
+            f"batch {name!r} does not exist. A batch is created when its first item is added and committed."
+        )
         self.name = name
 
 
@@ -419,22 +421,30 @@ class Cancelled(StagepostError):
     """A handler raises this to end its job as cancelled."""
 
 
-LONGEST_SHOWN = 100
+LONGEST_DURATION = timedelta(days=36_525)
+"""A hundred years. An instant plus this duration still fits into every database's integers."""
+LONGEST_SHOWN = 80
+"""How many characters of a caller's value an error shows."""
 
 
 def shortened(text: str) -> str:
     """Cut a text that a caller gave, so that a message stays readable."""
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 
 
-LONGEST_DURATION = timedelta(days=36_525)
-"""A hundred years. An instant plus this duration still fits into every database's integers."""
+def shown(value: object) -> str:
+    """Format a value for an error, however long it is and whatever its `__repr__` does."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - somebody else's __repr__
+        text = f"<{type(value).__name__}>"
+    return shortened(text)
 
 
 def duration_of(value: timedelta | float, what: str) -> timedelta:
     """Convert seconds or a timedelta to a timedelta; the error for an invalid value names `what`."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise ConfigurationError(f"{what} is {shortened(repr(value))}: give seconds as a number, or a timedelta.")
+        raise ConfigurationError(f"{what} is {shown(value)}: give seconds as a number, or a timedelta.")
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not 0 <= seconds <= LONGEST_DURATION.total_seconds():
         raise ConfigurationError(f"{what} is {value}: it must be between 0 and 100 years.")

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
 from stagepost.client.arguments import actor_of, choices, filter_of, known_id, page_size, page_start
 from stagepost.client.records import Job
-from stagepost.client.waiting import pauses
+from stagepost.client.waiting import late, pauses
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import sleep
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import JobFailed, UnknownTask, duration_of
+from stagepost.errors import JobFailed, UnknownTask, WaitTimeout, duration_of
 from stagepost.model.batch import Counts
 from stagepost.model.children import NewChild
 from stagepost.model.job import Enqueued, FailureRecord, JobRow, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
+from stagepost.model.option_types import check_type
 from stagepost.model.results import decode_progress, decode_result
 from stagepost.model.series import JobSeries
 from stagepost.store import cancelling, counting, jobs
 from stagepost.store.children import submit_children
 from stagepost.store.listing import list_jobs
-from stagepost.task import Registry, Task, check_job
+from stagepost.store.wait_reasons import why_job_waits
+from stagepost.task import Registry, Task, check_job, check_jobs
 
 __all__ = ["Client"]
 
@@ -78,14 +80,14 @@ class Client:
 
     def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, either all or none."""
-        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
+        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else _list_of(new_jobs)
         enqueued = self._run(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
         self._waker.wake(new_jobs, tx)
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction without blocking the event loop."""
-        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
+        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else _list_of(new_jobs)
         enqueued = await self._run_async(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
         self._waker.wake(new_jobs, tx)
         return enqueued
@@ -202,20 +204,20 @@ class Client:
         return result_of(await self._ended_async(job_id, timeout), self._registry)
 
     def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
-        for pause in _pauses(job_id, timeout):
+        for pause in pauses(timeout, f"job {job_id}"):
             job = self._run(jobs.get(known_id(job_id)))
             if job.state in FINAL:
                 return job
             sleep(pause)
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise _late(job_id, timeout, self._run(why_job_waits(known_id(job_id))))
 
     async def _ended_async(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
-        for pause in _pauses(job_id, timeout):
+        for pause in pauses(timeout, f"job {job_id}"):
             job = await self._run_async(jobs.get(known_id(job_id)))
             if job.state in FINAL:
                 return job
             await asyncio.sleep(pause)
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise _late(job_id, timeout, await self._run_async(why_job_waits(known_id(job_id))))
 
     @property
     def _patience_seconds(self) -> float | None:
@@ -249,6 +251,13 @@ def typed_progress(job: JobRow, registry: Registry) -> Any:
     return decode_progress(job.progress, _declared(job, registry, lambda task: task.options.progress))
 
 
+def _list_of(jobs: Iterable[NewJob]) -> list[NewJob]:
+    check_type("new_jobs", jobs, Iterable)
+    listed = list(jobs)
+    check_jobs("new_jobs", listed)
+    return listed
+
+
 def _page(
     states: Iterable[JobState],
     task: str | None,
@@ -274,5 +283,5 @@ def _declared(job: JobRow, registry: Registry, of: Callable[[Task[..., Any]], An
         return Any
 
 
-def _pauses(job_id: str, timeout: timedelta | float | None) -> Iterator[float]:
-    return pauses(timeout, f"job {job_id}", missing="did not end", advice="Wait again for its result.")
+def _late(job_id: str, timeout: timedelta | float | None, why: str) -> WaitTimeout:
+    return late(timeout, f"job {job_id}", missing="did not end", why=why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +13,12 @@ from stagepost.client.tasks import AppTask
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
+from stagepost.config.settings import DEFAULT_URL
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.async_transactions import AsyncTransactions
 from stagepost.database.migrate import migrate
 from stagepost.database.opening import closed_on_failure
+from stagepost.database.sqlite import sqlite_path
 from stagepost.database.store import Store
 from stagepost.model.alert import Alert
 from stagepost.model.job import NewJob
@@ -23,6 +26,8 @@ from stagepost.model.options import NO_OPTIONS
 from stagepost.task import Registry, ScheduleSpec
 
 __all__ = ["AppCore"]
+
+log = logging.getLogger(__name__)
 
 
 class AppCore:
@@ -37,6 +42,8 @@ class AppCore:
         self.registry = Registry()
         self.hooks = Hooks()
         self.declared_schedules: dict[str, ScheduleSpec] = {}
+        self.declared_pipelines: dict[str, str] = {}
+        """The file and line that declare each pipeline, by name."""
         self.given_store: Store | None = None
         """Set before the first use to share a store that is already open."""
         self.auto_migrate = auto_migrate
@@ -49,9 +56,23 @@ class AppCore:
         """The store, opened on first use. Tables are created automatically in a SQLite file, but not on a server."""
         if self.given_store is not None:
             return self._prepared(self.given_store)
+        self._name_default_database()
         store = self.open_shared_store()
         with closed_on_failure(store):
             return self._prepared(store)
+
+    def _name_default_database(self) -> None:
+        """Say where jobs go if nothing was configured: as a warning if a new file is about to appear there."""
+        if self.settings.database_url != DEFAULT_URL:
+            return
+        path = Path(sqlite_path(DEFAULT_URL, self.folder))
+        if path.exists():
+            log.info("no database is set, so jobs are in %s. To use another, set STAGEPOST_DATABASE_URL", path)
+        else:
+            log.warning(
+                "no database is set, so jobs are stored in the new file %s. To use another database, set "
+                "STAGEPOST_DATABASE_URL or pass its URL to App", path,
+            )  # fmt: skip
 
     def _prepared(self, store: Store) -> Store:
         if self.auto_migrate if self.auto_migrate is not None else store.dialect.name == "sqlite":

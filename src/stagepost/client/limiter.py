@@ -10,7 +10,8 @@ from datetime import timedelta
 from stagepost.clock import monotonic, sleep
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.store import Store
-from stagepost.errors import WaitTimeout
+from stagepost.errors import WaitTimeout, duration_of
+from stagepost.model.option_types import check_type
 from stagepost.model.rate import RateLimit, TokenGrant, take
 from stagepost.store.rates import take_tokens
 
@@ -21,6 +22,7 @@ class RateLimiter:
     """Limits the rate of calls to a provider. Limiters with the same name and a store share their tokens."""
 
     def __init__(self, limit: RateLimit, *, store: Store | None = None, async_store: AsyncStore | None = None) -> None:
+        check_type("rate_limiter: limit", limit, RateLimit)
         self.limit = limit
         self._store = store
         self._async_store = async_store
@@ -70,8 +72,7 @@ def _wait_of(taken: TokenGrant) -> timedelta:
 
 
 def _countdown(timeout: timedelta | float | None) -> Callable[[], float]:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if seconds is None:
+    if timeout is None:
         return lambda: float("inf")
-    give_up_at = monotonic() + seconds
+    give_up_at = monotonic() + duration_of(timeout, "timeout").total_seconds()
     return lambda: give_up_at - monotonic()

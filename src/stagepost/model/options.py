@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from stagepost.errors import ConfigurationError, duration_of
 from stagepost.model.checks import check_name, check_priority, check_unique_key, checked_id
 from stagepost.model.children import OnChildFailed
+from stagepost.model.constraints import enforceable
 from stagepost.model.context import TraceContext
 from stagepost.model.event_level import EventLevel
 from stagepost.model.job import DEFAULT_QUEUE, OnConflict
@@ -118,6 +119,7 @@ class TaskOptions:
             raise ConfigurationError("limit_by needs max_running: set how many jobs may run per key.")
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise ConfigurationError(f"timeout is {self.timeout}: it must be more than 0.")
+        object.__setattr__(self, "progress", enforceable(self.progress))
         if (trouble := why_not_decodable(self.progress)) is not None:
             raise ConfigurationError(
                 f"progress is {name_of(self.progress)}, which cannot be decoded from JSON: {trouble}. "

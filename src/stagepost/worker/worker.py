@@ -17,13 +17,15 @@ from typing import Any, Self, cast
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
 from stagepost.database.statement import Operation
-from stagepost.errors import ConfigurationError, StagepostError, StoreReadOnly, duration_of
+from stagepost.errors import ConfigurationError, StagepostError, StoreError, StoreReadOnly, duration_of
 from stagepost.events import EventLevel
-from stagepost.model.checks import check_name
+from stagepost.model.checks import check_name, known_names
 from stagepost.model.identity import new_id
 from stagepost.model.option_types import check_type
+from stagepost.store.counting import count_by_queue
 from stagepost.store.events import declare_levels
 from stagepost.store.health import durability_warnings
+from stagepost.store.wait_reasons import what_is_left
 from stagepost.upkeep.scheduler import declare
 from stagepost.upkeep.threads import in_thread
 from stagepost.worker.broker import check_remote
@@ -277,18 +279,30 @@ class Worker:
     def _levels(self) -> Operation[None]:
         given = {task.name: task.options.events for task in self.app.registry}
         tasks = {name: None if level is None else EventLevel(level) for name, level in given.items()}
-        return declare_levels(self.app.settings.events, tasks)
+        return declare_levels(EventLevel(self.app.settings.events), tasks)
 
     def _check_store(self) -> None:
         check_schema(self.app.store)
         for warning in self.app.store.run(durability_warnings()):
             log.warning("%s", warning)
+        known = set(self.app.registry.queues)
+        for name in set(self.queues) - known:
+            if name not in self.app.store.run(count_by_queue()):
+                log.warning(
+                    "queue %s has no jobs, and no task of this app uses it. %s", name, known_names(name, known)
+                )  # fmt: skip
 
     async def _wait_for_stop(self, *, until_idle: bool) -> None:
         if until_idle:
-            await self._unless_stopped(IdleCheck(self.parts).wait())
+            await self._unless_stopped(self._become_idle())
         else:
             await self._requests.stop.wait()
+
+    async def _become_idle(self) -> None:
+        await IdleCheck(self.parts).wait()
+        with contextlib.suppress(StoreError):
+            if left := await self.parts.store.run(what_is_left(self.queues), patience_seconds=0):
+                log.info("idle: nothing is due. These jobs are left: %s", "; ".join(left))
 
     async def _unless_stopped(self, step: Coroutine[Any, Any, None]) -> bool:
         """Run a step until it is done or the worker is asked to stop; returns whether it is done."""
