@@ -36,6 +36,8 @@ StagepostError
 │   └── TopologyConflict    a queue or exchange exists there with different settings
 ├── BadMessage              a message that does not belong in its queue
 ├── ScheduleNotFound
+├── EventsPruned            the events after the given number were deleted
+├── NoSuchEvent             no event has the given number yet
 ├── WaitTimeout             what you waited for did not happen in time
 ├── Retryable               raise it in a handler: try again later
 ├── Permanent               raise it in a handler: never try again
@@ -57,6 +59,7 @@ __all__ = [
     "Cancelled",
     "ChildDiffers",
     "ConfigurationError",
+    "EventsPruned",
     "GateClosed",
     "GateNotFound",
     "GroupNotFound",
@@ -66,6 +69,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "LeaseLost",
+    "NoSuchEvent",
     "NoTransaction",
     "PayloadError",
     "PayloadTooLarge",
@@ -185,8 +189,8 @@ class JobNotFound(JobError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
-            f"job {shortened(job_id)}: there is no such job; its history may have been pruned. "
-            f"Run `stagepost jobs list` to see existing jobs."
+            f"job {shortened(job_id)}: there is no such job. The transaction that enqueued it is still open or was "
+            f"rolled back, or its history was pruned. Run `stagepost jobs list` to see existing jobs."
         )
         self.job_id = job_id
 
@@ -261,7 +265,9 @@ class BatchNotFound(BatchError):
     """No batch with this key or id exists."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"batch {name!r} does not exist. A batch is created when its first item is added.")
+        super().__init__(
+            f"batch {name!r} does not exist. A batch is created when its first item is added and committed."
+        )
         self.name = name
 
 
@@ -363,6 +369,30 @@ class ScheduleNotFound(StagepostError):
         self.name = name
 
 
+class EventsPruned(StagepostError):
+    """The events after the given number were deleted because they were too old or too many."""
+
+    def __init__(self, after: int, *, oldest: int) -> None:
+        super().__init__(
+            f"the events after number {after} were deleted; the oldest that can be read is number {oldest}. Find out "
+            f"from the jobs what you missed, then continue with after={oldest - 1}. To keep events longer, raise "
+            f"`events_days` or `events_limit`."
+        )
+        self.after, self.oldest = after, oldest
+
+
+class NoSuchEvent(StagepostError):
+    """No event has the given number yet, so the number comes from another database or an older backup is restored."""
+
+    def __init__(self, after: int, *, last: int) -> None:
+        super().__init__(
+            f"there is no event number {after}; the last one is number {last}. The number comes from another database, "
+            f"or this one was restored from a backup. Start again with after=None, or with after={last} for new events "
+            f"only."
+        )
+        self.after, self.last = after, last
+
+
 class WaitTimeout(StagepostError):
     """What you waited for did not happen in time; the work itself continues."""
 
@@ -391,22 +421,30 @@ class Cancelled(StagepostError):
     """A handler raises this to end its job as cancelled."""
 
 
-LONGEST_SHOWN = 100
+LONGEST_DURATION = timedelta(days=36_525)
+"""A hundred years. An instant plus this duration still fits into every database's integers."""
+LONGEST_SHOWN = 80
+"""How many characters of a caller's value an error shows."""
 
 
 def shortened(text: str) -> str:
     """Cut a text that a caller gave, so that a message stays readable."""
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 
 
-LONGEST_DURATION = timedelta(days=36_525)
-"""A hundred years. An instant plus this duration still fits into every database's integers."""
+def shown(value: object) -> str:
+    """Format a value for an error, however long it is and whatever its `__repr__` does."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - somebody else's __repr__
+        text = f"<{type(value).__name__}>"
+    return shortened(text)
 
 
 def duration_of(value: timedelta | float, what: str) -> timedelta:
     """Convert seconds or a timedelta to a timedelta; the error for an invalid value names `what`."""
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
-        raise ConfigurationError(f"{what} is {shortened(repr(value))}: give seconds as a number, or a timedelta.")
+        raise ConfigurationError(f"{what} is {shown(value)}: give seconds as a number, or a timedelta.")
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if not 0 <= seconds <= LONGEST_DURATION.total_seconds():
         raise ConfigurationError(f"{what} is {value}: it must be between 0 and 100 years.")

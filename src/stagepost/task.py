@@ -5,26 +5,36 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 import msgspec
 
-from stagepost.errors import ConfigurationError, TaskError, UnknownTask
+from stagepost.errors import ConfigurationError, TaskError, UnknownTask, shown
 from stagepost.model.checks import check_function, check_name
 from stagepost.model.context import current_trace
 from stagepost.model.identity import NO_ID, new_id
 from stagepost.model.job import NewJob, OnConflict, microseconds
 from stagepost.model.limits import LimitRules, TaskRule
+from stagepost.model.option_types import check_type
 from stagepost.model.options import NO_OPTIONS, REMOTE_TIMEOUT, JobOptions, TaskOptions
 from stagepost.model.payload import Signature
 from stagepost.model.schedule import CatchUp
 from stagepost.model.series import Arguments, JobSeries, as_call
 
-__all__ = ["Registry", "ScheduleSpec", "Task", "check_job", "check_task", "default_name"]
+__all__ = [
+    "Registry",
+    "ScheduleSpec",
+    "Task",
+    "check_job",
+    "check_jobs",
+    "check_task",
+    "default_name",
+    "is_interactive",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -180,6 +190,10 @@ class ScheduleSpec:
     catch_up: CatchUp
     template: NewJob
 
+    def is_same(self, other: ScheduleSpec) -> bool:
+        """Return whether both declare the same, as when a module is loaded twice; the id of a job is always new."""
+        return replace(self, template=msgspec.structs.replace(self.template, id=other.template.id)) == other
+
 
 class Registry:
     """The tasks that a process knows, by name."""
@@ -243,6 +257,11 @@ class Registry:
         return queues
 
 
+def is_interactive() -> bool:
+    """Return whether somebody types the code, as in a notebook, and may correct a declaration by typing it again."""
+    return hasattr(sys, "ps1")
+
+
 def default_name(function: Callable[..., Any]) -> str:
     """Name a task by its module and function; the name is the same whether its file was run or imported."""
     module = function.__module__
@@ -262,14 +281,23 @@ def check_job(what: str, job: object) -> None:
     if isinstance(job, NewJob):
         return
     name = getattr(job, "__name__", "task") if isinstance(job, Task) or callable(job) else "task"
-    shown = f"task {job.name!r}" if isinstance(job, Task) else f"{type(job).__name__} {job!r}"
-    raise ConfigurationError(f"{what} is {shown}: it must be a job. Make one with {name}.job(…), with its arguments.")
+    what_it_is = f"task {job.name!r}" if isinstance(job, Task) else f"{type(job).__name__} {shown(job)}"
+    raise ConfigurationError(
+        f"{what} is {what_it_is}: it must be a job. Make one with {name}.job(…), with its arguments."
+    )
+
+
+def check_jobs(what: str, jobs: object) -> None:
+    """Refuse what is not a list of jobs."""
+    check_type(f"{what}: the jobs", jobs, Sequence, advice="Make a list, with task.job(…) for each.")
+    for number, job in enumerate(cast("Sequence[object]", jobs)):
+        check_job(f"{what}: number {number}", job)
 
 
 def check_task(what: str, task: object) -> None:
     """Refuse what is not a task; a plain function is the likely mistake."""
     if not isinstance(task, Task):
-        raise ConfigurationError(f"{what} is {task!r}: it must be a task. Register the function with @app.task.")
+        raise ConfigurationError(f"{what} is {shown(task)}: it must be a task. Register the function with @app.task.")
 
 
 def _run_elsewhere(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -150,8 +150,27 @@ def test_a_result_that_is_not_json_fails_the_job_permanently(app: App) -> None:
     job = produce.enqueue()
     work(app)
 
-    with pytest.raises(JobFailed, match="ended as failed: PayloadError: the result"):
+    with pytest.raises(JobFailed, match=r"ended as failed: PayloadError: task \S+: the result"):
         job.result(timeout=0)
+
+
+def test_a_handler_that_promises_a_number_and_returns_none_fails(app: App) -> None:
+    @app.task(name="count", retry=AT_ONCE)
+    def count(job: JobContext, way: str) -> int:
+        if way == "continue":
+            return job.then(count, "end")
+        if way == "transaction":
+            with app.transaction() as tx:
+                job.complete(tx, 3)
+        return 4 if way == "end" else None  # type: ignore[return-value]
+
+    jobs = {way: count.enqueue(way) for way in ("none", "continue", "transaction")}
+    work(app)
+
+    with pytest.raises(JobFailed, match=r"ended as failed: PayloadError: task count: the result is None.*`int`"):
+        jobs["none"].result(timeout=0)
+    assert jobs["continue"].result(timeout=0) == 4
+    assert jobs["transaction"].result(timeout=0) == 3
 
 
 def test_an_async_handler_that_takes_too_long_is_cancelled_and_its_job_fails(app: App) -> None:

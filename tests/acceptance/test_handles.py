@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from stagepost import App, AppTask, JobState
-from stagepost.errors import IllegalTransition, JobNotFound, WaitTimeout
+from stagepost.errors import ConfigurationError, IllegalTransition, JobNotFound, WaitTimeout
 from stagepost.model.identity import new_id
 from stagepost.testing import manual
 
@@ -40,6 +40,33 @@ def test_waiting_ends_at_its_timeout(app: App, greet: Greet) -> None:
 
     with pytest.raises(WaitTimeout, match=r"did not end within 0\.01 s"):
         job.wait(timeout=timedelta(milliseconds=10))
+
+
+async def test_a_wait_that_ends_names_the_cause(app: App, greet: Greet) -> None:
+    job, batch = greet.enqueue("Ada"), app.batch("letters")
+    batch.add([greet.item("one", "Ada")])
+
+    with pytest.raises(WaitTimeout, match=r"within 0 s\. No worker is running\. Start one"):
+        job.result(timeout=0)
+    with pytest.raises(WaitTimeout, match=r"within 0 s\. No worker is running\. Start one"):
+        await job.wait_async(timeout=0)
+    with pytest.raises(WaitTimeout, match=r"was not done within 0 s\. It is not sealed"):
+        batch.wait(timeout=0)
+    with pytest.raises(ConfigurationError, match="timeout is '5s': give seconds as a number"):
+        job.wait(timeout="5s")  # type: ignore[arg-type]
+
+
+def test_waiting_for_a_job_of_an_open_transaction_says_so(app: App, greet: Greet) -> None:
+    open_or_not = "The transaction that enqueued it is still open or was rolled back"
+
+    with pytest.raises(LookupError, match="rolled back"), app.transaction() as tx:  # noqa: PT012 - the block is the subject
+        job = greet.using(tx).enqueue("Ada")
+        with pytest.raises(JobNotFound, match=open_or_not):
+            job.wait(timeout=0)
+        raise LookupError("rolled back")
+
+    with pytest.raises(JobNotFound, match=open_or_not):
+        job.wait(timeout=0)
 
 
 def test_a_cancelled_job_can_be_retried_through_its_handle(app: App, greet: Greet) -> None:

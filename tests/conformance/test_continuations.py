@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stagepost.client.records import Job
 from stagepost.model.batch import item_id
 from stagepost.model.children import DeferredOutcome, OnChildFailed
 from stagepost.model.lifecycle import JobState
@@ -20,7 +21,7 @@ from tests.conformance.families import (
     submit,
     then,
 )
-from tests.conformance.samples import claim, lose_lease, running, settle
+from tests.conformance.samples import TASK, claim, enqueue, lose_lease, running, settle
 from tests.limits import unblock
 
 
@@ -43,6 +44,35 @@ def test_a_continuation_runs_as_the_same_job(store: Bench) -> None:
     end(store, last, Completed('"bound"'))
     ended = look(store, parent)
     assert (ended.state, ended.result) == (JobState.COMPLETED, '"bound"')
+
+
+def test_a_job_that_continued_is_found_by_its_first_task_and_arguments(store: Bench) -> None:
+    parent = running(store)
+    settle(store, parent, then())
+    settle_again = only(claim_then(store))
+    end(store, settle_again, then(payload='{"cover":"blue"}'))
+
+    for _ in ("live", "ended"):
+        job = Job(look(store, parent))
+        assert (job.task, job.arguments) == (THEN_TASK, {"cover": "blue"})
+        assert (job.first_task, job.first_arguments) == (TASK, {"to": "Ada", "copies": 2})
+        assert job.trace == Job(look(store, enqueue(store, queue_name="other"))).trace
+        for name in (TASK, THEN_TASK):
+            assert parent.id in [found.id for found in store.run(listing.list_jobs(task_name=name))]
+        assert store.run(listing.list_jobs(task_name=TASK[:-1])) == []
+        if job.finished_at is None:
+            end(store, only(claim_then(store)))
+
+
+def test_a_child_that_continued_is_recognised_when_its_parent_submits_it_again(store: Bench) -> None:
+    parent = running(store)
+    [child] = submit(store, parent)
+    end(store, only(claim_children(store)), then())
+    assert look(store, child).task_name == THEN_TASK
+    lose_lease(store)
+    [again] = claim(store)
+
+    assert submit(store, again) == [child]
 
 
 def test_a_continuation_runs_at_once_if_there_is_nothing_to_wait_for(store: Bench) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import logging
+import re
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, get_type_hints
@@ -13,10 +15,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stagepost import App, JobOptions, PayloadLimits, RateLimit, RetryPolicy, Worker
-from stagepost.errors import ConfigurationError, PayloadError
+from stagepost import (
+    App,
+    JobOptions,
+    PayloadLimits,
+    RateLimit,
+    Retryable,
+    RetryPolicy,
+    Settings,
+    Snooze,
+    StagepostError,
+    TraceContext,
+    Worker,
+    configure_logging,
+    traced,
+)
+from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
+from stagepost.errors import ConfigurationError, PayloadError, PipelineError
 from stagepost.model.options import JobKeywords, TaskKeywords, TaskOptions
 from stagepost.model.payload import JOB_OPTIONS
+from stagepost.testing import ManualClock, manual
 from stagepost.transport.rabbitmq.address import parameters_of
 from tests.depth import sized
 
@@ -53,7 +71,7 @@ def greet(name: str) -> str:
 
 def make_task(**options: Any) -> object:
     with closing(app()) as own:
-        return own.task(name="greet", **options)(greet)
+        return own.task(**{"name": "greet", **options})(greet)
 
 
 def make_request(**options: Any) -> object:
@@ -71,7 +89,143 @@ def make_worker(**options: Any) -> object:
         return Worker(own, **options)
 
 
+def configure_quietly(**options: Any) -> None:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        configure_logging(**options)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def with_app(call: Callable[..., object]) -> Callable[..., object]:
+    """Call with an app that has a task, a batch with one item, and a job."""
+
+    def made(**options: Any) -> object:
+        with closing(app()) as own:
+            task = own.task(name="greet")(greet)
+            own.batch("letters").add([task.item("one", "Ada")])
+            return call(own, **options)
+
+    return made
+
+
+def make_app(**options: Any) -> None:
+    with closing(App(**{"database_url": "sqlite://", **options})):
+        pass
+
+
+def make_schedule(own: App, **options: Any) -> None:
+    job = own.registry.get("greet").job("Ada")
+    own.schedule(**{"name": "often", "rule": "every 2s", "job": job, **options})
+
+
+def make_step(own: App, **options: Any) -> object:
+    return own.pipeline("letters").step(own.registry.get("greet"), **{"inputs": {"name": "Ada"}, **options})
+
+
+def start_run(own: App, **options: Any) -> object:
+    pipeline = own.pipeline("letters")
+    pipeline.step(own.registry.get("greet"), inputs={"name": "Ada"})
+    return pipeline.start(**options)
+
+
+def acquire(own: App, **options: Any) -> None:
+    own.rate_limiter(RateLimit("model", 1000)).acquire(**options)
+
+
+def take_manually(**options: Any) -> object:
+    with closing(app()) as own:
+        own.task(name="greet")(greet)
+        with manual(own, **options) as jobs:
+            return jobs.enqueued()
+
+
+def trace(**options: Any) -> object:
+    with traced(**options):
+        return TraceContext(**options)
+
+
+def of_batch(name: str) -> Callable[..., object]:
+    return with_app(lambda own, **options: getattr(own.batch("letters"), name)(**options))
+
+
+def of_job(name: str) -> Callable[..., object]:
+    def call(own: App, **options: Any) -> object:
+        return getattr(own.client, name)(**{"job_id": own.client.jobs()[0].id, **options})
+
+    return with_app(call)
+
+
 CALLS: dict[str, tuple[Callable[..., object], list[str]]] = {
+    "App": (make_app, ["database_url", "transport", "settings", "auto_migrate"]),
+    "Settings": (Settings, list(Settings.__struct_fields__)),
+    "Settings.load": (lambda **options: Settings.load(environment={}, **options), list(Settings.__struct_fields__)),
+    "RabbitmqSettings": (RabbitmqSettings, list(RabbitmqSettings.__struct_fields__)),
+    "BrokerQueueSettings": (BrokerQueueSettings, list(BrokerQueueSettings.__struct_fields__)),
+    "task name": (make_task, ["name"]),
+    "schedule": (with_app(make_schedule), ["name", "rule", "job", "time_zone", "catch_up"]),
+    "batch": (
+        with_app(lambda own, **options: own.batch(**{"key": "b", **options})),
+        ["key", "gate", "on_failed", "on_complete"],
+    ),
+    "batch.add": (of_batch("add"), ["items"]),
+    "batch.add chunk": (
+        with_app(lambda own, **options: own.batch("c").add([own.registry.get("greet").item("one", "Ada")], **options)),
+        ["chunk"],
+    ),
+    "batch.failed": (of_batch("failed"), ["limit"]),
+    "batch.items": (with_app(lambda own, **options: list(own.batch("letters").items(**options))), ["states"]),
+    "batch.retry": (of_batch("retry"), ["keys", "actor"]),
+    "batch.waive": (
+        with_app(lambda own, **options: own.batch("letters").waive(**{"why": "old", **options})),
+        ["keys", "why", "actor"],
+    ),
+    "batch.cancel": (of_batch("cancel"), ["actor"]),
+    "batch.progress": (of_batch("progress"), ["since"]),
+    "gate": (with_app(lambda own, **options: own.gate(**{"name": "g", **options})), ["name", "on_open"]),
+    "gate.wait": (with_app(lambda own, **options: own.gate("g").wait(**options)), ["timeout"]),
+    "rate_limiter": (
+        with_app(lambda own, **options: own.rate_limiter(**{"limit": RateLimit("model", 1), **options})),
+        ["limit", "shared"],
+    ),
+    "acquire": (with_app(acquire), ["timeout"]),
+    "pipeline": (with_app(lambda own, **options: own.pipeline(**{"name": "p", **options})), ["name", "on_complete"]),
+    "pipeline.step": (
+        with_app(make_step),
+        ["name", "inputs", "parents", "on_failed", "queue", "priority", "max_attempts"],
+    ),
+    "pipeline.start": (with_app(start_run), ["key"]),
+    "client.jobs": (
+        with_app(lambda own, **options: own.client.jobs(**options)),
+        ["states", "task", "queue", "parent_id", "before", "limit"],
+    ),
+    "client.job": (of_job("job"), ["job_id"]),
+    "client.cancel": (of_job("cancel"), ["job_id", "actor"]),
+    "client.failures": (of_job("failures"), ["job_id"]),
+    "client.enqueue": (with_app(lambda own, **options: own.client.enqueue(**options)), ["job"]),
+    "client.enqueue_many": (with_app(lambda own, **options: own.client.enqueue_many(**options)), ["new_jobs"]),
+    "enqueue_many": (with_app(lambda own, **options: own.enqueue_many(**options)), ["jobs"]),
+    "task.enqueue_many": (
+        with_app(lambda own, **options: own.task(name="other")(greet).enqueue_many(**options)),
+        ["arguments"],
+    ),
+    "task.item": (
+        with_app(lambda own, **options: own.registry.get("greet").item(options["key"], "Ada")),
+        ["key"],
+    ),
+    "transaction": (
+        with_app(lambda own, **options: own.transaction(**options).__enter__()),
+        ["read_only"],
+    ),
+    "configure_logging": (configure_quietly, ["level", "format"]),
+    "manual": (take_manually, ["database_url", "clock"]),
+    "ManualClock": (ManualClock, ["start"]),
+    "advance": (lambda **options: ManualClock().advance(**options), ["duration"]),
+    "traced": (trace, ["trace_id", "correlation_id", "user_id"]),
+    "Snooze": (Snooze, ["delay"]),
+    "Retryable": (lambda **options: Retryable("later", **options), ["after"]),
     "task": (make_task, [name for name in TaskOptions.__dataclass_fields__ if name != "progress"]),
     "using": (make_request, list(JobOptions.__dataclass_fields__)),
     "RetryPolicy": (RetryPolicy, list(RetryPolicy.__dataclass_fields__)),
@@ -79,25 +233,31 @@ CALLS: dict[str, tuple[Callable[..., object], list[str]]] = {
     "Worker": (make_worker, ["queues", "concurrency", "shutdown_timeout"]),
     "PayloadLimits": (PayloadLimits, ["max_bytes", "max_depth"]),
 }
+NAMED_BY_VALUE = {"job_id", "parent_id", "before", "inputs", "parents", "jobs"}
+"""The error names the job, step, parameter or list member that is wrong."""
+FITS = {("limit_by", type), ("priorities", list), ("keys", dict)}
+"""Options that take one of these values after all: a class can be called, and a dict has keys."""
 OPTIONS = [(call, option) for call, (_, options) in CALLS.items() for option in options]
 
 
 @pytest.mark.parametrize(("call", "option"), OPTIONS, ids=str)
 @pytest.mark.parametrize("value", NOTHING_FITS, ids=lambda value: type(value).__name__)
 def test_a_value_that_fits_no_option_is_refused_by_name(call: str, option: str, value: Any) -> None:
-    if option == "limit_by" and callable(value):
-        return  # a class can be called
+    if (option, type(value)) in FITS:
+        return
 
-    with pytest.raises(ConfigurationError, match=rf"\b{option} is "):
+    with pytest.raises(StagepostError) as refusal:
         CALLS[call][0](**{option: value})
+
+    assert re.search(rf"\b{option}\b", str(refusal.value)) or option in NAMED_BY_VALUE
 
 
 @pytest.mark.parametrize(("call", "option"), OPTIONS, ids=str)
 def test_any_value_is_taken_or_refused_by_our_own_error(call: str, option: str) -> None:
-    @settings(max_examples=sized(60, 300), deadline=None)
+    @settings(max_examples=sized(20, 300), deadline=None)
     @given(value=ANYTHING)
     def check(value: Any) -> None:
-        with contextlib.suppress(ConfigurationError):  # any other error fails this test
+        with contextlib.suppress(StagepostError):  # any other error fails this test
             CALLS[call][0](**{option: value})
 
     check()
@@ -226,6 +386,22 @@ def test_a_schedule_takes_seconds_and_a_zone() -> None:
                 own.schedule("y", "every 2s", task.job("Ada"), **{option: value})
         with pytest.raises(ConfigurationError, match="schedule 'y': the rule is nan"):
             own.schedule("y", float("nan"), task.job("Ada"))
+
+
+def test_two_schedules_or_pipelines_with_one_name_are_refused() -> None:
+    with closing(app()) as own:
+        task = own.task(name="greet")(greet)
+        for _ in range(2):  # as when a module is loaded twice
+            own.schedule("often", 60, task.job("Ada"))
+            own.pipeline("letters")
+
+        for rule, job in ((61, task.job("Ada")), (60, task.job("Bob"))):
+            with pytest.raises(ConfigurationError, match="schedule 'often' is declared twice, with another job, rule"):
+                own.schedule("often", rule, job)
+        with pytest.raises(PipelineError, match=r"pipeline 'letters' is declared twice: in .*, line \d+, and in "):
+            own.pipeline("letters")
+
+        assert own.declared_schedules["often"].rule == "every 60s"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
@@ -215,9 +216,23 @@ def test_a_result_comes_back_as_annotated() -> None:
     assert decode_result(text, annotation) == [Segment(timedelta(seconds=2), "hi")]
 
 
-def test_no_result_is_stored_as_nothing() -> None:
-    assert encode_result(None, annotation=int, limits=LIMITS) is None
-    assert decode_result(None, int) is None
+@pytest.mark.parametrize("annotation", [Any, None, int | None])
+def test_no_result_is_stored_as_nothing(annotation: Any) -> None:
+    assert encode_result(None, annotation=annotation, limits=LIMITS) is None
+    assert decode_result(None, annotation) is None
+
+
+@pytest.mark.parametrize("annotation", [int, list[int], Segment, Path])
+def test_none_is_refused_where_the_annotation_promises_a_value(annotation: Any) -> None:
+    with pytest.raises(PayloadError, match=r"the result is None, which does not fit the annotation .* `\| None`"):
+        encode_result(None, annotation=annotation, limits=LIMITS)
+
+
+def test_a_path_is_a_result() -> None:
+    assert encode_result(Path("/a/b"), annotation=Path, limits=LIMITS) == '"/a/b"'
+    assert decode_result('"/a/b"', Path | None) == Path("/a/b")
+    with pytest.raises(PayloadError, match="does not fit the annotation `Path`: Expected `str`, got `int`"):
+        encode_result(3, annotation=Path, limits=LIMITS)
 
 
 def test_a_result_need_not_be_annotated() -> None:

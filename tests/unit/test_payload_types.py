@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum, StrEnum
+from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import annotated_types
 import msgspec
 import pydantic
 import pytest
@@ -34,6 +37,27 @@ class Colour(Enum):
 class Point:
     x: int
     y: int
+
+
+@dataclass
+class Loose:
+    pair: tuple[int, ...]
+    facts: dict[str, Any]
+
+
+@dataclass
+class Constrained:
+    """msgspec ignores constraints of other libraries in fields."""
+
+    number: Annotated[int, annotated_types.Gt(0)]
+
+
+class Level(IntEnum):
+    HIGH = 1
+
+
+class Word(StrEnum):
+    YES = "yes"
 
 
 @dataclass(eq=False)
@@ -109,6 +133,13 @@ def received(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[t
         (Any, {"a": [1, 2.5, "x", None, True, {"b": []}]}),
         (Decimal, 3),
         (float, 3),
+        (Path, Path("/a/b")),
+        (list[PurePosixPath] | None, [PurePosixPath("a")]),
+        (dict[str, Any], OrderedDict(a=[1])),
+        (Loose, Loose((1,), {"a": 1})),
+        (Annotated[int, pydantic.Field(gt=0)], 1),
+        (dict[str, pydantic.PositiveInt | None], {"a": None, "b": 1}),
+        (Annotated[str, annotated_types.Len(1, 3), "described"], "abc"),
     ],
 )
 def test_a_value_comes_back_as_it_was(annotation: Any, value: Any) -> None:
@@ -132,6 +163,22 @@ def test_a_value_comes_back_as_it_was(annotation: Any, value: Any) -> None:
         (Any, NAIVE, "`value` is datetime and would come back as str"),
         (dict[str, Any], {"a": [date(2026, 1, 1)]}, "`value['a'][0]` is date and would come back as str"),
         (Any, {1: "a"}, "the key 1 of `value` is int and would come back changed"),
+        (Any, (1, 2), "`value` is tuple and would come back as list"),
+        (dict[str, Any], {"a": [1, (2,)]}, "`value['a'][1]` is tuple and would come back as list"),
+        (list[Any], ((1,),), "`value[0]` is tuple and would come back as list"),
+        (Loose, Loose((), {"a": (1,)}), "`value.facts['a']` is tuple and would come back as list"),
+        (Any, [b"x"], "`value[0]` is bytes and would come back as str"),
+        (Any, {"a": UUID(int=5)}, "`value['a']` is UUID and would come back as str"),
+        (Any, [Decimal(1)], "`value[0]` is Decimal and would come back as str"),
+        (Any, [Path("/a")], "`value[0]` is PosixPath and would come back as str"),
+        (Any, [Level.HIGH], "`value[0]` is Level and would come back as int"),
+        (Any, OrderedDict(a=1), "`value` is OrderedDict and would come back as dict"),
+        (Any, {Word.YES: 1}, "the key <Word.YES: 'yes'> of `value` is Word and would come back changed"),
+        (Path, "a/b", "`value` is str and would come back as PosixPath"),
+        (Annotated[int, pydantic.Field(gt=0)], -1, "Expected `int` >= 1"),
+        (list[pydantic.PositiveInt | None], [1, 0], "Expected `int` >= 1"),
+        (Annotated[int, annotated_types.Interval(ge=1, lt=5)], 5, "Expected `int` <= 4"),
+        (Annotated[str, pydantic.StringConstraints(pattern="^a")], "b", "matching regex '^a'"),
         (Any, {1, 2}, "`value` is set and would come back as list"),
         (Any, Point(1, 2), "`value` is Point and would come back as dict"),
         (datetime, "2026-01-01T00:00:00Z", "`value` is str and would come back as datetime"),
@@ -166,11 +213,33 @@ def test_a_value_that_would_not_come_back_the_same_is_refused(annotation: Any, v
 
 
 def test_a_tuple_may_be_given_for_a_list_and_a_list_for_a_tuple() -> None:
-    def handler(values: list[Point], pair: tuple[int, ...], anything: Any) -> None: ...
+    def handler(values: list[Point], pair: tuple[int, ...], named: dict[str, list[int]]) -> None: ...
 
-    _, kwargs = received(handler, (Point(1, 2),), [3, 4], {"a": (1, (2,))})
+    _, kwargs = received(handler, (Point(1, 2),), [3, 4], {"a": (1, 2)})
 
-    assert kwargs == {"values": [Point(1, 2)], "pair": (3, 4), "anything": {"a": [1, [2]]}}
+    assert kwargs == {"values": [Point(1, 2)], "pair": (3, 4), "named": {"a": [1, 2]}}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "constraint"),
+    [
+        (Annotated[int, annotated_types.Predicate(bool)], "Predicate(bool)"),
+        (list[Annotated[str, pydantic.StringConstraints(to_lower=True)]], "_PydanticGeneralMetadata(to_lower=True)"),
+        (Annotated[str, pydantic.AfterValidator(str.upper)], "AfterValidator"),
+        (list[Constrained], "Gt(gt=0)"),
+    ],
+)
+def test_a_constraint_that_nothing_would_check_is_refused_at_declaration(annotation: Any, constraint: str) -> None:
+    def handler(value: Any = None) -> None: ...
+
+    handler.__annotations__["value"] = annotation
+    with pytest.raises(TaskError, match=r"parameter `value` is .* nothing would check its constraint") as refusal:
+        signature(handler)
+    assert constraint in str(refusal.value)
+
+    handler.__annotations__ = {"value": int, "return": annotation}
+    with pytest.raises(TaskError, match=r"its return value is .* nothing would check its constraint"):
+        signature(handler)
 
 
 @pytest.mark.parametrize("value", [lambda: 1, Custom(), Custom, 3j, range(3), open])

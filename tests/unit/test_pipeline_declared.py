@@ -159,7 +159,7 @@ def test_an_unknown_step_is_refused(app: App, dub: Pipeline) -> None:
     refused(lambda: dub.step(task, name="b", parents=["c"]), "'b'", "no step 'c'", "`a`")
     refused(lambda: dub.step(task, name="b", parents=[elsewhere]), "'b'", "the pipeline has no step 'a'")
     refused(lambda: dub.step(task, name="b", inputs={"x": elsewhere}), "'b'", "belongs to pipeline other")
-    refused(lambda: dub.step(task, name="b", inputs={"x": app.pipeline("other").input("z")}), "`x`", "other")
+    refused(lambda: dub.step(task, name="b", inputs={"x": app.pipeline("third").input("z")}), "`x`", "third")
 
 
 def test_a_parameter_without_a_source_is_refused(app: App, dub: Pipeline) -> None:
@@ -241,7 +241,7 @@ def test_names_that_cannot_be_stored_are_refused(app: App, dub: Pipeline) -> Non
 
     refused(lambda: dub.step(task, name="a b"), "'a b'")
     refused(lambda: dub.step(task, name="a" * 101), "100")
-    with pytest.raises(PipelineError, match="pipeline name 'a b'"):
+    with pytest.raises(ConfigurationError, match="pipeline name 'a b'"):
         app.pipeline("a b")
     for name in ("key", "tx", "a-b"):
         refused(lambda name=name: dub.input(name), f"{name!r}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from stagepost import Settings
+from stagepost import App, Settings
 from stagepost.config.rabbitmq import BrokerQueueSettings, RabbitmqSettings
 from stagepost.config.urls import masked
 from stagepost.errors import ConfigurationError
@@ -142,9 +143,78 @@ def test_an_invalid_setting_is_named_with_the_valid_values(text: str, why: str, 
         load(file)
 
 
-def test_a_bad_value_of_the_environment_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"Expected `int \| null`, got `str` - at `\$\.rabbitmq\.prefetch`"):
-        load(STAGEPOST_RABBITMQ_PREFETCH="many")
+def test_an_error_names_the_variable_the_value_and_the_file(file: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^STAGEPOST_RABBITMQ_PREFETCH is 'many': Expected `int \| null`"):
+        load(file, STAGEPOST_RABBITMQ_PREFETCH="many")
+    with pytest.raises(
+        ConfigurationError, match=r"^STAGEPOST_CONCURRENCY is '0': concurrency is 0: it must be between 1"
+    ):
+        load(file, STAGEPOST_CONCURRENCY="0")
+    with pytest.raises(ConfigurationError, match=r"^pool_size is 0: it must be between 1 and 10,000"):
+        load(file, {"pool_size": 0}, STAGEPOST_POOL_SIZE="4")
+    file.write_text("concurrency = 'many'", encoding="utf-8")
+    with pytest.raises(
+        ConfigurationError, match=r"^settings file .*stagepost\.toml: Expected `int`, got `str` - at `\$\.con"
+    ):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://ada:geheim@db:port/shop", "mysql://ada:geheim@[db/shop", "geheim", "redis://:geheim@cache", ""],
+)
+def test_a_malformed_url_is_refused_without_being_shown(url: str) -> None:
+    for build in (lambda: Settings(database_url=url), lambda: load(STAGEPOST_DATABASE_URL=url), lambda: App(url)):
+        with pytest.raises(
+            ConfigurationError, match=r"database_url (begins with|is not a URL|.* cannot be read)"
+        ) as refusal:
+            build()
+        assert "geheim" not in str(refusal.value)
+
+
+def test_a_transport_that_cannot_work_is_refused_where_it_is_given() -> None:
+    for url, why in (("amqp://broker?heartbeat=abc", "heartbeat is 'abc'"), ("amqp://broker?hart=1", "option 'hart'")):
+        with pytest.raises(ConfigurationError, match=why):
+            App("sqlite://", transport=url)
+
+
+def test_a_misspelt_variable_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    misspelt = {"STAGEPOST_DATABSE_URL": "x", "STAGEPOST_RABBITMQ_PREFETHC_FILE": "x"}
+    others = {
+        "STAGEPOST_TEST_POSTGRES_URL": "x",
+        "STAGEPOST_SERVICE_HOST": "x",
+        "STAGEPOST_PORT": "x",
+        "OTHER_URL": "x",
+    }
+
+    for _ in range(2):
+        Settings.load(environment={**misspelt, **others, "STAGEPOST_APP": "shop", "STAGEPOST_LOG_LEVEL": "info"})
+
+    assert [record.getMessage().partition(" is ignored")[0] for record in caplog.records] == [
+        "the environment variable STAGEPOST_DATABSE_URL",
+        "the environment variable STAGEPOST_RABBITMQ_PREFETHC_FILE",
+    ]
+    assert "Did you mean STAGEPOST_DATABASE_URL?" in caplog.text
+
+
+def test_an_app_without_a_url_says_where_its_jobs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STAGEPOST_DATABASE_URL", raising=False)
+    caplog.set_level("INFO", logger="stagepost")
+
+    for _ in range(2):
+        with closing(App()) as app:
+            assert app.client.jobs() == app.client.jobs()
+
+    new, known = [(record.levelname, record.getMessage()) for record in caplog.records if "no database" in record.msg]
+    assert new[0] == "WARNING"
+    assert f"the new file {tmp_path}/stagepost.db. To use another database, set STAGEPOST_DATABASE_URL" in new[1]
+    assert known == (
+        "INFO",
+        f"no database is set, so jobs are in {tmp_path}/stagepost.db. To use another, set STAGEPOST_DATABASE_URL",
+    )
 
 
 def test_a_queue_inherits_the_settings_for_all_queues() -> None:

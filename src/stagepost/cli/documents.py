@@ -67,6 +67,8 @@ def job_document(job: Job) -> dict[str, Any]:
         "batch_id": job.batch_id,
         "item_key": job.item_key,
         "arguments": _decoded(job, "arguments"),
+        "first_task": job.first_task,
+        "first_arguments": _decoded(job, "first_arguments"),
         "trace": _trace(job),
         "progress": _decoded(job, "progress"),
         "result": _decoded(job, "result"),

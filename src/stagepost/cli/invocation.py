@@ -16,7 +16,7 @@ from stagepost.cli.loading import load_app
 from stagepost.cli.render import Output
 from stagepost.client.app import App
 from stagepost.config import Settings
-from stagepost.config.settings import CONFIG_VARIABLE
+from stagepost.config.settings import APP_VARIABLE, CONFIG_VARIABLE
 from stagepost.database.migrate import check_schema
 from stagepost.database.opening import closed_on_failure
 from stagepost.database.store import Store
@@ -25,8 +25,6 @@ from stagepost.model.job import to_datetime
 from stagepost.store.health import ping
 
 __all__ = ["APP_VARIABLE", "Invocation"]
-
-APP_VARIABLE = "STAGEPOST_APP"
 
 
 @dataclass

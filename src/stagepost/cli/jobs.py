@@ -1,10 +1,10 @@
-"""`stagepost jobs`: lists, shows, retries, cancels and discards jobs."""
+"""`stagepost jobs`: lists, shows, awaits, retries, cancels and discards jobs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -32,7 +32,7 @@ MOST_COMPLAINTS = 20
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """List, show, retry, cancel and discard jobs."""
+    """List, show, wait for, retry, cancel and discard jobs."""
 
 
 @jobs.command("list")
@@ -108,6 +108,22 @@ def _selection(states: Iterable[JobState]) -> Callable[[Any], Any]:
         return function
 
     return decorate
+
+
+@jobs.command("wait")
+@click.argument("identifier", metavar="JOB_ID", type=job_id)
+@click.option("--timeout", type=duration, metavar="DURATION", help="Stop waiting after this time, such as 90s or 15m.")
+@click.pass_obj
+def wait(invocation: Invocation, *, identifier: str, timeout: timedelta | None) -> None:
+    """Wait until a job ends, and print how it ended.
+
+    Exits with 0 if it completed, and with 1 if it ended in another state or the time was too short.
+    """
+    state = invocation.operator.client.wait(identifier, timeout=timeout)
+    document = {"id": identifier, "state": str(state)}
+    invocation.output.result(document, lambda: invocation.output.say(f"Job {identifier} ended as {state}."))
+    if state not in {JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS}:
+        sys.exit(ExitCode.FAILED)
 
 
 @jobs.command("retry")
@@ -260,11 +276,10 @@ def job_rows(found: list[Job], *, now: datetime) -> Section:
 
 
 def _show(output: Output, document: dict[str, Any], failures: list[FailureRecord], timeline: list[Moment]) -> None:
-    facts = {
-        name.replace("_", " "): _text(value)
-        for name, value in document.items()
-        if name not in {"failure_log", "timeline"}
-    }
+    hidden = {"failure_log", "timeline"}
+    if (document["first_task"], document["first_arguments"]) == (document["task"], document["arguments"]):
+        hidden |= {"first_task", "first_arguments"}
+    facts = {name.replace("_", " "): _text(value) for name, value in document.items() if name not in hidden}
     output.facts(facts)
     output.heading("What happened")
     rows = [(time_text(moment.at), moment.what, (moment.detail or "")[:200]) for moment in timeline]

@@ -11,16 +11,20 @@ from stagepost.cli.documents import queue_document
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.layout import Section, duration_text
 from stagepost.cli.options import Group
+from stagepost.errors import ConfigurationError
+from stagepost.model.checks import check_name, known_names
 from stagepost.model.job import microseconds
 from stagepost.model.lifecycle import JobState
 from stagepost.operations import Queue
 from stagepost.store.counting import PARTS
-from stagepost.store.queues import ALL_QUEUES
+from stagepost.store.queues import ALL_QUEUES, list_queues
+from stagepost.store.workers import list_workers
 
 __all__ = ["queue_rows", "queues"]
 
 STATES = (JobState.QUEUED, JobState.RUNNING, JobState.RETRYING, JobState.SCHEDULED, JobState.BLOCKED, JobState.WAITING)
 OFF = "off"
+new_option = click.option("--new", "is_new", is_flag=True, help="Accept a queue that is not in use yet.")
 
 
 @click.group(cls=Group)
@@ -51,9 +55,11 @@ def show_one(invocation: Invocation, *, name: str) -> None:
 
 @queues.command("pause")
 @click.argument("name", metavar="QUEUE")
+@new_option
 @click.pass_obj
-def pause_one(invocation: Invocation, *, name: str) -> None:
+def pause_one(invocation: Invocation, *, name: str, is_new: bool) -> None:
     """Stop starting jobs of a queue; running jobs continue."""
+    _check_known(invocation, name, is_new=is_new)
     _answer(invocation, invocation.operator.queues.pause(name), f"{_title(name)} paused.")
 
 
@@ -62,6 +68,7 @@ def pause_one(invocation: Invocation, *, name: str) -> None:
 @click.pass_obj
 def resume_one(invocation: Invocation, *, name: str) -> None:
     """Start jobs of a paused queue again."""
+    _check_known(invocation, name, is_new=False)
     _answer(invocation, invocation.operator.queues.resume(name), f"{_title(name)} running.")
 
 
@@ -91,9 +98,16 @@ def number_or_off(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     "--burst", type=click.IntRange(min=1), metavar="N",
     help="Maximum number of jobs that start at once after an idle period. [default: one second's worth]",
 )  # fmt: skip
+@new_option
 @click.pass_obj
 def limit(
-    invocation: Invocation, *, name: str, max_running: int | str | None, rate: float | str | None, burst: int | None
+    invocation: Invocation,
+    *,
+    name: str,
+    max_running: int | str | None,
+    rate: float | str | None,
+    burst: int | None,
+    is_new: bool,
 ) -> None:
     """Limit how many jobs of a queue run at once and start per second, across all workers.
 
@@ -101,6 +115,7 @@ def limit(
     """
     if max_running is None and rate is None and burst is None:
         raise click.UsageError("Give at least one limit: --max-running, --rate or --burst.")
+    _check_known(invocation, name, is_new=is_new)
     given = {"max_running": max_running, "per_second": rate, "burst": burst}
     limits: dict[str, Any] = {
         limit: None if value == OFF else value for limit, value in given.items() if value is not None
@@ -126,6 +141,20 @@ def recount(invocation: Invocation) -> None:
         empty="All counts are right.",
     )
     output.result({"corrected": drifts}, lambda: output.table(section))
+
+
+def _check_known(invocation: Invocation, name: str, *, is_new: bool) -> None:
+    """Refuse a queue that is probably misspelt: no job, setting, worker or task of the app uses it."""
+    if name != ALL_QUEUES:
+        check_name("queue", name)
+    known = {queue.name for queue in invocation.store.run(list_queues())}
+    known |= {served for worker in invocation.store.run(list_workers()) for served in worker.queues}
+    known |= set(invocation.app.registry.queues) if invocation.has_app else set()
+    if not is_new and name not in {*known, ALL_QUEUES}:
+        raise ConfigurationError(
+            f"queue {name!r} is not known: it has no jobs, settings or workers. {known_names(name, known)} "
+            f"With --new, the command accepts a queue that is not in use yet."
+        )
 
 
 def queue_rows(found: Sequence[Queue]) -> Section:

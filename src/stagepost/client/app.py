@@ -25,8 +25,9 @@ from stagepost.client.pipelines import Pipeline
 from stagepost.client.tasks import AppTask, AsyncAppTask
 from stagepost.client.transaction import Transaction
 from stagepost.config import Settings
+from stagepost.database.connection import database_at
 from stagepost.database.migrate import migrate
-from stagepost.errors import ConfigurationError, StagepostError, TaskError, duration_of
+from stagepost.errors import ConfigurationError, PipelineError, StagepostError, TaskError, duration_of, shown
 from stagepost.model.alert import ALERT_QUEUE, LARGEST
 from stagepost.model.batch import OnFailed
 from stagepost.model.checks import check_name
@@ -36,7 +37,7 @@ from stagepost.model.options import TaskKeywords, TaskOptions, task_options
 from stagepost.model.other_libraries import APP_WORDS, missing_attribute
 from stagepost.model.rate import RateLimit
 from stagepost.model.schedule import CatchUp, parse_rule
-from stagepost.task import ScheduleSpec, check_job, default_name
+from stagepost.task import ScheduleSpec, check_job, check_jobs, default_name, is_interactive
 
 __all__ = ["App"]
 
@@ -58,10 +59,18 @@ class App(OperatedApp):
         settings: Settings | None = None,
         auto_migrate: bool | None = None,
     ) -> None:
-        settings = settings or Settings.load()
+        for name, value, hint in (
+            ("database_url", database_url, str | None),
+            ("transport", transport, str | None),
+            ("settings", settings, Settings | None),
+            ("auto_migrate", auto_migrate, bool | None),
+        ):
+            check_type(f"App: {name}", value, hint)
+        settings = Settings.load() if settings is None else settings
         given = {"database_url": database_url, "transport": transport}
         changes = {name: value for name, value in given.items() if value is not None}
         super().__init__(msgspec.structs.replace(settings, **changes), auto_migrate=auto_migrate)
+        database_at(self.settings.database_url, folder=self.folder)  # a URL that cannot work is refused here
 
     def migrate(self) -> None:
         """Create or update Stagepost's tables, like `stagepost migrate`; safe to call at every start."""
@@ -181,13 +190,28 @@ class App(OperatedApp):
         interval = rule if isinstance(rule, str) else duration_of(rule, f"schedule {name!r}: the rule")
         zone = time_zone if isinstance(time_zone, str) else time_zone.key
         text = parse_rule(interval, zone).text
-        if name in self.declared_schedules and self.declared_schedules[name].template.task_name != job.task_name:
-            raise ConfigurationError(f"schedule {name!r} is declared for two tasks. Give one of them another name.")
-        self.declared_schedules[name] = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
+        declared = ScheduleSpec(name, text, zone, CatchUp(catch_up), job)
+        if name in self.declared_schedules and not (
+            self.declared_schedules[name].is_same(declared) or is_interactive()
+        ):
+            raise ConfigurationError(
+                f"schedule {name!r} is declared twice, with another job, rule, time zone or catch_up. "
+                f"Give one of them another name."
+            )
+        self.declared_schedules[name] = declared
 
     def pipeline(self, name: str, *, on_complete: AppTask[..., Any] | None = None) -> Pipeline:
         """Declare a pipeline; the task `on_complete` is enqueued once at the end of every run."""
-        return Pipeline(self, name, on_complete=on_complete)
+        frame = inspect.currentframe()
+        caller = frame and frame.f_back  # its line tells a second declaration from a module that is loaded twice
+        place = f"{caller.f_code.co_filename}, line {caller.f_lineno}" if caller else ""
+        pipeline = Pipeline(self, name, on_complete=on_complete)
+        first = self.declared_pipelines.setdefault(name, place)
+        if first != place and not is_interactive():
+            raise PipelineError(
+                f"pipeline {name!r} is declared twice: in {first}, and in {place}. Give one of them another name."
+            )
+        return pipeline
 
     def batch(
         self,
@@ -203,10 +227,10 @@ class App(OperatedApp):
         items failed; with `"hold"` it waits until they are retried or waived. The job `on_complete`, from
         `task.job(...)`, is enqueued once when the batch is done.
         """
-        check_type(f"batch {key!r}: on_failed", on_failed, OnFailed | Literal["finish", "hold"])
+        check_type(f"batch {shown(key)}: on_failed", on_failed, OnFailed | Literal["finish", "hold"])
         if on_complete is not None:
-            check_job(f"batch {key!r}: on_complete", on_complete)
-        check_type(f"batch {key!r}: gate", gate, str | Gate | None)
+            check_job(f"batch {shown(key)}: on_complete", on_complete)
+        check_type(f"batch {shown(key)}: gate", gate, str | Gate | None)
         named = Gate(self, gate) if isinstance(gate, str) else gate
         return BatchHandle(self, key, gate=named, on_failed=on_failed, on_complete=on_complete)
 
@@ -217,25 +241,24 @@ class App(OperatedApp):
     def gate(self, name: str, *, on_open: NewJob | None = None) -> Gate:
         """Get a handle to a gate, which is open while all its batches are done; each opening enqueues `on_open`."""
         if on_open is not None:
-            check_job(f"gate {name!r}: on_open", on_open)
+            check_job(f"gate {shown(name)}: on_open", on_open)
         return Gate(self, name, on_open=on_open)
 
     def rate_limiter(self, limit: RateLimit, *, shared: bool = True) -> RateLimiter:
         """Create a limiter for calls to a provider inside handlers; if `shared`, all processes share one limit."""
+        check_type("rate_limiter: shared", shared, bool)
         if shared:
             return RateLimiter(limit, store=self.store, async_store=self.async_store)
         return RateLimiter(limit)
 
     def enqueue_many(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Enqueue many jobs from `task.job(...)` in one transaction."""
-        for number, job in enumerate(jobs):
-            check_job(f"enqueue_many: number {number}", job)
+        check_jobs("enqueue_many", jobs)
         return [JobHandle(enqueued, self) for enqueued in self.client.enqueue_many(jobs, tx=tx)]
 
     async def enqueue_many_async(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Enqueue many jobs without blocking the event loop."""
-        for number, job in enumerate(jobs):
-            check_job(f"enqueue_many: number {number}", job)
+        check_jobs("enqueue_many", jobs)
         return [JobHandle(enqueued, self) for enqueued in await self.client.enqueue_many_async(jobs, tx=tx)]
 
     def transaction(self, *, read_only: bool = False) -> Transaction:
@@ -245,6 +268,7 @@ class App(OperatedApp):
         psycopg, asyncmy). On SQLite, which allows only one writer, a `read_only` transaction does not take the write
         lock.
         """
+        check_type("transaction: read_only", read_only, bool)
         return Transaction(self, read_only=read_only)
 
     if not TYPE_CHECKING:  # otherwise every misspelt attribute would pass type checks

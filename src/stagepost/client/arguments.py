@@ -5,28 +5,30 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Iterable
-from enum import Enum
+from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
+from uuid import UUID
 
-from stagepost.errors import ConfigurationError, JobNotFound
+from stagepost.errors import ConfigurationError, JobNotFound, shown
 from stagepost.model.batch import check_key
 from stagepost.model.checks import checked_id
 from stagepost.model.option_types import check_type
 
 __all__ = ["actor_of", "choices", "default_actor", "filter_of", "keys_of", "known_id", "page_size", "page_start"]
 
-E = TypeVar("E", bound=Enum)
+E = TypeVar("E", bound=StrEnum)
 
 LARGEST_PAGE = 1000
 
 
-def known_id(job_id: Any) -> str:
+def known_id(job_id: object) -> str:
     """Normalize the id of a job; no job has an id that is not a UUID."""
+    text = job_id if isinstance(job_id, str) else str(job_id) if isinstance(job_id, UUID) else shown(job_id)
     try:
-        return checked_id(str(job_id))
+        return checked_id(text)
     except ConfigurationError:
-        raise JobNotFound(f"{job_id!s}") from None
+        raise JobNotFound(text) from None
 
 
 def page_start(before: Any) -> str | None:
@@ -34,10 +36,10 @@ def page_start(before: Any) -> str | None:
     if before is None:
         return None
     try:
-        return checked_id(str(before))
-    except ConfigurationError:
+        return known_id(before)
+    except JobNotFound:
         raise ConfigurationError(
-            f"before is {f'{before!s}'[:50]!r}, which is no id. Pass the id of the last entry of the previous page."
+            f"before is {shown(before)}, which is no id. Pass the id of the last entry of the previous page."
         ) from None
 
 
@@ -56,12 +58,12 @@ def filter_of(what: str, value: str | None) -> str | None:
 
 def choices(what: str, values: Any, kind: type[E]) -> list[E]:
     """Convert values or their names to members of an enumeration."""
-    given = [values] if isinstance(values, str | bytes) or not isinstance(values, Iterable) else list(values)
-    try:
-        return [kind(value) for value in given]
-    except ValueError:
-        valid = ", ".join(str(member.value) for member in kind)
-        raise ConfigurationError(f"{what}: {given!r:.100} are not all valid. Valid are: {valid}.") from None
+    is_one = isinstance(values, str | bytes) or not isinstance(values, Iterable)
+    given: list[Any] = [values] if is_one else list(values)
+    known = {member.value: member for member in kind}
+    if not all(isinstance(value, str) and value in known for value in given):
+        raise ConfigurationError(f"{what}: {shown(given)} are not all valid. Valid are: {', '.join(known)}.")
+    return [known[value] for value in given]
 
 
 def keys_of(what: str, keys: Any) -> list[str] | None:
@@ -69,10 +71,10 @@ def keys_of(what: str, keys: Any) -> list[str] | None:
     if keys is None:
         return None
     if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
-        raise ConfigurationError(f"{what}: keys is {keys!r:.100}. Pass a list of keys.")
+        raise ConfigurationError(f"{what}: keys is {shown(keys)}. Pass a list of keys.")
     given = list(keys)
     for key in given:
-        check_key(f"{what}: key", key)
+        check_key(f"{what}: a member of keys", key)
     return sorted(set(given))
 
 

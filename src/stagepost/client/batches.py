@@ -15,7 +15,7 @@ from stagepost.client.item_pages import ItemPages, lines_of, writing_to
 from stagepost.client.loading import load, load_async
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.records import Batch, batch_of
-from stagepost.client.waiting import pauses
+from stagepost.client.waiting import late, pauses
 from stagepost.database.statement import Operation
 from stagepost.errors import BatchNotFound, ConfigurationError
 from stagepost.model.batch import (
@@ -38,6 +38,7 @@ from stagepost.model.option_types import check_type
 from stagepost.store import batch_items, batches, cancelling, concluding, counting, listing
 from stagepost.store.health import ping
 from stagepost.store.listing import FailedGroup
+from stagepost.store.wait_reasons import why_batch_waits
 
 if TYPE_CHECKING:
     from stagepost.client.app import App
@@ -102,6 +103,7 @@ class BatchHandle:
         There may be any number of items, and they are never all in memory at once. With `tx`, the caller's
         transaction holds all of them, up to 10,000.
         """
+        check_type("items", items, Iterable)
         if tx is not None:
             return self._run(self._adding(read_all(self.key, items), tx), tx)
         check_chunk(chunk)
@@ -111,6 +113,7 @@ class BatchHandle:
         self, items: Iterable[Item] | AsyncIterable[Item], *, tx: Any = None, chunk: int = CHUNK
     ) -> int:
         """Add items like `add`, from a plain or an async iterable."""
+        check_type("items", items, Iterable | AsyncIterable)
         if tx is not None:
             return await self._run_async(self._adding(await read_all_async(self.key, items), tx), tx)
         check_chunk(chunk)
@@ -293,6 +296,7 @@ class BatchHandle:
         return counts
 
     def _measuring(self, since: Progress | None) -> Procedure[Progress]:
+        check_type("since", since, Progress | None)
         batch = yield from self._finding()
         counts = yield counting.count_items(batch.id)
         return progress_of(batch, counts, now=(yield ping()), since=since)
@@ -303,14 +307,13 @@ class BatchHandle:
         return drifts
 
     def _waiting(self, timeout: timedelta | float | None) -> Procedure[JobState]:
-        for pause in pauses(
-            timeout, f"batch {self.key!r}", missing="was not done", advice="Wait again for its outcome."
-        ):
+        subject = f"batch {self.key!r}"
+        for pause in pauses(timeout, subject):
             batch = yield from self._finding()
             if batch.outcome is not None:
                 return batch.outcome
             yield pause
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise late(timeout, subject, missing="was not done", why=(yield why_batch_waits(self.key)))
 
     def _grouping(self, limit: int) -> Procedure[list[FailedGroup]]:
         batch = yield from self._finding()

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
 from stagepost.client.arguments import actor_of, choices, filter_of, known_id, page_size, page_start
 from stagepost.client.records import Job
-from stagepost.client.waiting import pauses
+from stagepost.client.waiting import late, pauses
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import sleep
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.database.store import Store
 from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import JobFailed, UnknownTask, duration_of
+from stagepost.errors import JobFailed, UnknownTask, WaitTimeout, duration_of
 from stagepost.model.batch import Counts
 from stagepost.model.children import NewChild
 from stagepost.model.job import Enqueued, FailureRecord, JobRow, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, JobState
+from stagepost.model.option_types import check_type
 from stagepost.model.results import decode_progress, decode_result
 from stagepost.model.series import JobSeries
 from stagepost.store import cancelling, counting, jobs
 from stagepost.store.children import submit_children
 from stagepost.store.listing import list_jobs
-from stagepost.task import Registry, Task, check_job
+from stagepost.store.wait_reasons import why_job_waits
+from stagepost.task import Registry, Task, check_job, check_jobs
 
 __all__ = ["Client"]
 
@@ -66,40 +69,40 @@ class Client:
         """Store one job; if a live job already holds its unique key, return that job."""
         check_job("client.enqueue: the job", job)
         enqueued = self._run(jobs.enqueue(job, notify=self._waker.to_others), tx)
-        self._waker.wake([job], tx)
+        self._note([job], [enqueued], tx)
         return enqueued
 
     async def enqueue_async(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job without blocking the event loop."""
         check_job("client.enqueue_async: the job", job)
         enqueued = await self._run_async(jobs.enqueue(job, notify=self._waker.to_others), tx)
-        self._waker.wake([job], tx)
+        self._note([job], [enqueued], tx)
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, either all or none."""
-        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
+        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else _list_of(new_jobs)
         enqueued = self._run(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
-        self._waker.wake(new_jobs, tx)
+        self._note(new_jobs, enqueued, tx)
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction without blocking the event loop."""
-        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else list(new_jobs)
+        new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else _list_of(new_jobs)
         enqueued = await self._run_async(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
-        self._waker.wake(new_jobs, tx)
+        self._note(new_jobs, enqueued, tx)
         return enqueued
 
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store children of a running job; handlers call this through their context."""
         made = self._run(submit_children(parent, children, notify=self._waker.to_others), tx)
-        self._waker.wake([child.job for child in children], tx)
+        self._note([child.job for child in children], made, tx)
         return made
 
     async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store children of a running job without blocking the event loop."""
         made = await self._run_async(submit_children(parent, children, notify=self._waker.to_others), tx)
-        self._waker.wake([child.job for child in children], tx)
+        self._note([child.job for child in children], made, tx)
         return made
 
     def children_of(self, job_id: str) -> Counts:
@@ -201,21 +204,31 @@ class Client:
         """Wait until a job ends and return its result without blocking the event loop."""
         return result_of(await self._ended_async(job_id, timeout), self._registry)
 
+    def _note(self, asked: Sequence[NewJob] | JobSeries, enqueued: Sequence[Enqueued], tx: Any) -> None:
+        """Wake workers and count the new jobs, at once or, with a transaction of the app, after its commit."""
+        self._waker.wake(asked, tx)
+        new = new_by_task(asked, enqueued)
+        notifier, counts = self._store.notifier, self._store.counts
+        if tx is not None and notifier.has_lent(tx):
+            notifier.call_after_commit(tx, lambda: counts.note_submitted(new))
+        else:
+            counts.note_submitted(new)
+
     def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
-        for pause in _pauses(job_id, timeout):
+        for pause in pauses(timeout, f"job {job_id}"):
             job = self._run(jobs.get(known_id(job_id)))
             if job.state in FINAL:
                 return job
             sleep(pause)
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise _late(job_id, timeout, self._run(why_job_waits(known_id(job_id))))
 
     async def _ended_async(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
-        for pause in _pauses(job_id, timeout):
+        for pause in pauses(timeout, f"job {job_id}"):
             job = await self._run_async(jobs.get(known_id(job_id)))
             if job.state in FINAL:
                 return job
             await asyncio.sleep(pause)
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise _late(job_id, timeout, await self._run_async(why_job_waits(known_id(job_id))))
 
     @property
     def _patience_seconds(self) -> float | None:
@@ -230,6 +243,13 @@ class Client:
         if tx is None:
             return await self._async_store.run(operation, patience_seconds=self._patience_seconds)
         return await run_in_async(tx, operation, clock=self._store.clock, database=self._store.callers_database)
+
+
+def new_by_task(asked: Sequence[NewJob] | JobSeries, enqueued: Sequence[Enqueued]) -> dict[str, int]:
+    """Count the jobs that an enqueue created, by task."""
+    if isinstance(asked, JobSeries):
+        return {asked.pattern.task_name: sum(one.is_new for one in enqueued)}
+    return Counter(job.task_name for job, one in zip(asked, enqueued, strict=True) if one.is_new)
 
 
 def result_of(job: JobRow, registry: Registry) -> Any:
@@ -247,6 +267,13 @@ def typed_result(job: JobRow, registry: Registry) -> Any:
 def typed_progress(job: JobRow, registry: Registry) -> Any:
     """Decode a job's progress as its task's `progress` type, or as plain JSON if the task is not known here."""
     return decode_progress(job.progress, _declared(job, registry, lambda task: task.options.progress))
+
+
+def _list_of(jobs: Iterable[NewJob]) -> list[NewJob]:
+    check_type("new_jobs", jobs, Iterable)
+    listed = list(jobs)
+    check_jobs("new_jobs", listed)
+    return listed
 
 
 def _page(
@@ -274,5 +301,5 @@ def _declared(job: JobRow, registry: Registry, of: Callable[[Task[..., Any]], An
         return Any
 
 
-def _pauses(job_id: str, timeout: timedelta | float | None) -> Iterator[float]:
-    return pauses(timeout, f"job {job_id}", missing="did not end", advice="Wait again for its result.")
+def _late(job_id: str, timeout: timedelta | float | None, why: str) -> WaitTimeout:
+    return late(timeout, f"job {job_id}", missing="did not end", why=why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +13,13 @@ from stagepost.client.tasks import AppTask
 from stagepost.client.worker_waker import WorkerWaker
 from stagepost.clock import Clock, SystemClock
 from stagepost.config import Settings
+from stagepost.config.settings import DEFAULT_URL
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.async_transactions import AsyncTransactions
 from stagepost.database.migrate import migrate
 from stagepost.database.opening import closed_on_failure
+from stagepost.database.process_counts import ProcessCounts
+from stagepost.database.sqlite import sqlite_path
 from stagepost.database.store import Store
 from stagepost.model.alert import Alert
 from stagepost.model.job import NewJob
@@ -23,6 +27,8 @@ from stagepost.model.options import NO_OPTIONS
 from stagepost.task import Registry, ScheduleSpec
 
 __all__ = ["AppCore"]
+
+log = logging.getLogger(__name__)
 
 
 class AppCore:
@@ -35,8 +41,12 @@ class AppCore:
         self.folder = Path.cwd()
         """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
+        self.counts = ProcessCounts()
+        """What this process did with jobs, for metrics."""
         self.hooks = Hooks()
         self.declared_schedules: dict[str, ScheduleSpec] = {}
+        self.declared_pipelines: dict[str, str] = {}
+        """The file and line that declare each pipeline, by name."""
         self.given_store: Store | None = None
         """Set before the first use to share a store that is already open."""
         self.auto_migrate = auto_migrate
@@ -49,11 +59,26 @@ class AppCore:
         """The store, opened on first use. Tables are created automatically in a SQLite file, but not on a server."""
         if self.given_store is not None:
             return self._prepared(self.given_store)
+        self._name_default_database()
         store = self.open_shared_store()
         with closed_on_failure(store):
             return self._prepared(store)
 
+    def _name_default_database(self) -> None:
+        """Say where jobs go if nothing was configured: as a warning if a new file is about to appear there."""
+        if self.settings.database_url != DEFAULT_URL:
+            return
+        path = Path(sqlite_path(DEFAULT_URL, self.folder))
+        if path.exists():
+            log.info("no database is set, so jobs are in %s. To use another, set STAGEPOST_DATABASE_URL", path)
+        else:
+            log.warning(
+                "no database is set, so jobs are stored in the new file %s. To use another database, set "
+                "STAGEPOST_DATABASE_URL or pass its URL to App", path,
+            )  # fmt: skip
+
     def _prepared(self, store: Store) -> Store:
+        store.counts = self.counts
         if self.auto_migrate if self.auto_migrate is not None else store.dialect.name == "sqlite":
             migrate(store)
         return store
@@ -65,7 +90,7 @@ class AppCore:
     def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         """Open another store on the same database, with separate connections."""
         size = self.settings.pool_size if pool_size is None else pool_size
-        return Store.at(
+        store = Store.at(
             self.settings.database_url,
             for_handlers=for_handlers,
             folder=self.folder,
@@ -73,6 +98,8 @@ class AppCore:
             pool_size=size,
             patience_seconds=self.settings.patience_seconds,
         )
+        store.counts = self.counts
+        return store
 
     @cached_property
     def users_store(self) -> Store:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stagepost.client.arguments import default_actor, known_id
+from stagepost.client.arguments import actor_of, known_id
 from stagepost.client.bulk import (
     PAGE,
     Act,
@@ -232,12 +232,12 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def _retrying(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
-    who = actor or default_actor()
+    who = actor_of(actor)
     return _acting(chosen, retry_page(who), retry_message_page(who), report)
 
 
 def _discarding(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
-    who = actor or default_actor()
+    who = actor_of(actor)
     return _acting(chosen, discard_page(who), discard_message_page(who), report)
 
 

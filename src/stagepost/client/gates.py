@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
-from stagepost.client.waiting import pauses
+from stagepost.client.waiting import late, pauses
+from stagepost.database.statement import Operation
 from stagepost.errors import GateClosed
 from stagepost.model.batch import check_key, summary_of
 from stagepost.model.job import NewJob
@@ -71,16 +72,25 @@ class Gate:
 
     def _checking(self, *, holds: bool) -> Procedure[None]:
         yield from self._declaring()
-        status: gates.GateStatus = yield (gates.locked_status if holds else gates.status)(self.name)
-        if status.unfinished:
-            named = {one.batch.key: summary_of(one.batch.state, one.counts) for one in status.batches}
-            raise GateClosed(self.name, named, more=max(0, status.unfinished - len(named)))
+        closed = yield from self._closed((gates.locked_status if holds else gates.status)(self.name))
+        if closed is not None:
+            raise closed
+
+    def _closed(self, look: Operation[gates.GateStatus]) -> Procedure[GateClosed | None]:
+        status: gates.GateStatus = yield look
+        if not status.unfinished:
+            return None
+        named = {one.batch.key: summary_of(one.batch.state, one.counts) for one in status.batches}
+        return GateClosed(self.name, named, more=max(0, status.unfinished - len(named)))
 
     def _waiting(self, timeout: timedelta | float | None) -> Procedure[None]:
-        for pause in pauses(timeout, f"gate {self.name!r}", missing="did not open", advice="Wait again for it."):
+        subject = f"gate {self.name!r}"
+        for pause in pauses(timeout, subject):
             if (yield from self._looking()):
                 return
             yield pause
+        closed = yield from self._closed(gates.status(self.name))
+        raise late(timeout, subject, missing="did not open", why=str(closed or "It has opened in the meantime."))
 
     def _declaring(self) -> Procedure[None]:
         if not self._is_declared:

@@ -16,11 +16,13 @@ from stagepost.database.store import Store
 from stagepost.errors import SchemaError, StoreRefused, StoreUnavailable
 from stagepost.model.job import microseconds
 from stagepost.store.health import durability_warnings, ping
-from stagepost.store.workers import ALIVE_WITHIN, WorkerRecord, list_workers, unknown_tasks
+from stagepost.store.wait_reasons import no_worker_for
+from stagepost.store.workers import ALIVE_WITHIN, UnservedTask, WorkerRecord, list_workers, unknown_tasks
 
 __all__ = ["Check", "check_health", "is_healthy"]
 
 UNSERVED = timedelta(seconds=60)
+"""Jobs that wait for a worker longer than this are a failure; before that a warning, because a restart takes time."""
 UNSENT = timedelta(seconds=60)
 """Unsent jobs that have waited longer cause a warning."""
 
@@ -105,13 +107,14 @@ def _looks_for_work(worker: WorkerRecord) -> bool:
 
 
 def _unserved(store: Store) -> Iterator[Check]:
-    unserved = store.run(unknown_tasks(UNSERVED))
+    unserved = store.run(unknown_tasks(timedelta(0)))
+    workers = store.run(list_workers()) if unserved else []
     for task in unserved:
+        missing = no_worker_for(task.queue_name, task.task_name, workers) or "A worker has just started."
         yield Check(
             "tasks",
-            "failed",
-            f"At least {task.jobs:,} jobs of task {task.task_name!r} wait in queue {task.queue_name!r}, and no running "
-            f"worker of that queue knows the task. Start a worker that does.",
+            "failed" if task.oldest_us >= microseconds(UNSERVED) else "warning",
+            f"{_waiting(task)} {missing}",
         )
     if not unserved:
         yield Check("tasks", "ok", "A running worker knows every task that has waiting jobs.")
@@ -149,6 +152,12 @@ def _unsent(view: BrokerView) -> Check:
     if waits_us < microseconds(UNSENT):
         return Check("sending", "ok", text)
     return Check("sending", "warning", f"{text} Their queue is paused or full, no worker runs, or the broker is down.")
+
+
+def _waiting(task: UnservedTask) -> str:
+    number, verb = ("1 job", "waits") if task.jobs == 1 else (f"At least {task.jobs:,} jobs", "wait")
+    seconds = task.oldest_us / 1_000_000
+    return f"{number} of task {task.task_name!r} {verb} in queue {task.queue_name!r}, the oldest for {seconds:,.0f} s."
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,6 +12,7 @@ from stagepost.errors import ConfigurationError, SourceMismatch
 from stagepost.model.batch import BatchRow, Cursor, Item
 from stagepost.model.groups import GROUP_BYTES
 from stagepost.model.job import NewJob
+from stagepost.model.option_types import check_type
 from stagepost.store.batches import Added, add_jobs
 
 __all__ = [
@@ -95,6 +96,7 @@ class ItemFeed:
 
 def check_chunk(size: int) -> None:
     """Refuse a chunk size that is too large for one transaction."""
+    check_type("chunk", size, int)
     if not 1 <= size <= MOST_IN_CHUNK:
         raise ConfigurationError(f"chunk is {size:,}: it must be between 1 and {MOST_IN_CHUNK:,}.")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stagepost.client.arguments import default_actor, known_id
+from stagepost.client.arguments import actor_of, choices, known_id, page_size, page_start
 from stagepost.client.bulk import (
     PAGE,
     Act,
@@ -118,7 +118,7 @@ class Jobs:
 
         `older_than` is the time since they were enqueued.
         """
-        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        chosen = Selection(ids, choices("states", states, JobState), task, queue, older_than)
         return run_procedure(self._cancelling(chosen, actor, on_progress), self._app)
 
     async def cancel_all_async(
@@ -132,7 +132,7 @@ class Jobs:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Cancel many jobs without blocking the event loop."""
-        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        chosen = Selection(ids, choices("states", states, JobState), task, queue, older_than)
         return await run_procedure_async(self._cancelling(chosen, actor, on_progress), self._app)
 
     def retry_all(
@@ -146,7 +146,7 @@ class Jobs:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Queue the jobs with these ids again, or all that match; without `states`, those that failed."""
-        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        chosen = Selection(ids, choices("states", states, JobState), task, queue, older_than)
         return run_procedure(_retrying(chosen, actor, on_progress), self._app)
 
     async def retry_all_async(
@@ -160,7 +160,7 @@ class Jobs:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Queue many ended jobs again without blocking the event loop."""
-        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        chosen = Selection(ids, choices("states", states, JobState), task, queue, older_than)
         return await run_procedure_async(_retrying(chosen, actor, on_progress), self._app)
 
     def discard_all(
@@ -177,7 +177,7 @@ class Jobs:
 
         Jobs that an unfinished batch, parent or run still needs are skipped.
         """
-        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        chosen = Selection(ids, choices("states", states, JobState), task, queue, older_than)
         return run_procedure(_discarding(chosen, actor, on_progress), self._app)
 
     async def discard_all_async(
@@ -191,7 +191,7 @@ class Jobs:
         on_progress: Report | None = None,
     ) -> BulkResult:
         """Delete many ended jobs without blocking the event loop."""
-        chosen = Selection(ids, states_of(states), task, queue, older_than)
+        chosen = Selection(ids, choices("states", states, JobState), task, queue, older_than)
         return await run_procedure_async(_discarding(chosen, actor, on_progress), self._app)
 
     def _paging(
@@ -204,12 +204,12 @@ class Jobs:
         limit: int,
     ) -> Procedure[JobPage]:
         found: StoredPage = yield page_of_jobs(
-            states=states_of(states),
+            states=choices("states", states, JobState),
             task_name=task,
             queue_name=queue,
             batch_id=None if parent_id is None else known_id(parent_id),
-            before=None if before is None else known_id(before),
-            most=max(1, min(limit, 1000)),
+            before=page_start(before),
+            most=page_size(limit),
         )
         return JobPage([Job(row) for row in found.jobs], found.next_before)
 
@@ -220,7 +220,7 @@ class Jobs:
         return timeline_of(job, failures, actions)
 
     def _cancelling(self, chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
-        act = cancel_page(actor or default_actor(), lambda state: self._app.waker.notify_stop(state, None))
+        act = cancel_page(actor_of(actor), lambda state: self._app.waker.notify_stop(state, None))
         return _acting(chosen, act, usual=LIVE, allowed=LIVE, report=report)
 
 
@@ -240,11 +240,11 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def _retrying(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
-    return _acting(chosen, retry_page(actor or default_actor()), usual=DEAD, allowed=FINAL, report=report)
+    return _acting(chosen, retry_page(actor_of(actor)), usual=DEAD, allowed=FINAL, report=report)
 
 
 def _discarding(chosen: Selection, actor: str | None, report: Report | None) -> Procedure[BulkResult]:
-    return _acting(chosen, discard_page(actor or default_actor()), usual=FINAL, allowed=FINAL, report=report)
+    return _acting(chosen, discard_page(actor_of(actor)), usual=FINAL, allowed=FINAL, report=report)
 
 
 def _acting(
@@ -258,16 +258,6 @@ def _acting(
     ids = [known_id(one) for one in chosen.ids]
     next_page = pages_of(ids) if ids else _matching(chosen, chosen.states or sorted(usual))
     return (yield from handle_all(next_page, act, report=report))
-
-
-def states_of(states: Iterable[JobState | str]) -> list[JobState]:
-    """Check states given by name; one alone is a likely mistake."""
-    if isinstance(states, str):
-        states = [states]
-    try:
-        return [JobState(state) for state in states]
-    except ValueError as error:
-        raise ConfigurationError(f"states: {error}. Known are: {', '.join(JobState)}.") from None
 
 
 def _matching(chosen: Selection, states: Sequence[JobState]) -> NextPage:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from stagepost.clock import monotonic, sleep
 from stagepost.database.async_store import AsyncStore
 from stagepost.database.store import Store
-from stagepost.errors import WaitTimeout
+from stagepost.errors import WaitTimeout, duration_of
 from stagepost.model.option_types import check_type
 from stagepost.model.rate import RateLimit, TokenGrant, take
 from stagepost.store.rates import take_tokens
@@ -72,8 +72,7 @@ def _wait_of(taken: TokenGrant) -> timedelta:
 
 
 def _countdown(timeout: timedelta | float | None) -> Callable[[], float]:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if seconds is None:
+    if timeout is None:
         return lambda: float("inf")
-    give_up_at = monotonic() + seconds
+    give_up_at = monotonic() + duration_of(timeout, "timeout").total_seconds()
     return lambda: give_up_at - monotonic()

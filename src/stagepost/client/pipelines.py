@@ -12,11 +12,12 @@ from stagepost.client.runs import RunHandle
 from stagepost.client.steps import LIMITS, PipelineInput, Step, bare_job, encode_value, listed
 from stagepost.database.statement import Operation
 from stagepost.database.transaction import run_in, run_in_async
-from stagepost.errors import PipelineError
+from stagepost.errors import PipelineError, shown
 from stagepost.model.batch import check_key
-from stagepost.model.checks import NAME
+from stagepost.model.checks import check_name
 from stagepost.model.context import current_trace
 from stagepost.model.identity import new_id
+from stagepost.model.option_types import check_type
 from stagepost.model.options import NO_OPTIONS, JobOptions
 from stagepost.model.pipeline import NewRun, OnStepFailed, Plan, Run, RunState, in_order
 from stagepost.store import runs
@@ -41,10 +42,7 @@ class Pipeline:
         self._app = app
         self._steps: dict[str, Step] = {}
         self._inputs: dict[str, PipelineInput] = {}
-        if not NAME.fullmatch(name):
-            raise PipelineError(
-                f"pipeline name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."
-            )
+        check_name("pipeline", name)
         self._on_complete = on_complete
         if on_complete is not None:
             check_task(f"pipeline {name}: on_complete", on_complete)
@@ -86,6 +84,9 @@ class Pipeline:
         list if one parameter is left over. Later steps get the list of the results, in order.
         """
         check_task(f"pipeline {self.name}: a step's task", task)
+        check_type(f"pipeline {self.name}: name of a step", name, str | None)
+        check_type(f"pipeline {self.name}: inputs of a step", inputs, Mapping | None)
+        check_type(f"pipeline {self.name}: parents of a step", parents, Iterable)
         given = JobOptions(queue=queue, priority=priority, max_attempts=max_attempts)
         step = Step(self, task, name or task.__name__, options=given, on_failed=_policy(self, on_failed))
         if step.name in self._steps:
@@ -189,7 +190,7 @@ class Pipeline:
         known = self._steps.get(name)
         if known is None or (isinstance(parent, Step) and parent is not known):
             raise PipelineError(
-                f"pipeline {self.name}, step {step.name!r}: the pipeline has no step {name!r}. "
+                f"pipeline {self.name}, step {step.name!r}: the pipeline has no step {shown(name)}. "
                 f"Declared steps are: {listed(self._steps)}. Declare a step before the steps that follow it."
             )
         return known
@@ -242,12 +243,11 @@ def _check_on_complete(pipeline: str, task: Task[..., Any]) -> None:
 
 
 def _policy(pipeline: Pipeline, on_failed: str) -> OnStepFailed:
-    try:
-        return OnStepFailed(on_failed)
-    except ValueError:
+    if on_failed not in list(OnStepFailed):
         raise PipelineError(
-            f"pipeline {pipeline.name}: on_failed is {on_failed!r}. Valid values are: {', '.join(OnStepFailed)}."
-        ) from None
+            f"pipeline {pipeline.name}: on_failed is {shown(on_failed)}. Valid values are: {', '.join(OnStepFailed)}."
+        )
+    return OnStepFailed(on_failed)
 
 
 def _queues(run: Run) -> set[str]:

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
-from stagepost.client.arguments import default_actor
+from stagepost.client.arguments import actor_of
 from stagepost.client.operator_records import Queue, queue_of
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.database.store import Store
@@ -149,13 +149,13 @@ def _getting(name: str) -> Procedure[Queue]:
 
 def _pausing(name: str, actor: str | None) -> Procedure[Queue]:
     _check(name)
-    yield queues.pause(name, actor=actor or default_actor())
+    yield queues.pause(name, actor=actor_of(actor))
     return (yield from _getting(name))
 
 
 def _resuming(name: str, actor: str | None) -> Procedure[Queue]:
     _check(name)
-    yield queues.resume(name, actor=actor or default_actor())
+    yield queues.resume(name, actor=actor_of(actor))
     return (yield from _getting(name))
 
 
@@ -181,7 +181,7 @@ def _limiting(
         max_running=known.max_running if isinstance(max_running, Unchanged) else max_running,
         rate=rate,
         burst=None if rate is None else chosen_burst,
-        actor=actor or default_actor(),
+        actor=actor_of(actor),
     )
     return (yield from _getting(name))
 

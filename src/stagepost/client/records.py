@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stagepost.model.batch import BatchRow, BatchState, Cursor, OnFailed
-from stagepost.model.context import ScheduleOrigin, TraceContext
+from stagepost.model.context import FirstRequest, ScheduleOrigin, TraceContext
 from stagepost.model.job import JobRow, NewJob, to_datetime
 from stagepost.model.lifecycle import JobState
 from stagepost.model.payload import decode_plainly
@@ -66,6 +66,17 @@ class Job:
     def arguments(self) -> Mapping[str, Any]:
         """Its arguments by parameter name, as plain JSON values."""
         return decode_plainly(self._row.payload)
+
+    @cached_property
+    def first_task(self) -> str:
+        """Name of the task that it was enqueued as; another than `task` after it continued with `job.then`."""
+        return FirstRequest.decode(self._row.context).first_task or self._row.task_name
+
+    @cached_property
+    def first_arguments(self) -> Mapping[str, Any]:
+        """The arguments that it was enqueued with, by parameter name, as plain JSON values."""
+        first = FirstRequest.decode(self._row.context)
+        return self.arguments if first.first_task is None else decode_plainly(bytes(first.first_arguments).decode())
 
     @cached_property
     def result(self) -> Any:

@@ -89,8 +89,14 @@ class RunningAttempt:
                 f"task {self.task.name} returned a coroutine, which nothing awaits. Declare it as `async def`; "
                 f"if it has a decorator, the wrapper must be `async def` too."
             )
-        options = self.task.options
-        encoded = encode_result(result, annotation=self.task.signature.result_annotation, limits=options.limits)
+        options, annotation = self.task.options, self.task.signature.result_annotation
+        if result is None and (self.then is not None or self.settlement is not None):
+            annotation = None  # the continuation gives the result, or the transaction gave it
+        try:
+            encoded = encode_result(result, annotation=annotation, limits=options.limits)
+        except PayloadError as error:
+            error.args = (f"task {self.task.name}: {error}",)
+            raise
         if self.then is None and options.on_child_failed == OnChildFailed.FINISH:
             return Completed(encoded)
         return Completed(

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from stagepost.client.arguments import actor_of
 from stagepost.client.client import typed_result
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
-from stagepost.client.waiting import pauses
+from stagepost.client.waiting import late, pauses
 from stagepost.errors import RunError
 from stagepost.model.lifecycle import JobState
 from stagepost.model.pipeline import Run, RunState, StepState
 from stagepost.store import runs
 from stagepost.store.cancelling import cancel_items
 from stagepost.store.run_views import RunView, StepResults, results_of, run_view
+from stagepost.store.wait_reasons import why_run_waits
 
 if TYPE_CHECKING:
     from stagepost.client.app import App
@@ -94,12 +95,13 @@ class RunHandle:
         return view
 
     def _waited(self, timeout: timedelta | float | None) -> Procedure[RunState]:
-        for pause in pauses(timeout, f"run {self.id}", missing="did not end", advice="Wait for it again."):
+        subject = f"run {self.id}"
+        for pause in pauses(timeout, subject):
             run = yield from self._found()
             if run.state is not RunState.RUNNING:
                 return run.state
             yield pause
-        raise AssertionError("the pauses end with WaitTimeout")
+        raise late(timeout, subject, missing="did not end", why=(yield why_run_waits(self.id)))
 
     def _retried(self, actor: str | None, tx: Any) -> Procedure[RunState]:
         run: Run = yield runs.retry(self.id, actor=actor_of(actor))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from stagepost.client.arguments import default_actor
+from stagepost.client.arguments import actor_of
 from stagepost.client.handle import JobHandle
 from stagepost.client.operator_records import Schedule, ScheduleRun, schedule_of
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
@@ -52,11 +52,11 @@ class Schedules:
 
     def run(self, name: str, *, actor: str | None = None) -> JobHandle[Any]:
         """Enqueue a schedule's job now, in addition to its due times; works while the schedule is paused."""
-        return JobHandle(self._app.store.run(schedules.run_now(name, actor=actor or default_actor())), self._app)
+        return JobHandle(self._app.store.run(schedules.run_now(name, actor=actor_of(actor))), self._app)
 
     async def run_async(self, name: str, *, actor: str | None = None) -> JobHandle[Any]:
         """Enqueue a schedule's job now without blocking the event loop."""
-        running = self._app.async_store.run(schedules.run_now(name, actor=actor or default_actor()))
+        running = self._app.async_store.run(schedules.run_now(name, actor=actor_of(actor)))
         return JobHandle(await running, self._app)
 
     def pause(self, name: str, *, actor: str | None = None) -> Schedule:
@@ -77,11 +77,11 @@ class Schedules:
 
     def remove(self, name: str, *, actor: str | None = None) -> None:
         """Remove a schedule; a worker that starts and still declares it brings it back."""
-        self._app.store.run(schedules.remove_schedule(name, actor=actor or default_actor()))
+        self._app.store.run(schedules.remove_schedule(name, actor=actor_of(actor)))
 
     async def remove_async(self, name: str, *, actor: str | None = None) -> None:
         """Remove a schedule without blocking the event loop."""
-        await self._app.async_store.run(schedules.remove_schedule(name, actor=actor or default_actor()))
+        await self._app.async_store.run(schedules.remove_schedule(name, actor=actor_of(actor)))
 
 
 def _listing() -> Procedure[list[Schedule]]:
@@ -103,10 +103,10 @@ def _running(name: str, before: datetime | None, limit: int) -> Procedure[list[S
 
 
 def _pausing(name: str, actor: str | None) -> Procedure[Schedule]:
-    yield schedules.pause_schedule(name, actor=actor or default_actor())
+    yield schedules.pause_schedule(name, actor=actor_of(actor))
     return (yield from _getting(name))
 
 
 def _resuming(name: str, actor: str | None) -> Procedure[Schedule]:
-    yield schedules.resume_schedule(name, actor=actor or default_actor())
+    yield schedules.resume_schedule(name, actor=actor_of(actor))
     return (yield from _getting(name))

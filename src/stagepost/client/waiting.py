@@ -12,7 +12,7 @@ from stagepost.errors import WaitTimeout, duration_of
 from stagepost.model.backoff import backoff_seconds
 from stagepost.model.context import current_identity
 
-__all__ = ["pauses"]
+__all__ = ["late", "pauses"]
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +20,10 @@ FIRST_SECONDS = 0.02
 LONGEST_SECONDS = 1.0
 
 
-def pauses(timeout: timedelta | float | None, subject: str, *, missing: str, advice: str) -> Iterator[float]:
-    """Yield longer and longer pauses until the timeout, then raise WaitTimeout: `subject` `missing` in time."""
-    seconds = None if timeout is None else duration_of(timeout, "timeout").total_seconds()
-    give_up_at = None if seconds is None else monotonic() + seconds
+def pauses(timeout: timedelta | float | None, subject: str) -> Iterator[float]:
+    """Yield longer and longer pauses until the timeout; the caller then raises what `late` makes."""
+    duration = None if timeout is None else duration_of(timeout, "timeout")
+    give_up_at = None if duration is None else monotonic() + duration.total_seconds()
     looks = 0
     with ExitStack() as waiting:
         while True:
@@ -32,9 +32,15 @@ def pauses(timeout: timedelta | float | None, subject: str, *, missing: str, adv
             left = LONGEST_SECONDS if give_up_at is None else give_up_at - monotonic()
             yield max(0.0, min(pause, left))
             if left <= 0:
-                raise WaitTimeout(f"{subject} {missing} within {seconds:g} s; it goes on. {advice}")
+                return
             if looks == 1:  # the first look found that it has not happened yet
                 waiting.enter_context(_known_to_the_worker(subject))
+
+
+def late(timeout: timedelta | float | None, subject: str, *, missing: str, why: str) -> WaitTimeout:
+    """Make the error for a wait that ended without success: what is missing after which time, and why."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout or 0
+    return WaitTimeout(f"{subject} {missing} within {seconds:g} s. {why}")
 
 
 @contextmanager

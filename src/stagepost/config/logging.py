@@ -13,6 +13,7 @@ import msgspec
 from stagepost.errors import ConfigurationError
 from stagepost.model.context import NOTHING, TraceContext, current_identity, current_trace
 from stagepost.model.job import LeasedJob
+from stagepost.model.option_types import check_type
 
 __all__ = [
     "ATTEMPTS",
@@ -155,6 +156,8 @@ def configure_logging(level: str | None = None, *, format: str = "text") -> None
     The formats are `text` and `json`. Without a level, `info` is logged except for attempts that completed, because a
     busy worker has thousands of them a second. The level `info` includes them.
     """
+    check_type("level", level, str | None)
+    check_type("format", format, str)
     if level is not None and str(level).lower() not in LOG_LEVELS:
         raise ConfigurationError(f"log level is {level!r}: it must be one of {', '.join(LOG_LEVELS)}.")
     if format not in LOG_FORMATS:

@@ -12,6 +12,7 @@ import msgspec
 
 from stagepost.errors import ConfigurationError
 from stagepost.model.alert import ALERT_QUEUE
+from stagepost.model.option_types import check_types
 
 __all__ = ["MOST_PREFETCH", "BrokerQueueSettings", "QueueType", "RabbitmqSettings"]
 
@@ -46,6 +47,9 @@ class BrokerQueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """`classic` or `quorum`, if it differs from the other queues."""
     priorities: list[int] | None = None
     """Job priorities at which a higher level begins at the broker; `[]` for none."""
+
+    def __post_init__(self) -> None:
+        check_types("rabbitmq.queue.", self)
 
     def message_priority(self, job_priority: int) -> int | None:
         """Return the AMQP priority of a job's message; None if all messages are equal."""
@@ -95,6 +99,7 @@ class RabbitmqSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Overrides for single queues, by name."""
 
     def __post_init__(self) -> None:
+        check_types("rabbitmq.", self)
         names = {"prefix": self.prefix, "exchange": self.exchange_name}
         names |= {f"queue.{queue}.name": own.name for queue, own in self.queue.items() if own.name is not None}
         for what, name in names.items():

@@ -1,19 +1,65 @@
-"""URLs of databases and brokers: how they are read, and how they are shown without their secrets."""
+"""URLs of databases and brokers: how they are read and checked, and how they are shown without their secrets."""
 
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, unquote, urlsplit
+from collections.abc import Mapping
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from stagepost.errors import ConfigurationError
 
-__all__ = ["masked", "safe_cause", "split_url", "unreadable_url", "without_secrets"]
+__all__ = [
+    "BROKERS",
+    "DATABASES",
+    "broker_options",
+    "check_url",
+    "masked",
+    "safe_cause",
+    "split_url",
+    "unreadable_url",
+    "without_secrets",
+]
 
+DATABASES = {"sqlite": "sqlite:///file.db", "postgresql": "postgresql://…", "mysql": "mysql://…"}
+"""The schemes of databases, each with an example."""
+BROKERS = {"amqp": "amqp://…", "amqps": "amqps://…"}
+ALIASES = {"postgres": "postgresql", "mariadb": "mysql"}
+BROKER_OPTIONS = ("cafile", "certfile", "keyfile", "heartbeat")
+LONGEST_HEARTBEAT_SECONDS = 3600
 MASK = "***"
 NAMED_SECRET = re.compile(
     r"((?:^|[?&;\s])[^=&?;\s]*(?:pass|pwd|secret|token|scram)[^=&?;\s]*\s*=\s*)('[^']*'|[^&\s]*)", re.IGNORECASE
 )
 """An option of a URL, or of a libpq connection string, whose value must not be shown."""
+
+
+def check_url(what: str, url: str, schemes: Mapping[str, str]) -> None:
+    """Refuse a URL that no driver could read. The error shows none of its secrets."""
+    *first, last = schemes.values()
+    use = f"use {', '.join(first)} or {last}."
+    scheme, separator, _ = url.partition("://")
+    kind = scheme.partition("+")[0].lower()
+    kind = ALIASES.get(kind, kind)
+    if not separator:
+        raise ConfigurationError(f"{what} is not a URL: {use}")
+    if kind not in schemes:
+        raise ConfigurationError(f"{what} begins with {scheme!r}: {use}")
+    split_url(what, url, for_libpq=kind == "postgresql")
+
+
+def broker_options(url: str) -> dict[str, str]:
+    """Read the options of a broker's URL; raises ConfigurationError for one that is unknown or cannot work."""
+    options = dict(parse_qsl(split_url("transport", url).query))
+    if unknown := sorted(options.keys() - set(BROKER_OPTIONS)):
+        valid = ", ".join(BROKER_OPTIONS)
+        raise ConfigurationError(f"transport {masked(url)}: unknown option {unknown[0]!r}. Valid: {valid}.")
+    heartbeat = options.get("heartbeat", "0")
+    if not (heartbeat.isascii() and heartbeat.isdigit() and int(heartbeat) <= LONGEST_HEARTBEAT_SECONDS):
+        raise ConfigurationError(
+            f"transport {masked(url)}: heartbeat is {heartbeat!r}: it must be whole seconds from 0 (none) to "
+            f"{LONGEST_HEARTBEAT_SECONDS}."
+        )
+    return options
 
 
 def masked(url: str) -> str:
@@ -58,7 +104,7 @@ def split_url(what: str, url: str, *, for_libpq: bool = False) -> SplitResult:
     """
     try:
         parts = urlsplit(url)
-        if not for_libpq:
+        if not (for_libpq and "," in parts.netloc):
             _ = parts.port  # raises ValueError if it is no number
     except ValueError:
         raise unreadable_url(what, url) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stagepost.errors import ConfigurationError
+from stagepost.errors import ConfigurationError, shown
 from stagepost.model.identity import VARIANT
 from stagepost.model.job import NewJob, to_datetime, to_instant
 from stagepost.model.lifecycle import FINAL, JobState
@@ -231,7 +231,7 @@ def new_item(key: str, job: NewJob) -> Item:
 def check_key(what: str, key: str) -> None:
     """Refuse keys that some database cannot store, or that databases would compare differently."""
     if not isinstance(key, str):
-        raise ConfigurationError(f"{what} {key!r} is not a string. Convert it to str.")
+        raise ConfigurationError(f"{what} is {shown(key)}, which is not a string. Convert it to str.")
     if not 1 <= len(key) <= 191:
         raise ConfigurationError(f"{what} {key[:50]!r} has {len(key):,} characters: it must have 1 to 191.")
     if key != key.strip():

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
-from stagepost.errors import ConfigurationError, TaskError
+from stagepost.errors import ConfigurationError, TaskError, shown
 
-__all__ = ["NAME", "check_function", "check_name", "check_priority", "check_unique_key", "checked_id"]
+__all__ = ["NAME", "check_function", "check_name", "check_priority", "check_unique_key", "checked_id", "known_names"]
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,190}")
 PRIORITIES = range(-32768, 32768)
@@ -19,6 +20,8 @@ LONGEST_KEY = 191
 
 def check_name(what: str, name: str) -> None:
     """Refuse an invalid name of a task, queue or schedule."""
+    if not isinstance(name, str):
+        raise ConfigurationError(f"{what} name is {shown(name)}: it must be a text.")
     if not NAME.fullmatch(name):
         raise ConfigurationError(
             f"{what} name {name!r}: use 1 to 191 letters, digits and _ . : - (not beginning with . : -)."
@@ -51,3 +54,11 @@ def check_function(function: Callable[..., Any], name: str) -> None:
     """Refuse a generator function, because calling it runs nothing."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TaskError(f"task {name} is a generator function, so calling it runs nothing. Return a value instead.")
+
+
+def known_names(name: str, known: Iterable[str]) -> str:
+    """Suggest what a misspelt name may have meant, or list what there is."""
+    names = sorted(set(known))
+    if close := difflib.get_close_matches(name, names):
+        return f"Did you mean {' or '.join(close)}?"
+    return f"Known are: {', '.join(names) or 'none'}."

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import msgspec
 
+from stagepost.model.option_types import check_type
+
 __all__ = [
+    "FirstRequest",
     "JobIdentity",
     "ScheduleOrigin",
     "TraceContext",
@@ -56,6 +60,33 @@ class ScheduleOrigin(msgspec.Struct, frozen=True, gc=False):
 UNSCHEDULED = ScheduleOrigin()
 
 
+class FirstRequest(msgspec.Struct, frozen=True, gc=False):
+    """The task and arguments that a job was enqueued with, if it has continued with others; kept beside its trace."""
+
+    first_task: str | None = None
+    first_arguments: msgspec.Raw = msgspec.Raw(b"null")
+
+    @classmethod
+    def decode(cls, text: str | None) -> FirstRequest:
+        """Decode a stored context; `first_task` is None for a job that has not continued."""
+        return NOT_CONTINUED if text is None else msgspec.json.decode(text, type=cls)
+
+    @classmethod
+    def kept_in(cls, context: str | None, *, task_name: str, payload: str) -> str:
+        """Add the request of a job that continues to its context, unless an earlier continuation did."""
+        facts: dict[str, Any] = {} if context is None else msgspec.json.decode(context, type=dict[str, msgspec.Raw])
+        first = {"first_task": task_name, "first_arguments": msgspec.Raw(payload.encode())}
+        return msgspec.json.encode({**first, **facts}).decode()
+
+    @staticmethod
+    def text_of(task_name: str) -> str:
+        """The part of a stored context that names a job's first task; a quote inside another value is escaped."""
+        return f'"first_task":"{task_name}"'
+
+
+NOT_CONTINUED = FirstRequest()
+
+
 class JobIdentity(msgspec.Struct, gc=False):
     """Identifies the attempt that the current code runs for, and shows its worker what the handler waits for."""
 
@@ -76,6 +107,8 @@ def traced(
     *, trace_id: str | None = None, correlation_id: str | None = None, user_id: str | None = None
 ) -> Iterator[TraceContext]:
     """Attach these ids to every job enqueued in the body; ids left out keep their outer values."""
+    for what, given in (("trace_id", trace_id), ("correlation_id", correlation_id), ("user_id", user_id)):
+        check_type(f"traced: {what}", given, str | None)
     outer = current_trace.get()
     inner = TraceContext(
         trace_id=trace_id or outer.trace_id,

@@ -6,13 +6,14 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import chain
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
 from stagepost.errors import ConfigurationError
+from stagepost.model.constraints import unenforced
 from stagepost.model.option_types import check_types
 
 __all__ = [
@@ -21,8 +22,9 @@ __all__ = [
     "PayloadLimits",
     "are_simple",
     "broken_limit",
-    "difference",
     "from_json",
+    "has_free_part",
+    "is_plain",
     "may_break_limits",
     "name_of",
     "to_json",
@@ -32,6 +34,9 @@ __all__ = [
 
 HARD_MAX_BYTES = 1_048_576
 SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
+
+SCALARS, CONTAINERS = frozenset({str, int, float, bool, type(None)}), frozenset({dict, list})
+"""Types whose values are read back from JSON with the same type, whatever the annotation."""
 
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _INSTEAD = "pass something that identifies it (an id, a key, a path), or its fields as a dataclass"
@@ -57,20 +62,30 @@ class PayloadLimits:
 
 
 def to_json(value: Any) -> Any:
-    """Encode types that msgspec does not know: pydantic models, recognised by their methods."""
+    """Encode types that msgspec does not know: paths, and pydantic models, recognised by their methods."""
+    if isinstance(value, PurePath):
+        return str(value)
     if hasattr(type(value), "model_dump"):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     raise TypeError(f"{name_of(type(value))} is not JSON")
 
 
 def from_json(wanted: Any, value: Any) -> Any:
-    """Decode types that msgspec does not know: pydantic models."""
+    """Decode types that msgspec does not know: paths and pydantic models."""
+    if _is_path(wanted):
+        if type(value) is not str:
+            raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+        return wanted(value)
     if not hasattr(wanted, "model_validate_json"):
         raise TypeError(f"{name_of(wanted)} cannot be made from JSON")
     try:
         return wanted.model_validate_json(msgspec.json.encode(value))  # its JSON mode accepts dates as text
     except ValueError as error:
         raise ValueError(_without_input(error)) from None
+
+
+def _is_path(wanted: Any) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, PurePath)
 
 
 def _without_input(error: Any) -> str:
@@ -91,11 +106,36 @@ def why_not_decodable(annotation: Any) -> str | None:
         custom = [
             node.cls
             for node in _nodes(msgspec.inspect.type_info(annotation))
-            if isinstance(node, msgspec.inspect.CustomType) and not hasattr(node.cls, "model_validate_json")
+            if isinstance(node, msgspec.inspect.CustomType)
+            and not (hasattr(node.cls, "model_validate_json") or _is_path(node.cls))
         ]
     except (TypeError, NameError) as error:
         return str(error)
-    return f"{name_of(custom[0])} has no JSON form" if custom else None
+    return f"{name_of(custom[0])} has no JSON form" if custom else unenforced(annotation)
+
+
+def has_free_part(annotation: Any) -> bool:
+    """Return whether some part of the annotation is `Any`, so that only the value itself tells its type."""
+    if why_not_decodable(annotation):
+        return False
+    return any(isinstance(node, msgspec.inspect.AnyType) for node in _nodes(msgspec.inspect.type_info(annotation)))
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value consists of the types that JSON has, not of subclasses of them such as an enum."""
+    kind = type(value)
+    if kind is dict:
+        parts = value.values()
+        if not {str}.issuperset(map(type, value)):
+            return False
+    elif kind is list:
+        parts = value
+    else:
+        return kind in SCALARS
+    kinds = set(map(type, parts))  # one fast pass over a list of scalars
+    return kinds <= SCALARS or (
+        kinds <= SCALARS | CONTAINERS and all(is_plain(part) for part in parts if type(part) in CONTAINERS)
+    )
 
 
 def _nodes(root: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
@@ -183,61 +223,6 @@ def _problem_among(items: list[Any]) -> str | None:
     if any(not SMALLEST_INTEGER <= item <= LARGEST_INTEGER for item in items if type(item) is int):
         return "has an integer beyond 64 bits, which many JSON readers round; pass it as a string"
     return None
-
-
-def difference(given: Any, received: Any, *, path: str) -> str | None:
-    """Describe where a value changed on its way through JSON; tuples and lists count as equal."""
-    if _is_same(given, received):
-        return None
-    if type(given) is dict and type(received) is dict:
-        return _key_difference(given, received, path=path) or _first_difference(
-            [(f"{path}[{key!r}]", given[key], received[key]) for key in given]
-        )
-    if _is_sequence_pair(given, received):
-        pairs = zip(given, received, strict=True)
-        return _first_difference([(f"{path}[{n}]", a, b) for n, (a, b) in enumerate(pairs)])
-    if type(given) is type(received) and (names := _field_names(given)):
-        return _first_difference([(f"{path}.{n}", getattr(given, n), getattr(received, n)) for n in names])
-    changed = "changed" if type(given) is type(received) else f"as {name_of(type(received))}"
-    return f"`{path}` is {name_of(type(given))} and would come back {changed}"
-
-
-def _key_difference(given: dict[Any, Any], received: dict[Any, Any], *, path: str) -> str | None:
-    if given.keys() == received.keys():
-        return None
-    lost = next((key for key in given if key not in received), None)
-    return f"the key {lost!r} of `{path}` is {name_of(type(lost))} and would come back changed"
-
-
-def _first_difference(pairs: list[tuple[str, Any, Any]]) -> str | None:
-    found = (difference(given, received, path=path) for path, given, received in pairs)
-    return next((text for text in found if text), None)
-
-
-def _is_same(given: Any, received: Any) -> bool:
-    if given is received or given == received:
-        return True
-    if type(given) is not type(received):
-        return False
-    if isinstance(given, datetime):
-        # An ambiguous local datetime never equals one in another zone, so compare the instants.
-        is_aware = given.tzinfo is not None and received.tzinfo is not None
-        return is_aware and given.astimezone(UTC) == received.astimezone(UTC)
-    kind: Any = type(given)
-    return kind.__eq__ is object.__eq__ and not _field_names(given)
-
-
-def _is_sequence_pair(given: Any, received: Any) -> bool:
-    if not (isinstance(given, list | tuple) and isinstance(received, list | tuple)):
-        return False
-    is_plain = type(given) in {list, tuple} and type(received) in {list, tuple}
-    return len(given) == len(received) and (is_plain or type(given) is type(received))
-
-
-def _field_names(value: Any) -> list[str]:
-    if dataclasses.is_dataclass(value):
-        return [field.name for field in dataclasses.fields(value)]
-    return [*getattr(value, "__struct_fields__", ()), *getattr(type(value), "model_fields", ())]
 
 
 def name_of(annotation: Any) -> str:

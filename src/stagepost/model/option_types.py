@@ -10,7 +10,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from stagepost.errors import ConfigurationError
+from stagepost.errors import ConfigurationError, shown
 from stagepost.model.other_libraries import Words, option_advice
 
 __all__ = ["check_known", "check_type", "check_types"]
@@ -24,11 +24,11 @@ WORDS: dict[Any, str] = {
     timedelta: "a timedelta",
     datetime: "a datetime",
 }
-LONGEST_SHOWN = 80
+PLURALS = {int: "whole numbers", str: "names"}
 
 
 def check_types(what: str, options: object, *, advice: Mapping[str, str] | None = None) -> None:
-    """Refuse fields of a dataclass whose values do not fit their annotations; `what` names their kind.
+    """Refuse fields of a dataclass or struct whose values do not fit their annotations; `what` names their kind.
 
     `advice` adds a sentence, by field, to the error.
     """
@@ -36,13 +36,18 @@ def check_types(what: str, options: object, *, advice: Mapping[str, str] | None 
     for name, hint in _hints(cls).items():
         value = getattr(options, name)
         if value is not getattr(cls, name, hint):  # a default needs no check
-            check_type(f"{what} {name}", value, hint, advice=(advice or {}).get(name, ""))
+            check_type(
+                f"{what}{name}" if what.endswith(".") else f"{what} {name}",
+                value,
+                hint,
+                advice=(advice or {}).get(name, ""),
+            )
 
 
 def check_type(what: str, value: object, hint: Any, *, advice: str = "") -> None:
     """Refuse a value that does not fit an annotation; `what` names it in the error."""
     if not _fits(value, hint):
-        raise ConfigurationError(f"{what} is {_shown(value)}: it must be {_described(hint)}.{advice and ' ' + advice}")
+        raise ConfigurationError(f"{what} is {shown(value)}: it must be {_described(hint)}.{advice and ' ' + advice}")
 
 
 def check_known(what: str, given: Iterable[str], known: Iterable[str], *, words: Words) -> None:
@@ -73,6 +78,10 @@ def _fits(value: object, hint: Any) -> bool:
         return callable(value)
     if origin in {list, tuple}:
         return isinstance(value, origin) and all(_fits(member, arguments[0]) for member in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            _fits(key, arguments[0]) and _fits(member, arguments[1]) for key, member in value.items()
+        )
     if origin is type:
         return isinstance(value, type) and issubclass(value, arguments[0])
     return _is_instance(value, NoneType if hint is None else origin or hint)
@@ -99,7 +108,10 @@ def _word(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(repr(value) for value in arguments)
     if origin in {list, tuple}:
-        return f"a {origin.__name__} of {'exception classes' if get_origin(arguments[0]) is type else 'names'}"
+        members = "exception classes" if get_origin(arguments[0]) is type else PLURALS.get(arguments[0], "names")
+        return f"a {origin.__name__} of {members}"
+    if origin is dict:
+        return f"a dict of {arguments[1].__name__}"
     if hint is None:
         return "None"
     cls = origin or hint
@@ -109,11 +121,3 @@ def _word(hint: Any) -> str:
         return "a function"
     article = "an" if cls.__name__[0] in "AEIOU" else "a"
     return f"{article} {cls.__name__}"
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - somebody else's __repr__
-        text = f"<{type(value).__name__}>"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

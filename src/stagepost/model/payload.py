@@ -14,6 +14,9 @@ import msgspec
 
 from stagepost.errors import PayloadError, PayloadTooLarge, TaskError
 from stagepost.model import json_values
+from stagepost.model.constraints import enforceable, unenforced
+from stagepost.model.differences import difference
+from stagepost.model.fitting import shape_of
 from stagepost.model.json_values import PayloadLimits
 from stagepost.model.other_libraries import JOB_OPTION_WORDS, option_advice
 
@@ -52,7 +55,8 @@ class Signature:
     affects jobs that are already enqueued. `*args` is a list and `**kwargs` an object, each under its own name.
 
     The handler gets values that equal the caller's, or `encode` refuses the call: a datetime, for example,
-    needs a parameter annotated as one. The only exception is that a tuple and a list may replace each other.
+    needs a parameter annotated as one. Where the annotation is `Any`, they have the same types as well. The only
+    exception is that a tuple may be given for a list, and a list for a tuple, if the parameter is annotated so.
     """
 
     __slots__ = (
@@ -61,6 +65,7 @@ class Signature:
         "_decoder",
         "_extra_keywords",
         "_extra_positions",
+        "_free",
         "_is_plain",
         "_names",
         "_parameters",
@@ -84,7 +89,8 @@ class Signature:
     def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter], name: str) -> None:
         """Create signatures with `Signature.of` instead."""
         self.function_name = name
-        self.result_annotation = _result_annotation(function)
+        result = self._enforced("its return value", _result_annotation(function))
+        self.result_annotation = Any if json_values.why_not_decodable(result) else result
         of_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in _KINDS_IN_ORDER}
         self._positional_only = frozenset(of_kind[_KINDS.POSITIONAL_ONLY])
         self._positional = tuple(of_kind[_KINDS.POSITIONAL_ONLY] + of_kind[_KINDS.POSITIONAL_OR_KEYWORD])
@@ -94,6 +100,9 @@ class Signature:
         self._parameters = {p.name: self._read(function, p) for p in parameters}
         self._names = frozenset(self._parameters) - {self._extra_positions, self._extra_keywords}
         self._simple = {p.name: p.annotation for p in self._parameters.values() if p.annotation in json_values.SIMPLE}
+        self._free = {
+            p.name: shape_of(p.annotation) for p in self._parameters.values() if json_values.has_free_part(p.annotation)
+        }
         self._required = frozenset(p.name for p in self._parameters.values() if p.is_required)
         self._all_by_position = len(self._positional) if self._required <= set(self._positional) else -1
         self._arguments = _struct_of(self._parameters.values())
@@ -143,7 +152,9 @@ class Signature:
             raise self._refusal(values, error, limits) from error
         for name, given in values.items():
             received = getattr(decoded, name)
-            if given is not received and given != received:
+            if given is not received and (
+                given != received or (name in self._free and not json_values.is_plain(given))
+            ):
                 self._refuse_difference(name, given, received, limits)
         return encoded.decode()
 
@@ -169,6 +180,7 @@ class Signature:
             is_unpacked = typing.get_origin(annotation) is typing.Unpack
             annotation = typing.get_args(annotation)[0] if is_unpacked else types.GenericAlias(dict, (str, annotation))
         is_required = not is_extra and parameter.default is _KINDS.empty
+        annotation = self._enforced(f"parameter `{parameter.name}`", annotation)
         trouble = json_values.why_not_decodable(annotation)
         if trouble and is_required:
             raise TaskError(
@@ -177,6 +189,12 @@ class Signature:
                 f"Pass something that identifies it, such as a key or path, or give it a default."
             )
         return _Parameter(parameter.name, annotation, is_required, parameter.default, trouble)
+
+    def _enforced(self, what: str, annotation: Any) -> Any:
+        annotation = enforceable(annotation)
+        if problem := unenforced(annotation):
+            raise TaskError(f"{self.function_name}: {what} is {json_values.name_of(annotation)}, and {problem}.")
+        return annotation
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) == self._all_by_position and not kwargs:  # a faster path for nearly every call
@@ -237,12 +255,12 @@ class Signature:
 
     def _refuse_difference(self, name: str, given: object, received: object, limits: PayloadLimits) -> None:
         self._refuse_broken_limits({name: given}, limits)
-        difference = json_values.difference(given, received, path=name)
-        if difference:
+        found = difference(given, received, path=name, shape=self._free.get(name))
+        if found:
             annotation = json_values.name_of(self._parameters[name].annotation)
             raise PayloadError(
                 f"{self.function_name}: argument `{name}` does not fit its parameter `{name}: {annotation}`: "
-                f"{difference}. Annotate the parameter with the type of the value, or convert the value first."
+                f"{found}. Annotate the parameter with the type of the value, or convert the value first."
             )
 
     def _refusal(self, values: dict[str, Any], error: Exception, limits: PayloadLimits) -> PayloadError:
@@ -318,10 +336,9 @@ def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
 def _result_annotation(function: Callable[..., Any]) -> Any:
     annotation = inspect.signature(function).return_annotation
     try:
-        resolved = _resolved(function, "return", annotation)
+        return _resolved(function, "return", annotation)
     except TaskError:
         return Any  # accept a return type that exists only for type checkers
-    return Any if json_values.why_not_decodable(resolved) else resolved
 
 
 def _struct_of(parameters: typing.Iterable[_Parameter]) -> type[msgspec.Struct]:

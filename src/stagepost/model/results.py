@@ -26,25 +26,27 @@ _DECLARED = {"result": "annotation", "progress": "declared type"}
 
 
 def encode_result(value: object, *, annotation: Any, limits: PayloadLimits) -> str | None:
-    """Encode a handler's return value; None for None.
+    """Encode a handler's return value; None for None, if the annotation allows that.
 
     It must be decodable as `annotation` (`typing.Any` if there is none), but may have another type: the work
     is already done, and refusing a tuple instead of a list would help nobody.
     """
-    return None if value is None else _encode("result", value, annotation, limits)
+    if value is not None:
+        return _encode("result", value, annotation, limits)
+    if not _takes_none(annotation):
+        raise PayloadError(
+            f"the result is None, which does not fit the annotation `{json_values.name_of(annotation)}`. "
+            f"Return a value, or annotate the task with `| None`."
+        )
+    return None
 
 
 def check_result(text: bytes, *, annotation: Any, limits: PayloadLimits) -> str | None:
-    """Check JSON from another program like a handler's return value; None for null.
-
-    A handler may always return None, but for another program null means that the result is missing.
-    """
+    """Check JSON from another program like a handler's return value; None for null."""
     if len(text) > limits.max_bytes:
         raise PayloadTooLarge("result", len(text), limits.max_bytes)
     try:
         value = msgspec.json.decode(text)
-        if value is None:
-            _decoder(annotation).decode(b"null")
     except (ValueError, RecursionError) as error:
         raise PayloadError(f"its result does not fit `{json_values.name_of(annotation)}`: {error}.") from error
     return encode_result(value, annotation=annotation, limits=limits)
@@ -118,3 +120,12 @@ def _too_large(what: str, size: int, limits: PayloadLimits) -> PayloadTooLarge:
 @lru_cache(maxsize=1024)
 def _decoder(annotation: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(annotation, dec_hook=json_values.from_json)
+
+
+@lru_cache(maxsize=1024)
+def _takes_none(annotation: Any) -> bool:
+    try:
+        _decoder(annotation).decode(b"null")
+    except ValueError:
+        return False
+    return True

@@ -10,6 +10,7 @@ from stagepost.database.statement import Statement, Statements, operation
 from stagepost.errors import Cancelled, ChildDiffers, LeaseLost
 from stagepost.model.batch import BatchKind, BatchRow, BatchState, Item, NewBatch
 from stagepost.model.children import DeferredOutcome, NewChild, batch_key, child_key
+from stagepost.model.context import FirstRequest
 from stagepost.model.job import Enqueued, JobRow, LeasedJob, NewJob
 from stagepost.model.lifecycle import FINAL, Cause, JobState, next_state
 from stagepost.store.batches import open_batch
@@ -64,8 +65,11 @@ def _opened(job_id: str, batch_id: str | None, *, has_children: bool) -> Stateme
 
 def _find_again(batch: BatchRow, child: NewChild, item: NewJob) -> Statements[None]:
     found: JobRow = yield from get(item.id)
-    if child.key is None and (found.task_name, found.payload) != (item.task_name, item.payload):
-        raise ChildDiffers(batch.id, item.item_key or "", found.task_name)
+    first = FirstRequest.decode(found.context)
+    task_name = first.first_task or found.task_name
+    payload = found.payload if first.first_task is None else bytes(first.first_arguments).decode()
+    if child.key is None and (task_name, payload) != (item.task_name, item.payload):
+        raise ChildDiffers(batch.id, item.item_key or "", task_name)
     was_before = batch.done_at is not None and found.finished_at is not None and found.finished_at <= batch.done_at
     if found.state in RUN_AGAIN and was_before:
         yield from restart([found.id], actor=f"job {batch.id}")

@@ -10,6 +10,7 @@ import msgspec
 
 from stagepost.database.statement import Rows, Statement, Statements, as_json, query
 from stagepost.model.batch import id_range
+from stagepost.model.context import FirstRequest
 from stagepost.model.job import JobRow, to_datetime
 from stagepost.model.lifecycle import FINAL, LIVE, JobState
 from stagepost.store.counting import count_by_queue
@@ -52,6 +53,8 @@ def page_of_jobs(
     wanted = set(states) or set(JobState)
     filters = {"queue_name": queue_name, "task_name": task_name}
     given = {name: value for name, value in filters.items() if value is not None}
+    if task_name is not None:
+        given["first_task"] = FirstRequest.text_of(task_name)
     page: dict[str, Any] = {**given, "before": before or LAST_ID, "most": most}
     if batch_id is not None:
         page |= range_of(batch_id)

@@ -7,11 +7,13 @@ import msgspec
 from stagepost.database.statement import Statement, Statements
 from stagepost.model.batch import BatchRow, Counts
 from stagepost.model.children import DeferredOutcome, cause_of_children, summary_of
+from stagepost.model.context import FirstRequest
 from stagepost.model.job import NewJob
 from stagepost.model.lifecycle import WHEN_LIMITED, Cause, JobState, next_state
 from stagepost.model.limits import limit_name
 from stagepost.store.attempts import write_outcomes
 from stagepost.store.counting import record_moves
+from stagepost.store.jobs import get
 from stagepost.store.settlement import Settlement
 
 __all__ = ["resume_parent"]
@@ -45,6 +47,7 @@ def resume_parent(batch: BatchRow, counts: Counts) -> Statements[None]:
 
 
 def _continue(batch: BatchRow, then: NewJob) -> Statements[JobState]:
+    job = yield from get(batch.id)
     step = (JobState.WAITING, Cause.RESUME)
     state = next_state(*step) if then.limit is None else WHEN_LIMITED[step]
     yield Statement(
@@ -57,6 +60,7 @@ def _continue(batch: BatchRow, then: NewJob) -> Statements[JobState]:
             "priority": then.priority,
             "max_attempts": then.max_attempts,
             "payload": then.payload,
+            "context": FirstRequest.kept_in(job.context, task_name=job.task_name, payload=job.payload),
             "limit_key": then.limit_key,
             "limit_slots": then.limit,
             "blocked_on": None if then.limit is None or then.limit_key is None else limit_name(then.limit_key),

@@ -23,6 +23,7 @@ from stagepost.store.counting import count_by_queue
 __all__ = [
     "ALIVE_WITHIN",
     "HEARTBEAT",
+    "TAKES_JOBS_WITHIN",
     "UnservedTask",
     "WorkerRecord",
     "forget_silent",

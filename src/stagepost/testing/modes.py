@@ -17,6 +17,7 @@ from stagepost.errors import ConfigurationError, WaitTimeout
 from stagepost.model.identity import new_id
 from stagepost.model.job import JobRow
 from stagepost.model.lifecycle import FINAL
+from stagepost.model.option_types import check_type
 from stagepost.store.jobs import get
 from stagepost.task import Task
 from stagepost.testing.clock import ManualClock
@@ -40,6 +41,7 @@ def manual(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = 
     transaction as `tx`, or it waits for itself. Jobs enqueued through the application's own connections are in that
     connection's database: find them with `within`, and pass its address as `database_url` to drain them.
     """
+    check_type("clock", clock, ManualClock | None)
     clock = clock or clock_from_now()
     with _moved(app, database_url, clock):
         app.client = PromptClient(app.store, app.registry, async_store=app.async_store)
@@ -55,6 +57,7 @@ def inline(app: App, *, database_url: str = MEMORY, clock: ManualClock | None = 
     Jobs enqueued in `app.transaction()` run when it commits, and raise there. Any other transaction passed as `tx`
     is only checked: its job runs immediately and is not written through it.
     """
+    check_type("clock", clock, ManualClock | None)
     clock = clock or clock_from_now()
     with _moved(app, database_url, clock):
         app.client = InlineClient(app)

@@ -16,11 +16,16 @@ from typing import Any, Self, cast
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
-from stagepost.errors import ConfigurationError, StagepostError, StoreReadOnly, duration_of
-from stagepost.model.checks import check_name
+from stagepost.database.statement import Operation
+from stagepost.errors import ConfigurationError, StagepostError, StoreError, StoreReadOnly, duration_of
+from stagepost.events import EventLevel
+from stagepost.model.checks import check_name, known_names
 from stagepost.model.identity import new_id
 from stagepost.model.option_types import check_type
+from stagepost.store.counting import count_by_queue
+from stagepost.store.events import declare_levels
 from stagepost.store.health import durability_warnings
+from stagepost.store.wait_reasons import what_is_left
 from stagepost.transport.rabbitmq.address import driver as rabbitmq_driver
 from stagepost.upkeep.scheduler import declare
 from stagepost.upkeep.threads import in_thread
@@ -113,6 +118,16 @@ class Worker:
     def is_stopping(self) -> bool:
         """Whether it was asked to stop."""
         return self._requests.is_stopping
+
+    @property
+    def busy(self) -> int:
+        """Number of slots in which a handler runs, including handlers that did not stop when asked to."""
+        return self.parts.executor.running + self.parts.executor.threads.stuck
+
+    @property
+    def seconds_since_look(self) -> float:
+        """How long ago it last looked for jobs, whether or not the database answered."""
+        return self.app.clock.monotonic() - self.parts.claimer.began_at
 
     @property
     def must_restart(self) -> bool:
@@ -255,36 +270,54 @@ class Worker:
         return keeper
 
     async def _is_prepared(self) -> bool:
-        """Check the tables and declare schedules; False if the worker was asked to stop meanwhile."""
+        """Check the tables, declare schedules and levels of events; False if asked to stop meanwhile."""
 
         async def prepare() -> None:
             await in_thread(self._check_store)
-            await self._declare_schedules()
+            await self._declare()
             await self.parts.worker_hooks.start()
 
         return await self._unless_stopped(prepare())
 
-    async def _declare_schedules(self) -> None:
-        """Declare schedules, as soon as the database can be written: during a failover it is read-only."""
+    async def _declare(self) -> None:
+        """Declare schedules and levels, as soon as the database can be written: during a failover it is read-only."""
         for tries in count():
             try:
-                return await declare(self.parts.store, self.app.declared_schedules.values())
+                await declare(self.parts.store, self.app.declared_schedules.values())
+                return await self.parts.store.run(self._levels())
             except StoreReadOnly as error:
                 if not tries:
                     log.warning("this worker starts when the database can be written again: %s", error)
                 await asyncio.sleep(READ_ONLY_SECONDS)
         raise AssertionError("not reached")
 
+    def _levels(self) -> Operation[None]:
+        given = {task.name: task.options.events for task in self.app.registry}
+        tasks = {name: None if level is None else EventLevel(level) for name, level in given.items()}
+        return declare_levels(EventLevel(self.app.settings.events), tasks)
+
     def _check_store(self) -> None:
         check_schema(self.app.store)
         for warning in self.app.store.run(durability_warnings()):
             log.warning("%s", warning)
+        known = set(self.app.registry.queues)
+        for name in set(self.queues) - known:
+            if name not in self.app.store.run(count_by_queue()):
+                log.warning(
+                    "queue %s has no jobs, and no task of this app uses it. %s", name, known_names(name, known)
+                )  # fmt: skip
 
     async def _wait_for_stop(self, *, until_idle: bool) -> None:
         if until_idle:
-            await self._unless_stopped(IdleCheck(self.parts).wait())
+            await self._unless_stopped(self._become_idle())
         else:
             await self._requests.stop.wait()
+
+    async def _become_idle(self) -> None:
+        await IdleCheck(self.parts).wait()
+        with contextlib.suppress(StoreError):
+            if left := await self.parts.store.run(what_is_left(self.queues), patience_seconds=0):
+                log.info("idle: nothing is due. These jobs are left: %s", "; ".join(left))
 
     async def _unless_stopped(self, step: Coroutine[Any, Any, None]) -> bool:
         """Run a step until it is done or the worker is asked to stop; returns whether it is done."""

@@ -119,7 +119,9 @@ def test_a_database_with_missing_tables_is_not_left_open(shop: CommandLine) -> N
 
 
 def test_an_unknown_kind_of_database_is_exit_code_2(shop: CommandLine) -> None:
-    assert "unknown kind 'oracle'" in shop.fails(2, "jobs", "list", "--database", "oracle://here")
+    assert "begins with 'oracle': use sqlite:///file.db, postgresql://… or mysql://…" in shop.fails(
+        2, "jobs", "list", "--database", "oracle://here"
+    )
 
 
 def test_debug_shows_the_traceback(shop: CommandLine) -> None:

@@ -85,6 +85,16 @@ def test_a_failed_job_is_shown_with_the_traceback_of_every_attempt(shop: Command
     assert "ended dead_letter" in shown
 
 
+def test_waiting_for_a_job_ends_with_its_state_or_the_cause(shop: CommandLine) -> None:
+    good, bad = shop.enqueue("mail", '"ada"'), shop.enqueue("refuse", "5")
+
+    assert "did not end within 0 s. No worker is running." in shop.fails(1, "jobs", "wait", good, "--timeout", "0s")
+    shop.work()
+
+    assert shop.says("jobs", "wait", good) == f"Job {good} ended as completed.\n"
+    assert shop.run("jobs", "wait", bad).exit_code == 1
+
+
 def test_ended_jobs_are_retried_and_others_are_not(shop: CommandLine) -> None:
     ended, live, unknown = shop.enqueue("mail", '"ada"'), "", str(uuid4())
     shop.work()

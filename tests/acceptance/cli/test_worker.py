@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -181,3 +182,17 @@ def _read_until(process: subprocess.Popen[str], text: str) -> None:
         if text in line:
             return
     raise AssertionError(f"it ended without saying {text!r}")
+
+
+def test_an_idle_worker_says_what_it_leaves_and_why(shop: CommandLine) -> None:
+    shop.enqueue("mail", '"ada"', "--delay", "1h")
+    shop.enqueue("wait", '"file"')
+
+    lines = shop.run("worker", "--until-idle", "--queues", "default,slwo").stderr.splitlines()
+
+    assert any("queue slwo has no jobs, and no task of this app uses it. Did you mean slow?" in line for line in lines)
+    [left] = [line for line in lines if "These jobs are left" in line]
+    assert "queue default: 1 scheduled" in left
+    assert "queue slow, which this worker does not serve: 1 queued" in left
+    assert re.search(r"the next scheduled job is due in 3,[56]\d\d s", left)
+    assert "no running worker of queue slow knows task shop.wait" in left

@@ -127,7 +127,7 @@ def test_an_answer_counts_once_and_unknown_ones_are_ignored(app: App, recognise:
 BAD_RESULTS: list[tuple[object, str]] = [
     ({"text": "no letters"}, "missing required field `letters`"),
     ("words", "does not fit the annotation"),
-    (None, "Expected `object`, got `null`"),
+    (None, "the result is None, which does not fit the annotation `Words`"),
     ({"text": "x" * 2_000_000, "letters": 1}, "the limit is"),
     ({"text": "\0", "letters": 1}, "NUL"),
 ]

@@ -6,9 +6,9 @@ import logging
 import ssl
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
-from stagepost.config.urls import masked, split_url
+from stagepost.config.urls import broker_options, split_url
 from stagepost.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ __all__ = ["driver", "parameters_of"]
 CONNECT_SECONDS = 10.0
 HEARTBEAT_SECONDS = 10
 """A peer that is silent for about two heartbeats counts as lost."""
-LONGEST_HEARTBEAT_SECONDS = 3600
 PORTS = {"amqp": 5672, "amqps": 5671}
-KNOWN = ("cafile", "certfile", "keyfile", "heartbeat")
 
 
 @cache
@@ -46,9 +44,7 @@ def parameters_of(url: str) -> pika.ConnectionParameters:
     """
     pika = driver()
     parts = split_url("transport", url)
-    options = dict(parse_qsl(parts.query))
-    if unknown := sorted(options.keys() - set(KNOWN)):
-        raise ConfigurationError(f"transport {masked(url)}: unknown option {unknown[0]!r}. Valid: {', '.join(KNOWN)}.")
+    options = broker_options(url)
     host = parts.hostname or "localhost"
     user = unquote(parts.username or "guest")
     return pika.ConnectionParameters(
@@ -57,23 +53,13 @@ def parameters_of(url: str) -> pika.ConnectionParameters:
         virtual_host=unquote(parts.path[1:]) or "/",
         credentials=pika.PlainCredentials(user, unquote(parts.password or "guest"), erase_on_connect=False),
         ssl_options=pika.SSLOptions(_tls(options), host) if parts.scheme == "amqps" else None,
-        heartbeat=_heartbeat(url, options),
+        heartbeat=int(options.get("heartbeat", HEARTBEAT_SECONDS)),
         connection_attempts=1,
         socket_timeout=CONNECT_SECONDS,
         stack_timeout=CONNECT_SECONDS,
         blocked_connection_timeout=None,
         client_properties={"connection_name": "stagepost", "product": "Stagepost"},
     )
-
-
-def _heartbeat(url: str, options: dict[str, str]) -> int:
-    given = options.get("heartbeat", str(HEARTBEAT_SECONDS))
-    if not (given.isascii() and given.isdigit() and int(given) <= LONGEST_HEARTBEAT_SECONDS):
-        raise ConfigurationError(
-            f"transport {masked(url)}: heartbeat is {given!r}: it must be whole seconds from 0 (none) to "
-            f"{LONGEST_HEARTBEAT_SECONDS}."
-        )
-    return int(given)
 
 
 def _tls(options: dict[str, str]) -> ssl.SSLContext:

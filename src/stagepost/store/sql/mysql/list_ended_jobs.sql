@@ -8,7 +8,7 @@ from stagepost_job_history
 where id < :before and id >= :until
   and json_contains(:states, json_quote(state))
   [[and queue_name = :queue_name]]
-  [[and task_name = :task_name]]
+  [[and (task_name = :task_name or instr(context, :first_task) > 0)]]
   [[and batch_id = :batch_id and id between :first_id and :last_id]]
 order by id desc
 limit :most

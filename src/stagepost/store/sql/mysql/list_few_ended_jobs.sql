@@ -8,6 +8,6 @@ from stagepost_job_history force index (stagepost_job_history_ended)
 where id < :before
   and state = :state
   [[and queue_name = :queue_name]]
-  [[and task_name = :task_name]]
+  [[and (task_name = :task_name or instr(context, :first_task) > 0)]]
 order by id desc
 limit :most

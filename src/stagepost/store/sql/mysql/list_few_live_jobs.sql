@@ -10,6 +10,6 @@ where id < :before
   [[and sent_at is null and :queued = 1]]
   [[and sent_at > 0 and :sent = 1]]
   [[and queue_name = :queue_name]]
-  [[and task_name = :task_name]]
+  [[and (task_name = :task_name or instr(context, :first_task) > 0)]]
 order by id desc
 limit :most

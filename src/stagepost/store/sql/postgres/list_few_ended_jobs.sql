@@ -4,7 +4,7 @@ with few as materialized (
     from stagepost_job_history
     where state = :state
     [[and queue_name = :queue_name]]
-    [[and task_name = :task_name]]
+    [[and (task_name = :task_name or strpos(context::text, :first_task) > 0)]]
 )
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,

@@ -9,7 +9,7 @@ with few as materialized (
     [[and state in ('retrying', 'scheduled') and state = :due]]
     [[and state = 'blocked' and blocked_on is not null and :blocked = 1]]
     [[and queue_name = :queue_name]]
-    [[and task_name = :task_name]]
+    [[and (task_name = :task_name or strpos(context::text, :first_task) > 0)]]
 )
 select
     id, task_name, queue_name, state, priority, attempts, failures, crashes, max_attempts, unique_key, limit_key,

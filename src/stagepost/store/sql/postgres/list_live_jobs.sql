@@ -8,7 +8,7 @@ from stagepost_job
 where id < :before and id >= :until
   and state in (select json_array_elements_text(:states::text::json))
   [[and queue_name = :queue_name]]
-  [[and task_name = :task_name]]
+  [[and (task_name = :task_name or strpos(context::text, :first_task) > 0)]]
   [[and batch_id = :batch_id and id between :first_id and :last_id]]
 order by id desc
 limit :most

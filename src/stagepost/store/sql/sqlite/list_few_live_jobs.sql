@@ -13,6 +13,6 @@ where +id < :before
   [[and state in ('retrying', 'scheduled') and state = :due]]
   [[and state = 'blocked' and blocked_on is not null and :blocked = 1]]
   [[and queue_name = :queue_name]]
-  [[and task_name = :task_name]]
+  [[and (task_name = :task_name or instr(context, :first_task) > 0)]]
 order by +id desc
 limit :most
