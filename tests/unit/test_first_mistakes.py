@@ -70,6 +70,13 @@ def test_the_context_belongs_first(app: App) -> None:
         app.task(send)
 
 
+def test_a_batch_takes_items(app: App) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"items is .*: it must be .*\. Make a list, with task\.item\(key, …\)"
+    ):
+        app.batch("b").add(app.task(greet))  # type: ignore[arg-type]
+
+
 def test_a_rate_limiter_needs_a_rate_limit(app: App) -> None:
     with pytest.raises(ConfigurationError, match=r"rate_limiter: limit is '10/s': it must be a RateLimit"):
         app.rate_limiter("10/s")  # type: ignore[arg-type]

@@ -48,6 +48,7 @@ __all__ = ["BatchHandle"]
 
 T = TypeVar("T")
 
+ITEMS = "Make a list, with task.item(key, …) for each."
 AT_ONCE = 500
 """Number of items that are retried, waived or cancelled in one transaction."""
 
@@ -103,7 +104,7 @@ class BatchHandle:
         There may be any number of items, and they are never all in memory at once. With `tx`, the caller's
         transaction holds all of them, up to 10,000.
         """
-        check_type("items", items, Iterable)
+        check_type("items", items, Iterable, advice=ITEMS)
         if tx is not None:
             return self._run(self._adding(read_all(self.key, items), tx), tx)
         check_chunk(chunk)
@@ -113,7 +114,7 @@ class BatchHandle:
         self, items: Iterable[Item] | AsyncIterable[Item], *, tx: Any = None, chunk: int = CHUNK
     ) -> int:
         """Add items like `add`, from a plain or an async iterable."""
-        check_type("items", items, Iterable | AsyncIterable)
+        check_type("items", items, Iterable | AsyncIterable, advice=ITEMS)
         if tx is not None:
             return await self._run_async(self._adding(await read_all_async(self.key, items), tx), tx)
         check_chunk(chunk)

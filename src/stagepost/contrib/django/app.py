@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DjangoApp", "DjangoRegistry"]
 
+PACKAGE = "stagepost.contrib.django"
+
 # Django's settings and database layer are imported when the app is used: projects import it while they are set up.
 # ruff: noqa: PLC0415
 
@@ -68,8 +70,14 @@ class DjangoApp(App):
         """Open a store that joins Django's transactions; with other settings than Django's, a plain one."""
         if self._given_settings is not None:
             return self.open_store()
+        from django.apps import apps
+
         from stagepost.contrib.django.store import DjangoStore
 
+        if apps.ready and not apps.is_installed(PACKAGE):
+            raise ConfigurationError(
+                f"{PACKAGE!r} is not in INSTALLED_APPS. Add it, then run `python manage.py migrate`."
+            )
         settings = self.settings
         database = database_at(settings.database_url, folder=self.folder)
         return DjangoStore(database, alias=self.configuration.alias, clock=self.clock, pool_size=settings.pool_size)

@@ -47,6 +47,10 @@ class Configuration:
         if isinstance(modules, str) or not all(isinstance(name, str) for name in modules):
             raise ConfigurationError(f'STAGEPOST[{MODULES_KEY!r}] is {modules!r}: give a list of names, as ["tasks"].')
         values = {key.lower(): _lower(value) for key, value in given.items() if key not in {ALIAS_KEY, MODULES_KEY}}
+        try:
+            Settings.load(environment={}, **values)  # alone, so that an error is one of this dictionary
+        except ConfigurationError as error:
+            raise ConfigurationError(f"STAGEPOST: {error}") from error
         return cls(_checked_alias(given.get(ALIAS_KEY, "default")), tuple(modules), values)
 
     def settings(self) -> Settings:
