@@ -283,3 +283,15 @@ def test_old_batches_are_deleted_after_their_items(store: Bench) -> None:
     for table in ("stagepost_count", "stagepost_move"):
         assert store.rows(f"select * from {table} where scope = :scope", scope=scope) == []
     assert store.run(counting.count_items(unfinished.id)) == Counts(completed=1)
+
+
+def test_unfinished_batches_are_counted_by_kind_up_to_a_limit(store: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store.run(batches.count_unfinished_batches()) == {}
+    filled(store, 1, "open")
+    store.run(concluding.seal(filled(store, 1, "sealed").id))
+    store.run(concluding.seal_key(new_batch("done")))
+    opened(store, "step", kind=BatchKind.STEP)
+
+    assert store.run(batches.count_unfinished_batches()) == {BatchKind.BATCH: 2, BatchKind.STEP: 1}
+    monkeypatch.setattr(batches, "MOST_COUNTED", 1)
+    assert sum(store.run(batches.count_unfinished_batches()).values()) == 1

@@ -38,6 +38,7 @@ STATEMENTS = [
     (Statement("batch_of_key", {"batch_key": "upload:7"}), "unique key"),
     (Statement("idle_batches", {"after": FIRST_ID, "most": 100}), "stagepost_batch_state"),
     (Statement("unfinished_ids", {"after": FIRST_ID, "most": 100}), "stagepost_batch_state"),
+    (Statement("count_unfinished_batches", {"most": 100}), "stagepost_batch_state"),
     (Statement("lock_prunable_batches", {"older_us": 10**15, "most": 100}), "stagepost_batch_done"),
     (Statement("unfinished_batches", {"gate": "dataset:7", "most": 10}), "stagepost_batch_gate"),
     (Statement("count_unfinished", {"gate": "dataset:7"}), "stagepost_batch_gate"),

@@ -62,6 +62,7 @@ def test_a_job_that_crashes_three_workers_becomes_a_dead_letter(store: Bench) ->
         outcomes.append(rescue(store))
 
     assert [bool(outcome.buried) for outcome in outcomes] == [False, False, True]
+    assert outcomes[-1].buried_tasks == (store.run(jobs.get(job_id)).task_name,)
     buried = store.run(jobs.get(job_id))
     assert (buried.state, buried.attempt, buried.failures, buried.crashes) == (JobState.DEAD_LETTER, 3, 0, 3)
     assert (buried.error, buried.locked_by) == (

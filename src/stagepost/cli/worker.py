@@ -14,9 +14,11 @@ import click
 from stagepost.cli.invocation import Invocation
 from stagepost.cli.options import Command
 from stagepost.cli.watch import report_sources
+from stagepost.cli.worker_http import served
 from stagepost.config.logging import FORMAT_VARIABLE, LEVEL_VARIABLE, LOG_FORMATS, LOG_LEVELS, configure_logging
 from stagepost.database.deadline import Watcher
 from stagepost.database.migrate import check_schema
+from stagepost.worker.http_endpoint import HttpAddress
 from stagepost.worker.supervisor import Supervisor
 from stagepost.worker.supervisor_connection import OPTION, READY, ParentConnection
 from stagepost.worker.worker import Worker
@@ -32,6 +34,11 @@ LEAST_SECONDS = 0.2
 def queue_names(_context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> list[str]:
     """Parse queue names such as `--queues a,b --queues c`."""
     return [name.strip() for text in value for name in text.split(",") if name.strip()]
+
+
+def http_address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> HttpAddress | None:
+    """Parse the address of `--http`."""
+    return None if value is None else HttpAddress.parse(value)
 
 
 def worker_options(function: Any) -> Any:
@@ -71,6 +78,11 @@ def worker_options(function: Any) -> Any:
     help="How long running jobs may continue after a request to stop. Jobs that have not finished by then return to "
     "their queue. [default: from the settings, 30]",
 )  # fmt: skip
+@click.option(
+    "--http", "address", metavar="[HOST:]PORT", callback=http_address,
+    help="Serve /metrics, /metrics/fleet, /livez and /readyz over HTTP, on 127.0.0.1 if only a port is given. With "
+    "--processes, each process uses the next port.",
+)  # fmt: skip
 @click.option("--until-idle", is_flag=True, help="Exit when no more jobs are due.")
 @click.option(OPTION, type=int, hidden=True)
 @click.option("--report-sources", "reports_sources", is_flag=True, hidden=True)
@@ -84,6 +96,7 @@ def worker(
     log_format: str,
     processes: int | None,
     shutdown_timeout: float | None,
+    address: HttpAddress | None,
     until_idle: bool,
     lifeline: int | None,
     reports_sources: bool,
@@ -104,13 +117,14 @@ def worker(
             shutdown_timeout=shutdown_timeout,
             until_idle=until_idle,
         )
-        sys.exit(asyncio.run(_supervise(command, processes, until_idle=until_idle)))
+        sys.exit(asyncio.run(_supervise(command, processes, until_idle=until_idle, address=address)))
     parent = None if lifeline is None else ParentConnection(lifeline)
     run_worker(
         invocation,
         parent=parent,
         reports_sources=reports_sources,
         until_idle=until_idle,
+        address=address,
         queues=queues,
         concurrency=concurrency,
         shutdown_timeout=shutdown_timeout,
@@ -123,6 +137,7 @@ def run_worker(
     parent: ParentConnection | None,
     reports_sources: bool,
     until_idle: bool,
+    address: HttpAddress | None = None,
     **options: Any,
 ) -> None:
     """Run a worker in this process until a signal stops it or its parent process dies."""
@@ -133,9 +148,10 @@ def run_worker(
 
     async def run() -> bool:
         running = Worker(app, **options)
-        if parent is not None:
-            _obey(parent, running)
-        await running.run(install_signals=parent is None, until_idle=until_idle)
+        with served(running, address):
+            if parent is not None:
+                _obey(parent, running)
+            await running.run(install_signals=parent is None, until_idle=until_idle)
         _leave_within(running.seconds_left, MUST_RESTART if running.must_restart else 0)
         return running.must_restart
 
@@ -190,6 +206,7 @@ def worker_command(invocation: Invocation, **options: object) -> list[str]:
     return command
 
 
-async def _supervise(command: list[str], processes: int, *, until_idle: bool) -> int:
-    supervisor = Supervisor(command, processes=processes, replaces_finished=not until_idle)
+async def _supervise(command: list[str], processes: int, *, until_idle: bool, address: HttpAddress | None) -> int:
+    own = {} if address is None else {n: ["--http", str(address.of_process(n))] for n in range(1, processes + 1)}
+    supervisor = Supervisor(command, processes=processes, replaces_finished=not until_idle, own_options=own)
     return await supervisor.run(install_signals=True)

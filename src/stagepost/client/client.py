@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from datetime import timedelta
@@ -68,40 +69,40 @@ class Client:
         """Store one job; if a live job already holds its unique key, return that job."""
         check_job("client.enqueue: the job", job)
         enqueued = self._run(jobs.enqueue(job, notify=self._waker.to_others), tx)
-        self._waker.wake([job], tx)
+        self._note([job], [enqueued], tx)
         return enqueued
 
     async def enqueue_async(self, job: NewJob, *, tx: Any = None) -> Enqueued:
         """Store one job without blocking the event loop."""
         check_job("client.enqueue_async: the job", job)
         enqueued = await self._run_async(jobs.enqueue(job, notify=self._waker.to_others), tx)
-        self._waker.wake([job], tx)
+        self._note([job], [enqueued], tx)
         return enqueued
 
     def enqueue_many(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction, either all or none."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else _list_of(new_jobs)
         enqueued = self._run(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
-        self._waker.wake(new_jobs, tx)
+        self._note(new_jobs, enqueued, tx)
         return enqueued
 
     async def enqueue_many_async(self, new_jobs: Sequence[NewJob] | JobSeries, *, tx: Any = None) -> list[Enqueued]:
         """Store many jobs in one transaction without blocking the event loop."""
         new_jobs = new_jobs if isinstance(new_jobs, JobSeries) else _list_of(new_jobs)
         enqueued = await self._run_async(jobs.enqueue_many(new_jobs, notify=self._waker.to_others), tx)
-        self._waker.wake(new_jobs, tx)
+        self._note(new_jobs, enqueued, tx)
         return enqueued
 
     def submit(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store children of a running job; handlers call this through their context."""
         made = self._run(submit_children(parent, children, notify=self._waker.to_others), tx)
-        self._waker.wake([child.job for child in children], tx)
+        self._note([child.job for child in children], made, tx)
         return made
 
     async def submit_async(self, parent: LeasedJob, children: Sequence[NewChild], *, tx: Any = None) -> list[Enqueued]:
         """Store children of a running job without blocking the event loop."""
         made = await self._run_async(submit_children(parent, children, notify=self._waker.to_others), tx)
-        self._waker.wake([child.job for child in children], tx)
+        self._note([child.job for child in children], made, tx)
         return made
 
     def children_of(self, job_id: str) -> Counts:
@@ -203,6 +204,16 @@ class Client:
         """Wait until a job ends and return its result without blocking the event loop."""
         return result_of(await self._ended_async(job_id, timeout), self._registry)
 
+    def _note(self, asked: Sequence[NewJob] | JobSeries, enqueued: Sequence[Enqueued], tx: Any) -> None:
+        """Wake workers and count the new jobs, at once or, with a transaction of the app, after its commit."""
+        self._waker.wake(asked, tx)
+        new = new_by_task(asked, enqueued)
+        notifier, counts = self._store.notifier, self._store.counts
+        if tx is not None and notifier.has_lent(tx):
+            notifier.call_after_commit(tx, lambda: counts.note_submitted(new))
+        else:
+            counts.note_submitted(new)
+
     def _ended(self, job_id: str, timeout: timedelta | float | None) -> JobRow:
         for pause in pauses(timeout, f"job {job_id}"):
             job = self._run(jobs.get(known_id(job_id)))
@@ -232,6 +243,13 @@ class Client:
         if tx is None:
             return await self._async_store.run(operation, patience_seconds=self._patience_seconds)
         return await run_in_async(tx, operation, clock=self._store.clock, database=self._store.callers_database)
+
+
+def new_by_task(asked: Sequence[NewJob] | JobSeries, enqueued: Sequence[Enqueued]) -> dict[str, int]:
+    """Count the jobs that an enqueue created, by task."""
+    if isinstance(asked, JobSeries):
+        return {asked.pattern.task_name: sum(one.is_new for one in enqueued)}
+    return Counter(job.task_name for job, one in zip(asked, enqueued, strict=True) if one.is_new)
 
 
 def result_of(job: JobRow, registry: Registry) -> Any:

@@ -18,6 +18,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.async_transactions import AsyncTransactions
 from stagepost.database.migrate import migrate
 from stagepost.database.opening import closed_on_failure
+from stagepost.database.process_counts import ProcessCounts
 from stagepost.database.sqlite import sqlite_path
 from stagepost.database.store import Store
 from stagepost.model.alert import Alert
@@ -40,6 +41,8 @@ class AppCore:
         self.folder = Path.cwd()
         """Where relative paths begin, and the processes of handlers start, wherever handlers go later."""
         self.registry = Registry()
+        self.counts = ProcessCounts()
+        """What this process did with jobs, for metrics."""
         self.hooks = Hooks()
         self.declared_schedules: dict[str, ScheduleSpec] = {}
         self.declared_pipelines: dict[str, str] = {}
@@ -75,6 +78,7 @@ class AppCore:
             )  # fmt: skip
 
     def _prepared(self, store: Store) -> Store:
+        store.counts = self.counts
         if self.auto_migrate if self.auto_migrate is not None else store.dialect.name == "sqlite":
             migrate(store)
         return store
@@ -86,7 +90,7 @@ class AppCore:
     def open_store(self, *, pool_size: int | None = None, for_handlers: bool = False) -> Store:
         """Open another store on the same database, with separate connections."""
         size = self.settings.pool_size if pool_size is None else pool_size
-        return Store.at(
+        store = Store.at(
             self.settings.database_url,
             for_handlers=for_handlers,
             folder=self.folder,
@@ -94,6 +98,8 @@ class AppCore:
             pool_size=size,
             patience_seconds=self.settings.patience_seconds,
         )
+        store.counts = self.counts
+        return store
 
     @cached_property
     def users_store(self) -> Store:

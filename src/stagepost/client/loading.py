@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from threading import Event
 from typing import TYPE_CHECKING
@@ -74,3 +75,10 @@ def _land(app: App, feed: ItemFeed, jobs: Sequence[NewJob], added: Added) -> Non
     feed.note(added)
     if added.new:
         app.waker.wake(jobs, None)
+        app.counts.note_submitted(_by_task(jobs, added.new))
+
+
+def _by_task(jobs: Sequence[NewJob], new: int) -> Mapping[str, int]:
+    """Count new items by task. If only some are new, and not all of one task, the most frequent task gets them all."""
+    tasks = Counter(job.task_name for job in jobs)
+    return tasks if new == len(jobs) else {tasks.most_common(1)[0][0]: new}

@@ -20,6 +20,7 @@ from stagepost.database.failures import Translated, commit_failure, failure_of, 
 from stagepost.database.lent import lending, refuse_to_wait_for_itself
 from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
+from stagepost.database.process_counts import ProcessCounts
 from stagepost.database.runner import Calls, calls_for, drive
 from stagepost.database.statement import Load, Operation, Rows
 from stagepost.database.threads import call_in_thread
@@ -56,6 +57,8 @@ class Store:
         self.patience_seconds = patience_seconds
         self.pool = Pool(database, size=pool_size)
         self.notifier = LocalNotifier()
+        self.counts = ProcessCounts()
+        """Counts of this process; the stores of an app share one object."""
         self.is_stand_in = False
         """It stands in for the application's database in tests, so callers' connections may lead to another one."""
         self._deadlines = Deadlines()
@@ -217,6 +220,8 @@ class Store:
                 if is_begun:
                     connection.commit()
                 loan.is_sound = True
+            if not operation.definition.is_read_only:
+                self.counts.note_write(operation.name)
             return result
 
     def _in_time(self, connection: Connection) -> Limit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 
 from stagepost.clock import Clock, SystemClock
@@ -95,12 +96,20 @@ class FailureLog:
         self._counts = FailureCounts()
         self._lock = threading.Lock()
         self._is_quiet = True
+        self._failures: Counter[str] = Counter()
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Number of failures so far, by loop."""
+        with self._lock:
+            return dict(self._failures)
 
     def failed(self, loop: str, error: Exception, *, note: str = "") -> None:
         """Log or count a failure; `note` says what it means for jobs. The loop is about to try again."""
         now, cause = self._clock.monotonic(), cause_of_failure(error)
         with self._lock:
             episode = self._counts.note_failure(loop, cause, now=now)
+            self._failures[loop] += 1
             self._is_quiet = False
         if episode is None:
             return

@@ -31,11 +31,13 @@ from stagepost.store.inserting import existing_ids
 from stagepost.store.jobs import enqueue_many
 
 __all__ = [
+    "MOST_COUNTED",
     "Added",
     "add_items",
     "add_jobs",
     "add_to",
     "cancelled_batches",
+    "count_unfinished_batches",
     "delete_batch",
     "find",
     "finish",
@@ -50,6 +52,8 @@ __all__ = [
 COMPLETION_KEY = "\0done"
 """Cannot collide with an item's key, which contains no NUL."""
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+MOST_COUNTED = 10_000
+"""Unfinished batches of all kinds together are counted up to this number."""
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -107,6 +111,13 @@ def find(key: str) -> Statements[BatchRow | None]:
 def get(batch_id: str) -> Statements[BatchRow]:
     """Look up a batch by its id, or raise BatchNotFound."""
     return (yield from stored(batch_id))
+
+
+@query
+def count_unfinished_batches() -> Statements[dict[BatchKind, int]]:
+    """Count the batches that are not done, by kind, up to `MOST_COUNTED` of all kinds together."""
+    rows = yield Statement("count_unfinished_batches", {"most": MOST_COUNTED})
+    return {BatchKind(kind): number for kind, number in rows}
 
 
 @query

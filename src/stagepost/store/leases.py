@@ -148,6 +148,13 @@ class Rescued:
     """The batches of all these jobs."""
     limit_keys: frozenset[str] = frozenset()
     """The limit keys of all these jobs, under which slots have become free."""
+    buried_tasks: tuple[str, ...] = ()
+    """The tasks of the buried jobs, in the same order."""
+
+    @property
+    def number(self) -> int:
+        """Number of all these jobs."""
+        return len(self.queued) + len(self.buried) + len(self.cancelled)
 
 
 @operation
@@ -163,6 +170,9 @@ def rescue_expired(*, grace: timedelta, most: int = 500) -> Statements[Rescued]:
         queued=tuple(change.id for change in changes if not change.is_final),
         buried=tuple(change.id for change in changes if change.state is JobState.DEAD_LETTER),
         cancelled=tuple(change.id for change in changes if change.state is JobState.CANCELLED),
+        buried_tasks=tuple(
+            row[8] for row, change in zip(rows, changes, strict=True) if change.state is JobState.DEAD_LETTER
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from stagepost.database.async_store import AsyncStore
+from stagepost.database.process_counts import ProcessCounts
 from stagepost.database.statement import Operation
 from stagepost.loops.signals import Signals
 from stagepost.model.alert import Alert
@@ -32,6 +33,11 @@ class AlertingRunner:
         self._store = store
         self._job_for = job_for
         self._signals = signals
+
+    @property
+    def counts(self) -> ProcessCounts:
+        """The counts of this process."""
+        return self._store.store.counts
 
     async def run(self, work: Operation[T], about: Callable[[T], Alert | None]) -> T:
         """Run an operation and, in its transaction, raise the alert that `about` returns for its result, if any."""

@@ -38,19 +38,23 @@ class Rescuer(Service):
         self._alerts = alerts
         self._margin = margin
         self._signals = signals
+        self.rescued = 0
+        """Number of jobs that this worker has rescued."""
 
     async def run_once(self) -> Rescued:
         """Rescue jobs whose lease has expired."""
         rescued = await self._alerts.run(rescue_expired(grace=self._margin, most=MOST_AT_ONCE), _about)
+        self.rescued += rescued.number
         if rescued.queued:
             log.warning("%d jobs of dead workers are queued again", len(rescued.queued))
             self._signals.jobs_ready.send()
         if rescued.buried or rescued.cancelled:
             self._signals.batches_touched.send(rescued.batches)
         self._signals.limits_freed.send(rescued.limit_keys)
-        for job_id in rescued.buried:
+        for job_id, task in zip(rescued.buried, rescued.buried_tasks, strict=True):
+            self._alerts.counts.note_dead_letter(task)
             log.error("job %s crashed its worker too often and became a dead letter", job_id, extra={"job_id": job_id})
-        if len(rescued.queued) + len(rescued.buried) + len(rescued.cancelled) >= MOST_AT_ONCE:
+        if rescued.number >= MOST_AT_ONCE:
             self.wake()
         return rescued
 

@@ -28,6 +28,7 @@ from stagepost.task import Registry, Task
 from stagepost.transport.rabbitmq.consumed_queue import Delivery
 from stagepost.upkeep.message_ingester import MessageIngester
 from stagepost.worker.activity import Activity
+from stagepost.worker.attempt_counts import count_failure
 from stagepost.worker.attempt_log import log_end, logs_all_ends
 from stagepost.worker.finisher import is_conflict
 from stagepost.worker.stalled_consumers import StalledConsumerCheck
@@ -243,6 +244,7 @@ class Answers(MessageIngester):
                 self._done(deliveries)
         logs_all = logs_all_ends()
         for settled in accepted.settled:
+            count_failure(self._store.store.counts, settled.job.task_name, settled.change)
             if settled.change.kind is not None or logs_all:
                 log_end(settled.job, settled.change)
         if accepted.settled:

@@ -53,6 +53,8 @@ class Claimer(Service):
         super().__init__(interval=poll_shortest_seconds)
         self.looked_at = clock.monotonic()
         """When it last asked the store for jobs and got a reply."""
+        self.began_at = self.looked_at
+        """When its last pass began, whether or not the store replied."""
         self.empty_passes = 0
         """Number of passes in a row that asked for jobs of all queues and found none."""
         self._is_full = False
@@ -79,6 +81,7 @@ class Claimer(Service):
 
     async def run_once(self) -> int:
         """Fill the free room from all queues; returns how many jobs were claimed."""
+        self.began_at = self._clock.monotonic()
         if self.may_have_unknown_leases:
             await self.release_unknown_leases()
         await self._read_settings()

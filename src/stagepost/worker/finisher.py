@@ -22,6 +22,7 @@ from stagepost.store.attempts import ended_by
 from stagepost.store.settlement import Fence, Settlement
 from stagepost.store.settling import settle
 from stagepost.store.workers import notify_workers
+from stagepost.worker.attempt_counts import count_ends
 from stagepost.worker.attempt_log import log_attempt, logs_all_ends
 from stagepost.worker.leased_attempts import LeasedAttempt, LeasedAttempts
 
@@ -226,8 +227,9 @@ class Finisher(Service):
         self._endings, self.pending_bytes = endings, sum(map(SIZE, endings))
 
     def _note(self, endings: list[PendingSettlement], held: dict[Fence, bool]) -> None:
-        """Remove attempts, and log how they ended."""
+        """Remove attempts, and count and log how they ended."""
         self._attempts.remove(ending.attempt for ending in endings)
+        count_ends(self._store.store.counts, ((ending.attempt, ending.change) for ending in endings), held)
         logs_all = logs_all_ends()
         for ending in endings:
             attempt, change = ending.attempt, ending.change

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stagepost.clock import Clock, SystemClock
@@ -85,10 +85,13 @@ class Supervisor:
         *,
         processes: int,
         replaces_finished: bool = True,
+        own_options: Mapping[int, Sequence[str]] | None = None,
         backoff: Backoff | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """`own_options` are added to the command line of single processes, by their number from 1 on."""
         self._command = list(command)
+        self._own_options = own_options or {}
         self._processes = processes
         self._replaces_finished = replaces_finished
         self._backoff = backoff or Backoff()
@@ -162,7 +165,8 @@ class Supervisor:
 
     async def _start(self, number: int) -> Member:
         connection = ChildConnection()
-        process = await asyncio.create_subprocess_exec(*connection.command(self._command), **connection.process_options)
+        command = connection.command([*self._command, *self._own_options.get(number, ())])
+        process = await asyncio.create_subprocess_exec(*command, **connection.process_options)
         connection.started()
         member = self._members[number] = Member(process, connection, self._clock.monotonic())
         log.info("worker process %d of %d started (pid %d)", number, self._processes, process.pid)

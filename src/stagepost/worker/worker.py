@@ -115,6 +115,16 @@ class Worker:
         return self._requests.is_stopping
 
     @property
+    def busy(self) -> int:
+        """Number of slots in which a handler runs, including handlers that did not stop when asked to."""
+        return self.parts.executor.running + self.parts.executor.threads.stuck
+
+    @property
+    def seconds_since_look(self) -> float:
+        """How long ago it last looked for jobs, whether or not the database answered."""
+        return self.app.clock.monotonic() - self.parts.claimer.began_at
+
+    @property
     def must_restart(self) -> bool:
         """Whether this process can run no more jobs, so that its parent should start another."""
         return self._requests.must_restart
