@@ -137,6 +137,34 @@ TABLES: dict[str, Table] = {
             "jobs": "How many.",
         },
     ),
+    "stagepost_event": Table(
+        "Events. A row holds the events of all jobs that ended in one statement. Read them with `app.events` or "
+        "`stagepost events`, which number new rows first.",
+        {
+            "id": "Its number in the order of writing.",
+            "position": "Number of its first event; null until a reader or the leader numbers it after the commit.",
+            "happened_at": "When it happened.",
+            "subject": "What the events are about: `job`.",
+            "number": "How many events it holds.",
+            "facts": "JSON: an array with an array for each event: job id, state, task, queue, attempt, batch id, "
+            "reason and context.",
+        },
+    ),
+    "stagepost_stream": Table(
+        "One row: how far the stream of events goes.",
+        {
+            "id": "Always 1.",
+            "last_position": "The last number that an event was given.",
+            "pruned_position": "The last number whose event was deleted.",
+        },
+    ),
+    "stagepost_event_level": Table(
+        "Which events are recorded, as workers declared it when they started.",
+        {
+            "task_name": "Name of the task; empty for the default.",
+            "level": "`final` or `off`.",
+        },
+    ),
     "stagepost_count": Table(
         "Numbers of jobs, without moves that are not folded yet. For exact numbers use `stagepost queues list --json`.",
         {

@@ -15,6 +15,7 @@ from stagepost.client.steps import PipelineInput, Step, StepOutput
 from stagepost.config import Settings
 from stagepost.config.logging import JobContextFilter, configure_logging
 from stagepost.errors import Cancelled, Permanent, Retryable, Snooze, StagepostError
+from stagepost.events import Event
 from stagepost.model.alert import Alert, AlertKind
 from stagepost.model.batch import BatchState, Counts, Cursor, Item, OnFailed, Progress, StoredItem
 from stagepost.model.children import OnChildFailed
@@ -49,6 +50,7 @@ __all__ = [
     "Counts",
     "Cursor",
     "Enqueued",
+    "Event",
     "FailedGroup",
     "FailureRecord",
     "Gate",

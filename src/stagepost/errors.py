@@ -36,6 +36,8 @@ StagepostError
 │   └── TopologyConflict    a queue or exchange exists there with different settings
 ├── BadMessage              a message that does not belong in its queue
 ├── ScheduleNotFound
+├── EventsPruned            the events after the given number were deleted
+├── NoSuchEvent             no event has the given number yet
 ├── WaitTimeout             what you waited for did not happen in time
 ├── Retryable               raise it in a handler: try again later
 ├── Permanent               raise it in a handler: never try again
@@ -57,6 +59,7 @@ __all__ = [
     "Cancelled",
     "ChildDiffers",
     "ConfigurationError",
+    "EventsPruned",
     "GateClosed",
     "GateNotFound",
     "GroupNotFound",
@@ -66,6 +69,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "LeaseLost",
+    "NoSuchEvent",
     "NoTransaction",
     "PayloadError",
     "PayloadTooLarge",
@@ -363,6 +367,30 @@ class ScheduleNotFound(StagepostError):
             f"schedule {name!r} does not exist. A worker creates the schedules that its code declares when it starts."
         )
         self.name = name
+
+
+class EventsPruned(StagepostError):
+    """The events after the given number were deleted because they were too old or too many."""
+
+    def __init__(self, after: int, *, oldest: int) -> None:
+        super().__init__(
+            f"the events after number {after} were deleted; the oldest that can be read is number {oldest}. Find out "
+            f"from the jobs what you missed, then continue with after={oldest - 1}. To keep events longer, raise "
+            f"`events_days` or `events_limit`."
+        )
+        self.after, self.oldest = after, oldest
+
+
+class NoSuchEvent(StagepostError):
+    """No event has the given number yet, so the number comes from another database or an older backup is restored."""
+
+    def __init__(self, after: int, *, last: int) -> None:
+        super().__init__(
+            f"there is no event number {after}; the last one is number {last}. The number comes from another database, "
+            f"or this one was restored from a backup. Start again with after=None, or with after={last} for new events "
+            f"only."
+        )
+        self.after, self.last = after, last
 
 
 class WaitTimeout(StagepostError):

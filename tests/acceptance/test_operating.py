@@ -249,7 +249,7 @@ def test_jobs_are_paged_with_filters(app: App) -> None:
     assert rest.next_before is None
     assert [job.task for job in app.jobs.page(states=["queued"], task="other").jobs] == ["other"]
     assert app.jobs.page(states=[JobState.COMPLETED]).jobs == []
-    with pytest.raises(ConfigurationError, match="Known are"):
+    with pytest.raises(ConfigurationError, match="Valid are: blocked"):
         app.jobs.page(states=["done"])
 
 

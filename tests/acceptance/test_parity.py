@@ -15,6 +15,7 @@ from docs.sections import commands
 from stagepost import App, AppTask, BatchHandle, Gate, RunHandle, Worker, operations
 from stagepost.client.broker import Broker
 from stagepost.client.dead_letters import DeadLetters
+from stagepost.client.events import Events
 from stagepost.client.jobs import Jobs
 from stagepost.client.listings import Batches, Gates, Runs
 from stagepost.client.queues import Queues
@@ -39,6 +40,7 @@ COLLECTIONS: dict[str, type] = {
     "batches": Batches,
     "broker": Broker,
     "dead_letters": DeadLetters,
+    "events": Events,
     "gates": Gates,
     "jobs": Jobs,
     "queues": Queues,
@@ -101,8 +103,11 @@ def test_every_method_of_a_collection_has_an_async_twin_with_the_same_signature(
 
     assert set(members) - {"__init__"} - plain == {f"{name}_async" for name in plain - offline}
     for name in plain - offline:
-        assert inspect.iscoroutinefunction(members[f"{name}_async"])
-        assert inspect.signature(members[name]) == inspect.signature(members[f"{name}_async"])
+        twin = members[f"{name}_async"]
+        assert inspect.iscoroutinefunction(twin) or inspect.isasyncgenfunction(twin)
+        assert inspect.signature(members[name]).parameters == inspect.signature(twin).parameters
+        if inspect.iscoroutinefunction(twin):
+            assert inspect.signature(members[name]) == inspect.signature(twin)
 
 
 @collections

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -198,14 +199,11 @@ def test_missing_tables_are_reported_at_once_with_the_database(postgres_database
     ],
 )
 def test_a_malformed_url_is_refused_at_once_without_its_secrets(url: str) -> None:
-    app = App(url)
-
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as caught, closing(App(url)) as app:
         app.client.jobs()
 
     assert "canary" not in str(caught.value)
     assert caught.value.__cause__ is None
-    app.close()
 
 
 async def test_a_worker_outlives_a_failover_during_which_the_server_is_read_only(

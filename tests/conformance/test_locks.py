@@ -23,7 +23,7 @@ ISOLATIONS = ("read committed", "repeatable read")
 every_isolation = pytest.mark.parametrize("isolation", ISOLATIONS)
 
 
-WRITTEN = ("batch", "count", "gate", "job", "job_history", "live_key", "move", "run", "unique_key")
+WRITTEN = ("batch", "count", "event", "gate", "job", "job_history", "live_key", "move", "run", "unique_key")
 """Tables that these tests write to."""
 
 

@@ -103,12 +103,12 @@ CASES: dict[str, tuple[Callable[[Bench], Operation[object]], dict[str, list[str]
     ),
     "end_jobs": (
         completion,
-        {"sqlite": ["begin", "insert", "insert", "delete", "commit"], "postgres": ["with"]},
+        {"sqlite": ["begin", "insert", "insert", "insert", "delete", "commit"], "postgres": ["with"]},
     ),
     "end_jobs, of which some have ended": (
         partial_completion,
         {
-            "sqlite": ["begin", "select", "insert", "insert", "delete", "select", "select", "commit"],
+            "sqlite": ["begin", "select", "insert", "insert", "insert", "delete", "select", "select", "commit"],
             "postgres": ["with", "begin", "select", "select", "commit"],
         },
     ),

@@ -12,6 +12,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.loops.signals import Signals
 from stagepost.model.outcome import Completed
 from stagepost.model.rate import RateLimit
+from stagepost.store.events import read_events, stream
 from stagepost.store.rates import take_tokens
 from stagepost.upkeep import pruner
 from stagepost.upkeep.leader import Leader
@@ -86,3 +87,35 @@ def test_jobs_that_no_worker_knows_are_reported(
         prune(own_store, leader, history_days=1)
 
     assert "task 'send_telegram' wait in queue 'mail', and no running worker knows that task" in caplog.text
+
+
+def test_the_leader_numbers_and_deletes_old_events(
+    blocking_store: Bench, own_store: AsyncStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruner, "MOST_AT_ONCE", 2)
+    new = fill(blocking_store)
+
+    async def run(events_days: float) -> None:
+        assert await leader.run_once()
+        await Pruner(own_store, leader, history_days=0, events_days=events_days).run_once()
+
+    asyncio.run(run(0))
+    assert blocking_store.run(stream()) == (4, 0, False)
+    asyncio.run(run(1))
+
+    assert blocking_store.run(stream()) == (4, 3, False)
+    assert [event.job_id for event in blocking_store.run(read_events())] == new
+
+
+def test_the_leader_keeps_a_limited_number_of_events(
+    blocking_store: Bench, own_store: AsyncStore, leader: Leader
+) -> None:
+    fill(blocking_store)
+
+    async def run() -> None:
+        assert await leader.run_once()
+        await Pruner(own_store, leader, history_days=0, events_limit=2).run_once()
+
+    asyncio.run(run())
+
+    assert blocking_store.run(stream()) == (4, 2, False)

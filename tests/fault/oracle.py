@@ -113,6 +113,22 @@ def i8_exactly_what_was_asked(evidence: Evidence) -> Offences:
             yield f"key {key} has {times} jobs"
 
 
+def i9_every_end_is_one_event(evidence: Evidence) -> Offences:
+    """An ended job has one event, which says how it ended; one that an operator moved may have more before it."""
+    events: dict[str, list[tuple[str, int]]] = {}
+    for job_id, state, attempt in evidence.events:
+        events.setdefault(job_id, []).append((state, attempt))
+    for job in evidence.jobs.values():
+        found = events.pop(job.id, [])
+        expected = [(job.state, job.attempt)] if job.state in FINAL else []
+        if job.id in evidence.operated and expected:
+            found = found[-1:]
+        if found != expected and not (job.id in evidence.operated and not expected):
+            yield f"{job.id} ({job.task}) is {job.state} by attempt {job.attempt}, its events are {found}"
+    for job_id in sorted(events.keys() - evidence.operated):
+        yield f"{job_id} has events and is no job"
+
+
 def i11_budgets_are_kept(evidence: Evidence) -> Offences:
     """No job has more failures or crashes than allowed, and every dead letter says why."""
     for job in evidence.jobs.values():
@@ -158,6 +174,7 @@ INVARIANTS: dict[str, Callable[[Evidence], Offences]] = {
     "I6": i6_final_is_final,
     "I7": i7_counters_equal_rows,
     "I8": i8_exactly_what_was_asked,
+    "I9": i9_every_end_is_one_event,
     "I11": i11_budgets_are_kept,
     "I15": i15_schedules_fire_once,
     "I17": i17_limits_are_kept,

@@ -94,6 +94,8 @@ class Evidence:
     notes: list[Note] = field(default_factory=list)
     failures: Rows = field(default_factory=list)
     """(job id, attempt) of every recorded failure."""
+    events: list[tuple[str, str, int]] = field(default_factory=list)
+    """(job id, state, attempt) of every recorded end, in the order of writing."""
     operated: set[str] = field(default_factory=set)
     """Ids that an operator's recorded action moved."""
     queue_limits: dict[str, int] = field(default_factory=dict)
@@ -122,6 +124,11 @@ def gather(
         ledger=[_attempt(*row) for row in backend.rows("select job_id, attempt from ledger")],
         notes=sink.notes(),
         failures=[_attempt(*row) for row in backend.rows("select job_id, attempt from stagepost_failure")],
+        events=[
+            (sys.intern(str(job_id)), sys.intern(state), attempt)
+            for (facts,) in backend.rows("select facts from stagepost_event order by id")
+            for job_id, state, _task, _queue, attempt, *_ in json.loads(facts)
+        ],
         operated={
             subject
             for (subject,) in backend.rows(

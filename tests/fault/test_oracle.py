@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from stagepost.model.identity import new_id
+from stagepost.model.lifecycle import FINAL
 from tests.fault.backends import Backend
 from tests.fault.observations import Observations
 from tests.fault.oracle import INVARIANTS, MOST_SHOWN, verify, violations
@@ -58,6 +59,7 @@ def evidence(*jobs: JobRow, samples: Iterable[Sample] = (), **facts: Any) -> Evi
         "ledger": [(job.id, job.attempt) for job in rows.values() if job.state == "completed"],
         "notes": [Note(job.id, job.attempt, "start", str(job.owner), 1) for job in rows.values()],
         "failures": [("a", 1)],
+        "events": [(job.id, job.state, job.attempt) for job in rows.values() if job.state in FINAL],
     }
     return Evidence(**(sound | facts))
 
@@ -71,6 +73,10 @@ def test_a_sound_run_has_no_violation() -> None:
     [
         pytest.param("I1", evidence(accepted={"a", "b"}, asked={"a", "b"}), id="an accepted job is gone"),
         pytest.param("I1", evidence(replace(SOUND, state="retrying"), ledger=[]), id="a job has not ended"),
+        pytest.param("I9", evidence(events=[]), id="an end has no event"),
+        pytest.param("I9", evidence(events=[("a", "completed", 2)] * 2), id="an end has two events"),
+        pytest.param("I9", evidence(events=[("a", "completed", 1)]), id="an event is of an older attempt"),
+        pytest.param("I9", evidence(events=[("a", "failed", 2)]), id="an event has another state"),
         pytest.param("I2", evidence(ledger=[("a", 2), ("a", 2)]), id="an effect happened twice"),
         pytest.param("I2", evidence(ledger=[]), id="an effect did not happen"),
         pytest.param("I2", evidence(ledger=[("a", 1)]), id="an effect is of an older attempt"),

@@ -34,6 +34,7 @@ MACHINERY = {
     "Batches",
     "Broker",
     "DeadLetters",
+    "Events",
     "Gates",
     "JobKeywords",
     "Jobs",
@@ -165,7 +166,7 @@ def test_an_app_shows_applications_what_they_may_use() -> None:
     assert names == {
         *("client", "task", "on_alert", "schedule", "pipeline", "batch", "gate", "job", "rate_limiter"),
         *("enqueue_many", "transaction", "migrate", "close"),
-        *("jobs", "dead_letters", "queues", "schedules", "workers", "batches", "gates", "runs", "broker"),
+        *("jobs", "dead_letters", "queues", "schedules", "workers", "batches", "gates", "runs", "events", "broker"),
         *("health", "asyncapi"),
         *("around_attempt", "on_failure", "on_worker_start", "on_worker_stop"),
     }

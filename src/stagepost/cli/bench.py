@@ -99,7 +99,7 @@ class Benchmark:
             settings, concurrency=concurrency, prefetch=PREFETCH, poll_shortest_seconds=0.05
         )
         self._app = App(settings=changed)
-        self._task = self._app.task(name="stagepost.bench.nothing", queue=self._queue)(nothing)
+        self._task = self._app.task(name="stagepost.bench.nothing", queue=self._queue, events="off")(nothing)
 
     def run(self) -> Measured:
         """Enqueue and run the jobs, then delete them even after an error."""

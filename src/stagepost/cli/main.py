@@ -13,6 +13,7 @@ from stagepost.cli.dead import dead
 from stagepost.cli.demo.command import demo
 from stagepost.cli.dev import dev
 from stagepost.cli.enqueue import enqueue
+from stagepost.cli.events import events
 from stagepost.cli.gates import gates
 from stagepost.cli.health import health
 from stagepost.cli.jobs import jobs
@@ -54,7 +55,7 @@ def cli() -> None:
 
 
 for command in (
-    worker, dev, enqueue, jobs, dead, queues, schedules, batches, gates, runs, workers, top, health, migrate,
+    worker, dev, enqueue, jobs, dead, queues, schedules, batches, gates, runs, workers, events, top, health, migrate,
     rabbitmq, reconcile, asyncapi, bench, demo,
 ):  # fmt: skip
     cli.add_command(command)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from stagepost.client.broker import Broker
 from stagepost.client.core import AppCore
 from stagepost.client.dead_letters import DeadLetters
+from stagepost.client.events import Events
 from stagepost.client.health import Check, check_health
 from stagepost.client.jobs import Jobs
 from stagepost.client.listings import Batches, Gates, Runs
@@ -65,6 +66,11 @@ class OperatedApp(AppCore):
     def runs(self) -> Runs:
         """All runs of pipelines."""
         return Runs(self._app)
+
+    @cached_property
+    def events(self) -> Events:
+        """What happened to jobs: page, follow."""
+        return Events(self._app)
 
     @cached_property
     def broker(self) -> Broker:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cache
 from pathlib import Path, PurePath
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -43,6 +43,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "shutdown_timeout_seconds": (0, CENTURY_SECONDS),
     "patience_seconds": (0, CENTURY_SECONDS),
     "history_days": (0, 36_525),
+    "events_days": (0, 36_525),
+    "events_limit": (0, 10**15),
 }
 """The smallest and the largest value of each number."""
 LIKENESS = 0.8
@@ -81,6 +83,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Database connections per process."""
     history_days: float = 30.0
     """Days to keep ended jobs; 0 keeps them forever."""
+    events: Literal["off", "final"] = "final"
+    """Which events of tasks without the option `events` are recorded: `final` records how jobs end, `off` nothing."""
+    events_days: float = 7.0
+    """Days to keep events; 0 keeps them forever."""
+    events_limit: int = 10_000_000
+    """Maximum number of events to keep; the oldest are deleted first. 0 means no limit."""
     wakeups: bool = True
     """Listen for notifications of new jobs if the database supports them; polling continues in any case."""
 

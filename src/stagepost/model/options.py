@@ -12,6 +12,7 @@ from stagepost.model.checks import check_name, check_priority, check_unique_key,
 from stagepost.model.children import OnChildFailed
 from stagepost.model.constraints import enforceable
 from stagepost.model.context import TraceContext
+from stagepost.model.event_level import EventLevel
 from stagepost.model.job import DEFAULT_QUEUE, OnConflict
 from stagepost.model.json_values import PayloadLimits, name_of, why_not_decodable
 from stagepost.model.option_types import check_known, check_type, check_types
@@ -52,6 +53,7 @@ class TaskKeywords(TypedDict, total=False):
     limits: PayloadLimits
     progress: Any
     on_child_failed: OnChildFailed | Literal["finish", "fail"]
+    events: EventLevel | Literal["off", "final"] | None
     remote: bool
 
 
@@ -100,6 +102,9 @@ class TaskOptions:
     """The type of the progress that its handler or remote program reports; the default is any JSON value."""
     on_child_failed: OnChildFailed | Literal["finish", "fail"] = OnChildFailed.FINISH
     """How the job ends if a child did not complete: `finish` (completed with errors) or `fail`."""
+    events: EventLevel | Literal["off", "final"] | None = None
+    """Which events of its jobs are recorded: `final` records how they end, `off` nothing; None means the setting
+    `events`. Workers store it when they start."""
     remote: bool = False
     """Another program runs the task and gets its jobs through the broker. The function only declares the argument and
     result types."""

@@ -14,6 +14,7 @@ import msgspec
 from stagepost.database.statement import Rows, Statement, Statements, as_json, query
 from stagepost.model.lifecycle import FINAL, JobState
 from stagepost.store.counting import record_moves
+from stagepost.store.events import JobFacts, record_events
 from stagepost.store.settlement import Fence, Settlement
 
 __all__ = ["Written", "end", "ended_by", "in_order", "is_plain_end", "log_failures", "write_outcomes"]
@@ -96,8 +97,28 @@ def end(ends: Sequence[Settlement]) -> Statements[set[Fence]]:
     elif len({*map(HOW_IT_ENDS, ends)}) == 1:
         facts |= {"ids": as_json([change.id for change in ends]), "like": as_json(ends[0])}
     rows = yield Statement("end_jobs", facts, split="changes")
-    yield from record_moves((row[3], row[4], row[2], None) for row in rows if row[2:] and row[2])
+    yield from _finish_recording(ends, [row for row in rows if row[2:]])
     return _fences(rows)
+
+
+def _finish_recording(ends: Sequence[Settlement], rows: Rows) -> Statements[None]:
+    """Undo the counts of jobs that were in history already, and record the events of the others.
+
+    Only dialects whose statement cannot do this return rows for it.
+    """
+    changes = {change.fence: change for change in ends} if rows else {}
+    doubled, told = [], []
+    for job_id, attempt, ended_as, queue_name, batch_id, task_name, context, level in rows:
+        if ended_as:
+            doubled.append((queue_name, batch_id, ended_as, None))
+        else:
+            change = changes[job_id, attempt]
+            facts = JobFacts(
+                job_id, change.state, task_name, queue_name, attempt, batch_id, reason=change.reason, context=context
+            )
+            told.append((facts, level))
+    yield from record_moves(doubled)
+    yield from record_events(told)
 
 
 def _fences(rows: Rows) -> set[Fence]:

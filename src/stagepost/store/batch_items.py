@@ -10,6 +10,7 @@ from stagepost.model.lifecycle import Cause, JobState
 from stagepost.store.batch_locks import locked_in_order
 from stagepost.store.concluding import conclude_locked
 from stagepost.store.counting import record_moves
+from stagepost.store.events import JobFacts, record_events
 from stagepost.store.jobs import audit, restart
 from stagepost.store.listing import range_of
 
@@ -36,7 +37,11 @@ def waive(
     yield from locked_in_order(batch_id)
     ids = yield from _chosen(batch_id, keys, after=after, most=most)
     rows = yield Statement("waive_jobs", {"ids": as_json(ids)})
-    yield from record_moves((queue, batch, was, JobState.WAIVED) for _, queue, batch, was in rows)
+    yield from record_moves((queue, batch, was, JobState.WAIVED) for _, queue, batch, was, *_ in rows)
+    yield from record_events(
+        (JobFacts(str(job_id), JobState.WAIVED, task, queue, attempt, str(batch), reason, context), level)
+        for job_id, queue, batch, _, task, attempt, reason, context, level in rows
+    )
     for job_id, *_ in rows:
         yield from audit(actor, Cause.WAIVE, str(job_id), detail=why)
     yield from conclude_locked(batch_id)

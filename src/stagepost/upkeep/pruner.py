@@ -10,6 +10,7 @@ from stagepost.database.async_store import AsyncStore
 from stagepost.database.statement import Operation
 from stagepost.loops.service import Service
 from stagepost.store.batches import prune_batches
+from stagepost.store.events import number_events, prune_events
 from stagepost.store.history import prune
 from stagepost.store.rates import prune_rates
 from stagepost.store.runs import prune_runs
@@ -29,13 +30,24 @@ KEY_PAGES = 10
 
 
 class Pruner(Service):
-    """Deletes history in small chunks, and logs jobs whose task no worker knows."""
+    """Deletes history and events in small chunks, and logs jobs whose task no worker knows."""
 
-    def __init__(self, store: AsyncStore, leader: Leader, *, history_days: float, interval: float = 60.0) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        leader: Leader,
+        *,
+        history_days: float,
+        events_days: float = 0,
+        events_limit: int = 0,
+        interval: float = 60.0,
+    ) -> None:
         super().__init__(interval=interval)
         self._store = store
         self._leader = leader
         self._keep = timedelta(days=history_days)
+        self._keep_events = timedelta(days=events_days)
+        self._events_limit = events_limit
         self._last_key = ""
 
     async def run_once(self) -> int:
@@ -45,6 +57,7 @@ class Pruner(Service):
         pruned = 0
         for pruning in (prune, prune_batches, prune_runs):
             pruned += await self._prune_until_none(pruning)
+        await self._prune_events()
         await self._page_through(prune_rates)
         await self._free_keys()
         await self._store.run(forget_silent(SILENT))
@@ -66,6 +79,14 @@ class Pruner(Service):
                 break
             pruned += removed
         return pruned
+
+    async def _prune_events(self) -> None:
+        """Number events that nobody has read, since only numbered ones can be deleted, then delete."""
+        pruning = prune_events(self._keep_events, keep=self._events_limit, most=MOST_AT_ONCE)
+        for step, enough in ((number_events(most=MOST_AT_ONCE), MOST_AT_ONCE), (pruning, 1)):
+            while self._leader.is_leading and not self.is_stopping:
+                if await self._store.run(step) < enough:
+                    break
 
     async def _free_keys(self) -> None:
         """Free unique keys whose job was deleted by hand; otherwise they could never be used again."""

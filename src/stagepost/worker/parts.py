@@ -231,8 +231,15 @@ class Parts:
 
     @cached_property
     def pruner(self) -> Pruner:
-        """Deletes old history."""
-        return Pruner(self.store, self.leader, history_days=self.app.settings.history_days)
+        """Deletes old history and events."""
+        settings = self.app.settings
+        return Pruner(
+            self.store,
+            self.leader,
+            history_days=settings.history_days,
+            events_days=settings.events_days,
+            events_limit=settings.events_limit,
+        )
 
     @cached_property
     def move_compactor(self) -> MoveCompactor:

@@ -16,11 +16,14 @@ from typing import Any, Self, cast
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
+from stagepost.database.statement import Operation
 from stagepost.errors import ConfigurationError, StagepostError, StoreError, StoreReadOnly, duration_of
+from stagepost.events import EventLevel
 from stagepost.model.checks import check_name, known_names
 from stagepost.model.identity import new_id
 from stagepost.model.option_types import check_type
 from stagepost.store.counting import count_by_queue
+from stagepost.store.events import declare_levels
 from stagepost.store.health import durability_warnings
 from stagepost.store.wait_reasons import what_is_left
 from stagepost.upkeep.scheduler import declare
@@ -262,25 +265,31 @@ class Worker:
         return keeper
 
     async def _is_prepared(self) -> bool:
-        """Check the tables and declare schedules; False if the worker was asked to stop meanwhile."""
+        """Check the tables, declare schedules and levels of events; False if asked to stop meanwhile."""
 
         async def prepare() -> None:
             await in_thread(self._check_store)
-            await self._declare_schedules()
+            await self._declare()
             await self.parts.worker_hooks.start()
 
         return await self._unless_stopped(prepare())
 
-    async def _declare_schedules(self) -> None:
-        """Declare schedules, as soon as the database can be written: during a failover it is read-only."""
+    async def _declare(self) -> None:
+        """Declare schedules and levels, as soon as the database can be written: during a failover it is read-only."""
         for tries in count():
             try:
-                return await declare(self.parts.store, self.app.declared_schedules.values())
+                await declare(self.parts.store, self.app.declared_schedules.values())
+                return await self.parts.store.run(self._levels())
             except StoreReadOnly as error:
                 if not tries:
                     log.warning("this worker starts when the database can be written again: %s", error)
                 await asyncio.sleep(READ_ONLY_SECONDS)
         raise AssertionError("not reached")
+
+    def _levels(self) -> Operation[None]:
+        given = {task.name: task.options.events for task in self.app.registry}
+        tasks = {name: None if level is None else EventLevel(level) for name, level in given.items()}
+        return declare_levels(EventLevel(self.app.settings.events), tasks)
 
     def _check_store(self) -> None:
         check_schema(self.app.store)

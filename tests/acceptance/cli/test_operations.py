@@ -227,7 +227,7 @@ def test_the_printed_sql_makes_a_database_that_is_up_to_date(shop: CommandLine) 
     connection.close()
 
     assert shop.json("migrate", "--status", "--database", "sqlite:///by_hand.db")["missing"] == []
-    assert shop.says("migrate", "--sql", "--since", "1").count("create table") == 1
+    assert "create table stagepost_job " not in shop.says("migrate", "--sql", "--since", "1")
 
 
 @pytest.mark.parametrize("url", ["postgresql://h/x", "mysql://h/x"])
@@ -262,6 +262,7 @@ def test_bench_measures_and_leaves_nothing_behind(shop_anywhere: CommandLine) ->
     assert measured["jobs"] == 300
     assert measured["drained_per_second"] > 0
     assert [job["id"] for job in shop.json("jobs", "list")["jobs"]] == [kept]
+    assert shop.json("events", "list")["events"] == []
 
 
 def test_bench_leaves_nothing_behind_when_it_fails(shop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.fault.mutants import counts, fences, large, progress, rabbitmq, store, worker
+from tests.fault.mutants import counts, events, fences, large, progress, rabbitmq, store, worker
 from tests.fault.mutants.planting import Mutant, changed_text, planted
 
 __all__ = ["MUTANTS", "Mutant", "changed_text", "planted"]
 
-MUTANTS = [mutant for topic in (fences, counts, store, worker, rabbitmq, progress, large) for mutant in topic.MUTANTS]
+MUTANTS = [
+    mutant for topic in (fences, counts, store, worker, rabbitmq, progress, large, events) for mutant in topic.MUTANTS
+]

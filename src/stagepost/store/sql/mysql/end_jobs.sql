@@ -1,11 +1,16 @@
 -- Differs: locks the jobs, records the change, copies them to history, then deletes them and frees their unique keys.
 -- If a repeated request created a job again at the moment it ended, it is in history already and must be counted once:
 -- it is returned with the count to undo. A plain read finds such jobs; a write would lock the gap where ended jobs are
--- inserted.
+-- inserted. The caller records the events: JSON_ARRAYAGG cuts off what is longer than group_concat_max_len.
 select
     job.id, job.attempts,
     case when exists (select 1 from stagepost_job_history as ended where ended.id = job.id) then change_.state end,
-    job.queue_name, job.batch_id
+    job.queue_name, job.batch_id, job.task_name, job.context,
+    coalesce(
+        (select level.level from stagepost_event_level as level where level.task_name = job.task_name),
+        (select level.level from stagepost_event_level as level where level.task_name = ''),
+        'final'
+    )
 from json_table(:changes, '$[*]' columns (
     id char(36) character set ascii path '$.id', attempt integer path '$.attempt',
     owner varchar(64) character set utf8mb4 path '$.owner', state varchar(24) character set utf8mb4 path '$.state'

@@ -1,4 +1,4 @@
--- Differs: moves the rows to history and records the change in one statement; a single job is found by its id.
+-- Differs: moves the rows to history and records the change and its event in one statement; a single job is found by its id.
 with ended as (
     delete from stagepost_job as job
     using json_to_recordset(:changes::text::json) as change (
@@ -33,7 +33,20 @@ kept as (
         from stagepost_job_history as known
         where known.id = ended.id [[and known.id = :only::uuid]]
     )
-    returning id, attempts
+    returning id, state, task_name, queue_name, attempts, batch_id, reason, context
+),
+told as (
+    insert into stagepost_event (happened_at, subject, number, facts)
+    select
+        :now, 'job', count(*),
+        json_agg(json_build_array(
+            kept.id, kept.state, kept.task_name, kept.queue_name, kept.attempts, kept.batch_id, kept.reason, kept.context::text
+        ))
+    from kept
+    left join stagepost_event_level as own on own.task_name = kept.task_name
+    left join stagepost_event_level as general on general.task_name = ''
+    where coalesce(own.level, general.level, 'final') <> 'off'
+    having count(*) > 0
 ),
 moved as (
     insert into stagepost_move (scope, was, became, jobs)

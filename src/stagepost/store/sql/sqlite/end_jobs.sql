@@ -1,4 +1,4 @@
--- Differs: copies the rows, records the change, then deletes the originals. Parsing thousands of changes costs more
+-- Differs: copies the rows, records the change and its events, then deletes the originals. Parsing thousands of changes costs more
 -- than writing them, so for jobs that end alike it takes their ids and a single change.
 [[unless :ids
 insert into stagepost_job_history (
@@ -69,6 +69,19 @@ from json_each(:selected) as kept
 join stagepost_job_history as ended on ended.id = kept.value
 where ended.batch_id is not null
 group by 1, 2, 3
+;
+insert into stagepost_event (happened_at, subject, number, facts)
+select
+    :now, 'job' as subject, count(*),
+    json_group_array(json_array(
+        ended.id, ended.state, ended.task_name, ended.queue_name, ended.attempts, ended.batch_id, ended.reason, ended.context
+    ))
+from json_each(:selected) as kept
+join stagepost_job_history as ended on ended.id = kept.value
+left join stagepost_event_level as own on own.task_name = ended.task_name
+left join stagepost_event_level as general on general.task_name = ''
+where coalesce(own.level, general.level, 'final') <> 'off'
+group by subject  -- one group, or no row if there is no event
 ;
 delete from stagepost_job
 where id in (select value from json_each(:selected))

@@ -1,0 +1,27 @@
+-- Events: what happened to jobs. A row holds all events of one statement, because jobs end in groups of hundreds.
+-- `facts` is a JSON array with an element for each event, and `number` is how many there are. `position` is the number
+-- of the first event, given after the commit by the next reader. It is null until then.
+create table stagepost_event (
+    id bigint auto_increment primary key,
+    position bigint,
+    happened_at bigint not null,
+    subject varchar(16) not null,
+    number integer not null,
+    facts longtext not null
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+create index stagepost_event_position on stagepost_event (position, id);
+
+-- The stream of events, one row: the last number given, and the last number whose event was deleted.
+create table stagepost_stream (
+    id smallint primary key,
+    last_position bigint not null,
+    pruned_position bigint not null
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;
+
+-- Which events of each task are recorded, as workers declare it when they start. The empty name is the default.
+create table stagepost_event_level (
+    task_name varchar(191) primary key,
+    level varchar(8) not null
+        check (level in ('final', 'off'))
+) engine=innodb default character set utf8mb4 collate utf8mb4_bin;

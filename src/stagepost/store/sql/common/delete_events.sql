@@ -1,0 +1,2 @@
+delete from stagepost_event
+where position <= :until

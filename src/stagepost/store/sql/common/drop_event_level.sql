@@ -1,0 +1,2 @@
+delete from stagepost_event_level
+where task_name = :task_name

@@ -1,0 +1,2 @@
+select task_name, level
+from stagepost_event_level

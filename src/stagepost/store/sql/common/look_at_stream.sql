@@ -1,0 +1,3 @@
+select last_position, pruned_position
+from stagepost_stream
+where id = 1

@@ -1,0 +1,5 @@
+select id, number
+from stagepost_event
+where position is null
+order by id
+limit :most

@@ -1,0 +1,4 @@
+-- Differs: no ON CONFLICT.
+insert into stagepost_stream (id, last_position, pruned_position)
+values (1, 0, 0)
+on duplicate key update id = 1
