@@ -9,7 +9,20 @@ from pathlib import Path
 import pytest
 
 from stagepost import App
-from stagepost.errors import SchemaError
+from stagepost.errors import ConfigurationError, SchemaError
+
+
+async def test_async_code_migrates_and_enqueues_without_blocking(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/shop.db", auto_migrate=False)
+    greet = app.task(name="greet")(lambda name: name)
+
+    await app.migrate_async()
+    jobs = await app.enqueue_many_async([greet.job("Ada"), greet.job("Grace")])
+
+    assert [await job.state_async() for job in jobs] == ["queued", "queued"]
+    with pytest.raises(ConfigurationError, match="number 0 is task 'greet': it must be a job"):
+        await app.enqueue_many_async([greet])
+    await app.close_async()
 
 
 def test_the_first_enqueue_of_a_process_may_be_in_a_transaction_that_has_written_already(tmp_path: Path) -> None:

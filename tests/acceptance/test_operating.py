@@ -187,6 +187,20 @@ def test_a_running_worker_is_listed_with_its_loops(app: App) -> None:
     assert app.workers.list() == []
 
 
+def test_the_worker_that_leads_the_upkeep_is_listed_so(app: App) -> None:
+    leads: set[str] = set()
+
+    @app.task(name="look")
+    async def look() -> None:
+        while not leads:  # a worker may start a job before it leads
+            leads.update(*[worker.leads for worker in await app.workers.list_async()])
+
+    look.enqueue()
+    work(app)
+
+    assert leads == {"upkeep"}
+
+
 def test_dead_letters_are_grouped_paged_and_counted(failed: App) -> None:
     letters = failed.dead_letters
     large, small = letters.groups()

@@ -188,6 +188,11 @@ def test_every_public_method_says_what_it_does(kind: type) -> None:
     assert not silent
 
 
+@pytest.mark.parametrize("name", ["close", "enqueue_many", "health", "migrate"])
+def test_every_app_method_that_uses_the_database_has_an_async_form(name: str) -> None:
+    assert f"{name}_async" in public_members(App)
+
+
 def test_every_client_method_has_a_plain_and_an_async_form() -> None:
     members = public_members(Client).keys() - {"__init__", "using"}
     plain = {name for name in members if not name.endswith("_async")}

@@ -36,8 +36,7 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigurationError(
-                f"--app: there is no module {error.name!r} in {Path.cwd()} or on Python's path. "
-                f"Go to the directory that holds it, or set PYTHONPATH."
+                f"--app: there is no module {error.name!r} in {Path.cwd()} or on Python's path. {_advice(name)}"
             ) from error
         raise ConfigurationError(
             f"--app: {name} cannot be imported: {error}{_place(error)}. Is that package installed here?"
@@ -49,6 +48,12 @@ def _import(name: str) -> ModuleType:
             f"--app: {name} cannot be imported: {type(error).__name__}: {error}{_place(error)}. "
             f"Add --debug to see the traceback."
         ) from error
+
+
+def _advice(name: str) -> str:
+    if name.endswith(".py"):
+        return f"Write the name of the module, not of the file: {name.removesuffix('.py')}."
+    return "Go to the directory that holds it, or set PYTHONPATH."
 
 
 def _find(module: ModuleType, attribute: str) -> App:

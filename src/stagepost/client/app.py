@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from stagepost.client.batches import BatchHandle
 from stagepost.client.client import Client
 from stagepost.client.context import JobContext
+from stagepost.client.functions import check_function, wants_context
 from stagepost.client.gates import Gate
 from stagepost.client.handle import JobHandle
 from stagepost.client.hooks import AroundHook, FailureHook, WorkerHook
@@ -74,6 +75,10 @@ class App(OperatedApp):
     def migrate(self) -> None:
         """Create or update Stagepost's tables, like `stagepost migrate`; safe to call at every start."""
         migrate(self.store)
+
+    async def migrate_async(self) -> None:
+        """Create or update Stagepost's tables without blocking the event loop."""
+        await asyncio.to_thread(self.migrate)
 
     @cached_property
     def client(self) -> Client:
@@ -230,7 +235,7 @@ class App(OperatedApp):
         return BatchHandle(self, key, gate=named, on_failed=on_failed, on_complete=on_complete)
 
     def job(self, job_id: str) -> JobHandle[Any]:
-        """Get a handle to the job with this id. Whether there is one is found out when the handle is used."""
+        """Get a handle to the job with this id. The database is not asked until the handle is used."""
         return JobHandle(Enqueued(job_id, is_new=False), self)
 
     def gate(self, name: str, *, on_open: NewJob | None = None) -> Gate:
@@ -250,6 +255,11 @@ class App(OperatedApp):
         """Enqueue many jobs from `task.job(...)` in one transaction."""
         check_jobs("enqueue_many", jobs)
         return [JobHandle(enqueued, self) for enqueued in self.client.enqueue_many(jobs, tx=tx)]
+
+    async def enqueue_many_async(self, jobs: Sequence[NewJob], *, tx: Any = None) -> list[JobHandle[Any]]:
+        """Enqueue many jobs without blocking the event loop."""
+        check_jobs("enqueue_many", jobs)
+        return [JobHandle(enqueued, self) for enqueued in await self.client.enqueue_many_async(jobs, tx=tx)]
 
     def transaction(self, *, read_only: bool = False) -> Transaction:
         """Provide a driver connection to the app's database, in a transaction that commits if the block returns.
@@ -309,21 +319,15 @@ class TaskDecorator:
     def __call__(self, function: Callable[P, R], /) -> AppTask[P, R]: ...
 
     def __call__(self, function: Callable[..., Any], /) -> AppTask[..., Any]:
+        check_function(function, name=self._name)
         kind = AsyncAppTask if inspect.iscoroutinefunction(function) else AppTask
         task: AppTask[..., Any] = kind(
             self._app,
             function,
             name=self._name or default_name(function),
             options=self._options,
-            wants_context=_wants_context(function),
+            wants_context=wants_context(function),
         )
         self._on_made(task)
         self._app.registry.add(task)
         return task
-
-
-def _wants_context(function: Callable[..., Any]) -> bool:
-    first = next(iter(inspect.signature(function).parameters.values()), None)
-    if first is None:
-        return False
-    return get_type_hints(function).get(first.name) is JobContext

@@ -177,7 +177,7 @@ class Client:
         return state
 
     def retry(self, *job_ids: str, actor: str | None = None, tx: Any = None) -> list[str]:
-        """Queue ended jobs again; returns the ids of the jobs that were queued. Others of them have not ended.
+        """Queue ended jobs again and return their ids; jobs that have not ended are left out.
 
         If one of them does not exist, it raises JobNotFound, and none is queued.
         A batch that is done stays done when one of its items is retried; an unfinished batch waits for the item.

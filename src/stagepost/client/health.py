@@ -73,7 +73,7 @@ def _schema(store: Store) -> Check:
         return Check("schema", "failed", str(error))
     if missing:
         names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
-        return Check("schema", "failed", f"Missing migrations: {names}. Run `stagepost migrate`.")
+        return Check("schema", "failed", f"Missing migrations: {names}. Run `{store.migrate_command}`.")
     return Check("schema", "ok", "The tables are up to date.")
 
 

@@ -89,11 +89,11 @@ class Jobs:
         return await self._app.async_store.run(count_by_state())
 
     def ended(self, within: timedelta | float) -> Mapping[JobState, int]:
-        """Count the jobs that ended in the last while, by state."""
+        """Count by state the jobs that ended within this time until now."""
         return self._app.store.run(ended_within(duration_of(within, "within")))
 
     async def ended_async(self, within: timedelta | float) -> Mapping[JobState, int]:
-        """Count the jobs that ended in the last while without blocking the event loop."""
+        """Count the jobs that ended within this time without blocking the event loop."""
         return await self._app.async_store.run(ended_within(duration_of(within, "within")))
 
     def timeline(self, job_id: str) -> list[Moment]:
@@ -145,7 +145,7 @@ class Jobs:
         actor: str | None = None,
         on_progress: Report | None = None,
     ) -> BulkResult:
-        """Queue the jobs with these ids again, or all that match; unless `states` say otherwise, those that failed."""
+        """Queue the jobs with these ids again, or all that match; without `states`, those that failed."""
         chosen = Selection(ids, choices("states", states, JobState), task, queue, older_than)
         return run_procedure(_retrying(chosen, actor, on_progress), self._app)
 

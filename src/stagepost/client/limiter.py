@@ -22,7 +22,7 @@ class RateLimiter:
     """Limits the rate of calls to a provider. Limiters with the same name and a store share their tokens."""
 
     def __init__(self, limit: RateLimit, *, store: Store | None = None, async_store: AsyncStore | None = None) -> None:
-        check_type("rate_limiter: limit", limit, RateLimit)
+        check_type("rate_limiter: limit", limit, RateLimit, advice='Write RateLimit("provider", per_second=10).')
         self.limit = limit
         self._store = store
         self._async_store = async_store

@@ -15,6 +15,7 @@ from stagepost.database.store import Store
 from stagepost.errors import ConfigurationError
 from stagepost.model.checks import check_name
 from stagepost.model.lifecycle import LIVE
+from stagepost.model.option_types import check_type
 from stagepost.store import queues
 from stagepost.store.counting import PARTS, Drift, find_drift, repair
 
@@ -168,6 +169,9 @@ def _limiting(
     _check(name)
     if max_running is per_second is burst is UNCHANGED:
         raise ConfigurationError("give at least one limit: max_running, per_second or burst.")
+    for option, limit in (("max_running", max_running), ("burst", burst)):
+        check_type(f"queue limit {option}", None if limit is UNCHANGED else limit, int | None)
+    check_type("queue limit per_second", None if per_second is UNCHANGED else per_second, float | None)
     known = yield from _getting(name)
     rate = known.per_second if isinstance(per_second, Unchanged) else per_second
     kept_burst = known.burst if isinstance(per_second, Unchanged) else None

@@ -31,6 +31,7 @@ BAD_OPTIONS = (RuntimeError, TypeError, ValueError)
 """What drivers raise for options of a URL that they do not know, or whose values they cannot use."""
 BAD_VALUE = re.compile(r"invalid \w+ value|invalid port number")
 """How libpq rejects the value of an option."""
+MIGRATE_COMMAND = "stagepost migrate"
 WRONG_URL = "Check the host, the database, the user and the password in the database URL."
 
 
@@ -83,7 +84,9 @@ def words_of(error: BaseException, address: Address) -> str:
     return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"
 
 
-def failure_of(what: str, error: BaseException, *, dialect: Dialect, address: Address) -> BaseException:
+def failure_of(
+    what: str, error: BaseException, *, dialect: Dialect, address: Address, migrate_command: str = MIGRATE_COMMAND
+) -> BaseException:
     """Return our own error for a driver's during `what`; any other error is ours, or a mistake in code, and stays."""
     if isinstance(error, StagepostError) or not is_of_driver(error):
         return error
@@ -92,7 +95,7 @@ def failure_of(what: str, error: BaseException, *, dialect: Dialect, address: Ad
     match dialect.trouble(error):
         case Trouble.SCHEMA:
             failure = SchemaError(
-                f"{what}: {words}. Run `stagepost migrate` to bring the tables up to date: {address}."
+                f"{what}: {words}. Run `{migrate_command}` to bring the tables up to date: {address}."
             )
         case Trouble.REFUSED:
             refused = StoreReadOnly if _is_read_only(error) else StoreRefused

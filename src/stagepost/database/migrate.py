@@ -178,7 +178,7 @@ def check_schema(store: Store) -> None:
     missing = pending(store)
     if missing:
         names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in missing)
-        raise SchemaError(f"{store!r} lacks migration {names}. Run `stagepost migrate`.")
+        raise SchemaError(f"{store.database.address} lacks migration {names}. Run `{store.migrate_command}`.")
 
 
 def _missing(dialect: Dialect, rows: Rows) -> list[Migration]:

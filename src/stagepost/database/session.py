@@ -116,4 +116,5 @@ def driver(name: str, *, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ConfigurationError(f"the driver {name} is not installed: pip install 'stagepost[{extra}]'") from error
+        package = name.partition(".")[0]
+        raise ConfigurationError(f"the driver {package} is not installed: pip install 'stagepost[{extra}]'") from error

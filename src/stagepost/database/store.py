@@ -16,7 +16,7 @@ from stagepost.database.blocking_calls import warn_if_on_event_loop
 from stagepost.database.connection import Connection, Database, database_at
 from stagepost.database.deadline import Deadlines, Limit
 from stagepost.database.dialect import Dialect
-from stagepost.database.failures import Translated, commit_failure, failure_of, words_of
+from stagepost.database.failures import MIGRATE_COMMAND, Translated, commit_failure, failure_of, words_of
 from stagepost.database.lent import lending, refuse_to_wait_for_itself
 from stagepost.database.local_notifier import LocalNotifier
 from stagepost.database.pool import Pool, PooledConnection
@@ -40,6 +40,9 @@ PATIENCE_SECONDS = 30.0
 
 class Store:
     """The database: the only truth."""
+
+    migrate_command = MIGRATE_COMMAND
+    """What brings its tables up to date, for messages."""
 
     def __init__(
         self,
@@ -168,7 +171,8 @@ class Store:
 
     def errors_of(self, what: str) -> Translated:
         """Turn the errors of drivers that the body raises into our own."""
-        return Translated(partial(failure_of, what, dialect=self.dialect, address=self.database.address))
+        translate = partial(failure_of, what, dialect=self.dialect, address=self.database.address)
+        return Translated(partial(translate, migrate_command=self.migrate_command))
 
     @contextlib.contextmanager
     def _begun(self, *, read_only: bool) -> Iterator[PooledConnection]:

@@ -20,7 +20,7 @@ from stagepost.database.adapters.sqlalchemy import (
 from stagepost.database.adapters.sqlite import open_aiosqlite, open_sqlite3
 from stagepost.database.blocking_calls import warn_if_on_event_loop
 from stagepost.database.connection import Database
-from stagepost.database.failures import Address, Translated, failure_of, words_of
+from stagepost.database.failures import MIGRATE_COMMAND, Address, Translated, failure_of, words_of
 from stagepost.database.lent import lent_transaction
 from stagepost.database.runner import Calls, calls_for, drive, drive_async
 from stagepost.database.statement import Operation
@@ -61,7 +61,14 @@ ASYNC_ADAPTERS: dict[tuple[str, str], AsyncAdapter] = {
 }
 
 
-def run_in(tx: Any, operation: Operation[T], *, clock: Clock, database: Database | None = None) -> T:
+def run_in(
+    tx: Any,
+    operation: Operation[T],
+    *,
+    clock: Clock,
+    database: Database | None = None,
+    migrate_command: str = MIGRATE_COMMAND,
+) -> T:
     """Run an operation inside the transaction of a blocking connection; the caller commits or rolls back.
 
     A connection that leads to another database than `database` is refused.
@@ -69,10 +76,12 @@ def run_in(tx: Any, operation: Operation[T], *, clock: Clock, database: Database
     warn_if_on_event_loop()
     adapter = adapter_for(tx)
     if adapter.sync is None:
-        raise ConfigurationError(f"{_name(tx)} is asynchronous: pass it to the asynchronous client.")
+        raise ConfigurationError(
+            f"{_name(tx)} is asynchronous: await the method that ends in _async, such as enqueue_async."
+        )
     caller = adapter.sync(tx)
     result: T | Operation[T] = operation
-    with Translated(partial(_failure, tx, operation, caller, database)):
+    with Translated(partial(_failure, tx, operation, caller, database, migrate_command=migrate_command)):
         if caller.opening and not operation.definition.is_read_only:
             caller.execute(caller.opening, ())
         if database is not None:
@@ -132,7 +141,13 @@ def _calls(operation: Operation[T], caller: CallerConnection[Any], clock: Clock)
 
 
 def _failure(
-    tx: Any, operation: Operation[Any], caller: CallerConnection[Any], database: Database | None, error: Exception
+    tx: Any,
+    operation: Operation[Any],
+    caller: CallerConnection[Any],
+    database: Database | None,
+    error: Exception,
+    *,
+    migrate_command: str = MIGRATE_COMMAND,
 ) -> BaseException:
     """Return the error to raise. Conflicts and lost connections stay the driver's: the caller repeats its transaction.
 
@@ -154,7 +169,9 @@ def _failure(
             f"database is {address}. If these are the same, run `stagepost migrate`."
         )
     else:
-        failure = failure_of(operation.name, inner, dialect=caller.dialect, address=address)
+        failure = failure_of(
+            operation.name, inner, dialect=caller.dialect, address=address, migrate_command=migrate_command
+        )
     failure.__cause__ = error
     return failure
 

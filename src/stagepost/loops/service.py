@@ -23,7 +23,7 @@ class Service(ABC):
         """Seconds until the next pass, unless woken; `run_once` may change it."""
         self.failures_in_a_row = 0
         self.failure_log = FailureLog()
-        self._name = type(self).__name__
+        self._loop_name = type(self).__name__
         self._wake = asyncio.Event()
         self._stopping = False
 
@@ -33,7 +33,7 @@ class Service(ABC):
 
     def report_to(self, failure_log: FailureLog, *, name: str) -> None:
         """Share a log with other loops, which then log a common cause once; `name` is this loop's name there."""
-        self.failure_log, self._name = failure_log, name
+        self.failure_log, self._loop_name = failure_log, name
 
     async def run(self) -> None:
         """Run passes until stopped; an error is logged, and each failure in a row makes the next pause longer."""
@@ -43,10 +43,10 @@ class Service(ABC):
                 await self.run_once()
             except Exception as error:  # noqa: BLE001 - logged, and the next pass tries again
                 self.failures_in_a_row += 1
-                self.failure_log.failed(self._name, error)
+                self.failure_log.failed(self._loop_name, error)
             else:
                 self.failures_in_a_row = 0
-                self.failure_log.worked(self._name)
+                self.failure_log.worked(self._loop_name)
             await self._pause()
 
     def wake(self) -> None:

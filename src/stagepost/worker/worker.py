@@ -26,6 +26,7 @@ from stagepost.store.counting import count_by_queue
 from stagepost.store.events import declare_levels
 from stagepost.store.health import durability_warnings
 from stagepost.store.wait_reasons import what_is_left
+from stagepost.transport.rabbitmq.address import driver as rabbitmq_driver
 from stagepost.upkeep.scheduler import declare
 from stagepost.upkeep.threads import in_thread
 from stagepost.worker.broker import check_remote
@@ -42,9 +43,9 @@ __all__ = ["Worker"]
 log = logging.getLogger(__name__)
 
 MOST_CANCELS = 2
+"""How often a cancelled step of the shutdown starts again; further cancels end it."""
 READ_ONLY_SECONDS = 0.5
 """The pause before a worker that is starting looks again whether the database can be written."""
-"""How often a cancelled step of the shutdown starts again; further cancels end it."""
 
 
 class Worker:
@@ -63,11 +64,15 @@ class Worker:
         concurrency: int | None = None,
         shutdown_timeout: timedelta | float | None = None,
     ) -> None:
+        if not isinstance(app, App):
+            raise ConfigurationError(f"Worker: app is {app!r}: it must be an App. Create one with App(…).")
         _check_options(queues, concurrency, shutdown_timeout)
         settings = app.settings
         if not len(app.registry):
             raise ConfigurationError("the app has no tasks. Import the modules that define them before the worker.")
         check_remote(app)
+        if settings.transport is not None:
+            rabbitmq_driver()  # raises an error that says what to install
         remote = app.registry.remote_queues
         self.app = app
         self.owner = new_id()

@@ -26,7 +26,11 @@ class WorkerHooks:
     async def start(self) -> None:
         """Call the `on_worker_start` hooks; the first error ends this, and the worker does not start."""
         for hook in self._hooks.worker_start:
-            await _call(hook)
+            try:
+                await _call(hook)
+            except Exception as error:
+                error.add_note(f"The worker did not start, because its on_worker_start hook {hook_name(hook)} failed.")
+                raise
         self._to_stop = [*self._hooks.worker_stop]
 
     async def stop(self, seconds: Callable[[], float]) -> None:

@@ -74,6 +74,7 @@ def test_an_app_that_cannot_be_loaded_is_explained(shop: CommandLine, module: st
     ("app", "expected"),
     [
         ("nowhere", "there is no module 'nowhere' in"),
+        ("tasks.py:app", "Write the name of the module, not of the file: tasks."),
         ("shop:nothing", "shop:nothing does not exist. Its apps are: shop:app."),
         ("shop:mail", "shop:mail is not a Stagepost App"),
         ("shop app", "this is not a module name"),

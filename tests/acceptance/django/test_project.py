@@ -51,6 +51,7 @@ def test_the_checks_of_the_project_pass(project: Project, kind: str) -> None:
 MIGRATING = """
 from io import StringIO
 from django.core.management import call_command
+from django.db import transaction
 from django.db.migrations.exceptions import IrreversibleError
 from stagepost.database.migrate import pending
 from stagepost.errors import SchemaError
@@ -65,8 +66,14 @@ assert "create table stagepost_job" in call("sqlmigrate", "stagepost", "0001").l
 try:
     receipt.enqueue(1)
     raise AssertionError("it was enqueued without tables")
-except SchemaError:
-    pass
+except SchemaError as error:
+    assert "Run `python manage.py migrate`" in str(error), error
+try:
+    with transaction.atomic():
+        receipt.enqueue(1)
+    raise AssertionError("it was enqueued without tables")
+except SchemaError as error:
+    assert "Run `python manage.py migrate`" in str(error), error
 
 call("migrate", "--run-syncdb")
 

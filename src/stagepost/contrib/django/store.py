@@ -39,6 +39,8 @@ class DjangoStore(Store):
     are connected. The loops of a worker always use the store's own connections.
     """
 
+    migrate_command = "python manage.py migrate"
+
     def __init__(self, database: Database, *, alias: str, **options: Any) -> None:
         super().__init__(database, **options)
         self.alias = alias
@@ -50,16 +52,20 @@ class DjangoStore(Store):
         """Run an operation in Django's transaction, which the caller commits, or in its own."""
         is_of_worker = deadlines is not None  # only a worker has to be able to abort its operations
         if not is_of_worker and is_in_transaction(self.alias):
-            return run_in(connections[self.alias], operation, clock=self.clock)
+            return self._run_in_djangos(operation)
         if not is_of_worker and is_test_run():
             with _atomic(self.alias):
-                return run_in(connections[self.alias], operation, clock=self.clock)
+                return self._run_in_djangos(operation)
         if self.database.is_memory:
             raise ConfigurationError(
                 f"database {self.alias!r} is in memory, where a worker cannot see it. In tests, use `inline` or "
                 f'`manual` from stagepost.testing, or give the database a file: "TEST": {{"NAME": "test.sqlite3"}}.'
             )
         return super().run(operation, patience_seconds=patience_seconds, deadlines=deadlines)
+
+    def _run_in_djangos(self, operation: Operation[T]) -> T:
+        connection = connections[self.alias]
+        return run_in(connection, operation, clock=self.clock, migrate_command=self.migrate_command)
 
     def start(self, operation: Operation[T]) -> Future[T]:
         """Run an operation here and now if it joins a transaction, which belongs to this thread."""
