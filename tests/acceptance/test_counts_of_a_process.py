@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from stagepost import App, JobContext, Permanent, Snooze
+from stagepost import App, JobContext, Permanent, Snooze, Worker
+from stagepost.loops.signals import Signals
+from stagepost.model.outcome import CRASHES_ALLOWED
+from stagepost.store.leases import claim, mark_started
+from stagepost.upkeep.rescuer import Rescuer
 from tests.acceptance.helpers import AT_ONCE, work
 
 
@@ -106,3 +112,24 @@ def test_an_outcome_in_the_handlers_transaction_counts_as_what_it_wrote(app: App
     assert attempts_of(app) == {("fail", "retrying"): 2, ("fail", "dead_letter"): 1}
     assert app.counts.retries == {"fail": 2}
     assert app.counts.dead_letters == {"fail": 1}
+
+
+async def test_rescues_and_the_dead_letters_they_lead_to_are_counted(app: App) -> None:
+    @app.task(name="mail")
+    def mail() -> None:
+        return None
+
+    await mail.enqueue_async()
+    worker = Worker(app)
+    rescuer = Rescuer(worker.parts.alerts, Signals(), margin=timedelta(0))
+    store = worker.parts.store
+    lease = timedelta(microseconds=1)
+
+    for _ in range(CRASHES_ALLOWED):
+        [job] = await store.run(claim("default", owner="dead", task_names=["mail"], slots=1, lease=lease))
+        await store.run(mark_started(job))
+        await rescuer.run_once()
+
+    assert rescuer.rescued == CRASHES_ALLOWED
+    assert app.counts.dead_letters == {"mail": 1}
+    store.close()

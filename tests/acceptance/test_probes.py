@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from stagepost import App, Worker
+from stagepost.errors import StoreUnavailable
 from stagepost.worker import probes
 from stagepost.worker.probes import Probes
 from tests.acceptance.conftest import quick_settings
@@ -78,4 +79,18 @@ def test_a_worker_that_has_not_started_is_alive_and_not_ready(on_postgres: Datab
     asked = Probes(Worker(app), app.store)
 
     assert (asked.live().is_good, asked.ready()) == (True, (False, "The worker is starting."))
+    app.close()
+
+
+async def test_a_worker_without_its_database_still_looks_for_jobs() -> None:
+    app = App(settings=quick_settings("postgresql://nobody@127.0.0.1:1/nowhere"))
+    app.task(name="nothing")(lambda: None)
+    worker = Worker(app)
+    worker.parts.claimer.began_at = float("-inf")
+
+    with pytest.raises(StoreUnavailable):
+        await worker.parts.claimer.run_once()
+
+    assert worker.seconds_since_look < LIMIT
+    worker.parts.store.abort()
     app.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from stagepost.database.statement import Statement
+from stagepost.database.statement import Operation, Statement, Statements, query
 from stagepost.errors import EventsPruned, NoSuchEvent
 from stagepost.events import (
     EVENT_TYPES,
@@ -31,6 +32,8 @@ from tests.conformance.bench import Bench
 from tests.conformance.events import number, read
 from tests.conformance.plans import analyze, goes_through, plan_of
 from tests.conformance.samples import QUEUE, TASK, claim, enqueue, finish, lose_lease, new_job, running, settle
+
+T = TypeVar("T")
 
 DAY = timedelta(days=1)
 TRACE = TraceContext(trace_id="4bf9", correlation_id="order:7", user_id="ada")
@@ -277,6 +280,34 @@ def test_old_events_are_deleted_in_order_and_readers_are_told(store: Bench) -> N
     with pytest.raises(EventsPruned, match="continue with after=3") as caught:
         read(store, after=2)
     assert (caught.value.after, caught.value.oldest) == (2, 4)
+
+
+@query
+def interrupted(work: Operation[T], meanwhile: Callable[[], object]) -> Statements[T]:
+    """Run an operation, and do something else after its first statement."""
+    steps = iter(work)
+    rows = yield next(steps)
+    meanwhile()
+    try:
+        step = steps.send(rows)
+        while True:
+            step = steps.send((yield step))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def test_a_deletion_while_a_page_is_read_leaves_no_gap(blocking_store: Bench) -> None:
+    store = blocking_store
+    for _ in range(3):
+        ended(store, 2)
+    number(store)
+    [other] = store.database.racers(1)
+
+    page = store.run(interrupted(read_events(after=0), lambda: other.run(prune_events(timedelta(0), keep=2))))
+
+    assert numbers(page) == [1, 2, 3, 4, 5, 6]
+    assert store.run(stream()).pruned == 4
 
 
 def test_events_are_deleted_only_after_they_have_a_number(store: Bench) -> None:

@@ -12,8 +12,10 @@ from stagepost.client.broker_view import BrokerView, query_broker
 from stagepost.client.operator_records import Queue, RegisteredWorker, queue_of, worker_of
 from stagepost.database.store import Store
 from stagepost.model.batch import BatchKind
+from stagepost.model.lifecycle import LIVE
 from stagepost.store.batches import MOST_COUNTED, count_unfinished_batches
-from stagepost.store.queues import ALL_QUEUES, list_queues
+from stagepost.store.queues import ALL_QUEUES, QueueLimits, list_queues
+from stagepost.store.queues import Queue as StoredQueue
 from stagepost.store.workers import list_workers
 from stagepost.transport.rabbitmq.admin import Depth
 from stagepost.transport.rabbitmq.topology import QueuePlan
@@ -36,11 +38,12 @@ class FleetCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read everything first, so that a failure yields no half of the metrics."""
         store, app = self._store or self._app.store, self._app
-        queues = [queue_of(queue) for queue in store.run(list_queues())]
+        found = {queue.name: queue for queue in store.run(list_queues()) if queue.name != ALL_QUEUES}
+        queues = [queue_of(queue) for queue in ({name: _empty(name) for name in app.registry.queues} | found).values()]
         workers = [worker_of(worker, ()) for worker in store.run(list_workers())]
         batches = store.run(count_unfinished_batches())
         view = query_broker(store, app.settings, known=app.registry.queues, ask=_ask_nothing)
-        yield from _of_queues([queue for queue in queues if queue.name != ALL_QUEUES])
+        yield from _of_queues(queues)
         yield from _of_workers([worker for worker in workers if worker.is_alive])
         family = GaugeMetricFamily(
             "tasks_batches_unfinished", f"Batches that are not done, up to {MOST_COUNTED:,}.", labels=["kind"]
@@ -50,6 +53,11 @@ class FleetCollector(Collector):
         yield family
         if view is not None:
             yield from _of_broker(view)
+
+
+def _empty(name: str) -> StoredQueue:
+    """A queue that only the app's tasks name: its numbers are 0, so that a graph does not end when it is empty."""
+    return StoredQueue(name, dict.fromkeys(sorted(LIVE), 0), None, QueueLimits(name))
 
 
 def _of_queues(queues: Sequence[Queue]) -> Iterator[Metric]:

@@ -165,6 +165,8 @@ def test_failures_use_up_the_attempts_of_a_job_which_can_be_retried(
         assert job.result(timeout=60)
 
     assert app.client.job(job.id).attempt == 4
+    assert app.counts.retries == {recognise.name: 2}
+    assert app.counts.dead_letters == {recognise.name: 1}
 
 
 def test_a_cancelled_job_ends_at_once_and_its_answer_is_ignored(

@@ -29,7 +29,8 @@ def talks(draw: st.DrawFn, *, fits: bool = False) -> tuple[list[Slot], list[floa
         slots.append(Slot(start, start + length))
         start = max(start, start + length + pause)
     duration = start + draw(seconds)
-    following = [*(slot.start for slot in slots), duration - TOLERANCE][1:]
+    # The sentence before may take up to `TOLERANCE` of the time of the last one, which then has less until the end.
+    following = [min(start, duration - TOLERANCE) for start in [*(slot.start for slot in slots), duration][1:]]
     rooms = [max(0.0, end - slot.start) * UTMOST * 0.999 for slot, end in zip(slots, following, strict=True)]
     return slots, [draw(st.floats(0, room) if fits else st.floats(0, 30)) for room in rooms], duration
 
