@@ -87,7 +87,6 @@ CONTEXT_WORDS: Words = {
     "meta": ("RQ", "job.report(…)"),
     "save_meta": ("RQ", "job.report(…)"),
     "should_abort": ("Procrastinate", "job.is_cancelled"),
-    "task_kwargs": ("Procrastinate", "the handler's own parameters"),
 }
 """Attributes of what a handler gets."""
 
