@@ -32,6 +32,7 @@ __all__ = [
     "read_events",
     "record_events",
     "stream",
+    "undeclared_levels",
 ]
 
 DEFAULT = ""
@@ -183,9 +184,20 @@ def levels() -> Statements[dict[str, EventLevel]]:
 def declare_levels(default: EventLevel, tasks: Mapping[str, EventLevel | None]) -> Statements[None]:
     """Store the default level and the levels of tasks; None makes a task follow the default."""
     known = yield from levels()
-    wanted = {DEFAULT: default, **tasks}
-    for name, level in sorted(wanted.items()):  # in order: workers that start together would deadlock
-        if level is None and name in known:
+    for name, level in undeclared_levels(known, default, tasks).items():
+        if level is None:
             yield Statement("drop_event_level", {"task_name": name})
-        elif level is not None and known.get(name) != level:
+        else:
             yield Statement("put_event_level", {"task_name": name, "level": str(level)})
+
+
+def undeclared_levels(
+    known: Mapping[str, EventLevel], default: EventLevel, tasks: Mapping[str, EventLevel | None]
+) -> dict[str, EventLevel | None]:
+    """Return the levels that `declare_levels` has to store, None for those to delete, in the order of their names.
+
+    Workers that start together would deadlock if they stored them in another order.
+    """
+    stored: dict[str, EventLevel | None] = {DEFAULT: EventLevel.FINAL, **known}  # what the statements take as default
+    wanted = {DEFAULT: default, **tasks}
+    return {name: level for name, level in sorted(wanted.items()) if stored.get(name) != level}

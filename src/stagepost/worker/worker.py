@@ -16,14 +16,13 @@ from typing import Any, Self, cast
 
 from stagepost.client.app import App
 from stagepost.database.migrate import check_schema
-from stagepost.database.statement import Operation
 from stagepost.errors import ConfigurationError, StagepostError, StoreError, StoreReadOnly, duration_of
 from stagepost.events import EventLevel
 from stagepost.model.checks import check_name, known_names
 from stagepost.model.identity import new_id
 from stagepost.model.option_types import check_type
 from stagepost.store.counting import count_by_queue
-from stagepost.store.events import declare_levels
+from stagepost.store.events import declare_levels, levels, undeclared_levels
 from stagepost.store.health import durability_warnings
 from stagepost.store.wait_reasons import what_is_left
 from stagepost.transport.rabbitmq.address import driver as rabbitmq_driver
@@ -284,17 +283,20 @@ class Worker:
         for tries in count():
             try:
                 await declare(self.parts.store, self.app.declared_schedules.values())
-                return await self.parts.store.run(self._levels())
+                return await self._declare_levels()
             except StoreReadOnly as error:
                 if not tries:
                     log.warning("this worker starts when the database can be written again: %s", error)
                 await asyncio.sleep(READ_ONLY_SECONDS)
         raise AssertionError("not reached")
 
-    def _levels(self) -> Operation[None]:
+    async def _declare_levels(self) -> None:
+        """Store the levels of events that differ from the stored ones; usually none, so that nothing is written."""
         given = {task.name: task.options.events for task in self.app.registry}
         tasks = {name: None if level is None else EventLevel(level) for name, level in given.items()}
-        return declare_levels(EventLevel(self.app.settings.events), tasks)
+        default = EventLevel(self.app.settings.events)
+        if undeclared_levels(await self.parts.store.run(levels()), default, tasks):
+            await self.parts.store.run(declare_levels(default, tasks))
 
     def _check_store(self) -> None:
         check_schema(self.app.store)
