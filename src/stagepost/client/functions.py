@@ -33,7 +33,8 @@ def wants_context(function: Callable[..., Any]) -> bool:
     if not parameters:
         return False
     place = getattr(function, "__qualname__", repr(function))
-    if parameters[0] == "self" and "." in place.replace("<locals>.", ""):
+    outside = place.rpartition(".")[0]
+    if parameters[0] == "self" and outside and not outside.endswith("<locals>"):
         raise TaskError(
             f"{place}: `self` cannot be stored. A task is a function of a module, not a method: pass what it needs as "
             f"arguments."
