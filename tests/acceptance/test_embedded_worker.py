@@ -372,7 +372,7 @@ async def test_a_worker_that_is_cancelled_while_it_starts_ends(shop: App) -> Non
 
 
 PROGRAM = """
-    import os, sys, threading
+    import os, sys, threading, warnings
     from stagepost import App, Worker, configure_logging
 
     app = App()
@@ -427,6 +427,7 @@ def test_a_process_that_was_forked_from_the_workers_leaves_the_worker_alone(
         with Worker(app):
             slow.enqueue()
             started.wait()
+            warnings.simplefilter("ignore")  # from 3.12 on, Python warns of a fork beside threads
             if (child := os.fork()) == 0:
                 with app.transaction():
                     pass

@@ -390,6 +390,18 @@ def test_workers_that_declare_levels_at_once_agree(blocking_store: Bench) -> Non
     assert blocking_store.run(levels()) == wanted
 
 
+@pytest.mark.parametrize("length", [100, 20_000])
+def test_ids_are_part_of_an_event_unless_they_are_long(store: Bench, length: int) -> None:
+    """A group of ends must not store again everything that its jobs carry."""
+    trace = TraceContext(trace_id="x" * length)
+    enqueue(store, context=trace.encode())
+    finish(store, Completed("1"))
+
+    [event] = read(store)
+
+    assert event.trace == (trace if length == 100 else TraceContext())
+
+
 def test_a_context_that_is_no_trace_does_not_stop_readers(store: Bench) -> None:
     enqueue(store, context='{"trace_id":7}')
     finish(store, Completed("1"))

@@ -35,6 +35,7 @@ __all__ = [
     "undeclared_levels",
 ]
 
+LONGEST_CONTEXT = 2000
 DEFAULT = ""
 """The task name under which the default level is stored."""
 
@@ -50,11 +51,17 @@ class JobFacts(msgspec.Struct, frozen=True, array_like=True):
     batch_id: str | None = None
     reason: str | None = None
     context: str | None = None
+    """The job's stored context, for its ids. One longer than `LONGEST_CONTEXT` holds more than ids, and is left out."""
+
+    def bounded(self) -> JobFacts:
+        """Leave a long context out, as the dialects' statements do."""
+        is_long = self.context is not None and len(self.context) > LONGEST_CONTEXT
+        return msgspec.structs.replace(self, context=None) if is_long else self
 
 
 def record_events(facts: Iterable[tuple[JobFacts, str]]) -> Statements[None]:
     """Record changes of jobs, each with the level of its task, in the transaction that makes them."""
-    wanted = [one for one, level in facts if level != EventLevel.OFF]
+    wanted = [one.bounded() for one, level in facts if level != EventLevel.OFF]
     if wanted:
         yield Statement("record_events", {"events": wanted}, split="events")
 

@@ -40,7 +40,8 @@ told as (
     select
         :now, 'job', count(*),
         json_agg(json_build_array(
-            kept.id, kept.state, kept.task_name, kept.queue_name, kept.attempts, kept.batch_id, kept.reason, kept.context::text
+            kept.id, kept.state, kept.task_name, kept.queue_name, kept.attempts, kept.batch_id, kept.reason,
+            case when octet_length(kept.context::text) <= 2000 then kept.context::text end
         ))
     from kept
     left join stagepost_event_level as own on own.task_name = kept.task_name

@@ -74,7 +74,8 @@ insert into stagepost_event (happened_at, subject, number, facts)
 select
     :now, 'job' as subject, count(*),
     json_group_array(json_array(
-        ended.id, ended.state, ended.task_name, ended.queue_name, ended.attempts, ended.batch_id, ended.reason, ended.context
+        ended.id, ended.state, ended.task_name, ended.queue_name, ended.attempts, ended.batch_id, ended.reason,
+        case when length(ended.context) <= 2000 then ended.context end
     ))
 from json_each(:selected) as kept
 join stagepost_job_history as ended on ended.id = kept.value
