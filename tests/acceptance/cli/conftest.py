@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -11,18 +12,20 @@ from pathlib import Path
 import pytest
 
 from stagepost.config.logging import ATTEMPTS
+from stagepost.config.settings import CONFIG_VARIABLE
 from stagepost.database.migrate import migrate
 from tests.acceptance.cli.command_line import CommandLine, forget_modules_in
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to be in; modules imported from it are forgotten, and logging is put back."""
+    """An empty folder to be in; modules imported from it are forgotten, and logging and environment are put back."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield tmp_path
+    os.environ.pop(CONFIG_VARIABLE, None)  # a command with `--config` sets it for the whole process
     forget_modules_in(tmp_path)
     root.handlers[:] = handlers
     root.setLevel(level)
