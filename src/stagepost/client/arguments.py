@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
@@ -15,7 +15,19 @@ from stagepost.model.batch import check_key
 from stagepost.model.checks import checked_id
 from stagepost.model.option_types import check_type
 
-__all__ = ["actor_of", "choices", "default_actor", "filter_of", "keys_of", "known_id", "page_size", "page_start"]
+__all__ = [
+    "actor_of",
+    "check_progress",
+    "choice",
+    "choices",
+    "default_actor",
+    "filter_of",
+    "id_text",
+    "keys_of",
+    "known_id",
+    "page_size",
+    "page_start",
+]
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -24,11 +36,16 @@ LARGEST_PAGE = 1000
 
 def known_id(job_id: object) -> str:
     """Normalize the id of a job; no job has an id that is not a UUID."""
-    text = job_id if isinstance(job_id, str) else str(job_id) if isinstance(job_id, UUID) else shown(job_id)
+    text = id_text(job_id)
     try:
         return checked_id(text)
     except ConfigurationError:
         raise JobNotFound(text) from None
+
+
+def id_text(value: object) -> str:
+    """Return an id as a text; what is no id at all becomes a text that is none either."""
+    return value if isinstance(value, str) else str(value) if isinstance(value, UUID) else shown(value)
 
 
 def page_start(before: Any) -> str | None:
@@ -64,6 +81,16 @@ def choices(what: str, values: Any, kind: type[E]) -> list[E]:
     if not all(isinstance(value, str) and value in known for value in given):
         raise ConfigurationError(f"{what}: {shown(given)} are not all valid. Valid are: {', '.join(known)}.")
     return [known[value] for value in given]
+
+
+def choice(what: str, value: Any, kind: type[E]) -> E | None:
+    """Convert one value or its name to a member of an enumeration; None stays None."""
+    return None if value is None else choices(what, [value], kind)[0]
+
+
+def check_progress(report: Any) -> None:
+    """Refuse an `on_progress` that cannot be called."""
+    check_type("on_progress", report, Callable[..., Any] | None)
 
 
 def keys_of(what: str, keys: Any) -> list[str] | None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stagepost.client.arguments import check_progress
 from stagepost.client.operator_records import BulkResult
 from stagepost.client.procedures import Procedure
 from stagepost.errors import UniqueKeyTaken
@@ -70,6 +71,7 @@ def handle_all(
     next_page: NextPage, act: Act, *, report: Report | None = None, before: BulkResult | None = None
 ) -> Procedure[BulkResult]:
     """Act on page after page, and add up what was done; `before` is what was done earlier."""
+    check_progress(report)
     result, position = before or BulkResult(), None
     while True:
         page, position = yield from next_page(position)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stagepost.client.arguments import actor_of, known_id
+from stagepost.client.arguments import actor_of, filter_of, known_id, page_size
 from stagepost.client.bulk import (
     PAGE,
     Act,
@@ -27,6 +27,7 @@ from stagepost.errors import ConfigurationError, GroupNotFound, IllegalTransitio
 from stagepost.model.dead_letter import DeadMessage as StoredMessage
 from stagepost.model.job import JobRow, to_instant
 from stagepost.model.lifecycle import JobState
+from stagepost.model.option_types import check_type
 from stagepost.store.counting import count_by_state
 from stagepost.store.dead_messages import (
     count_dead_messages,
@@ -160,13 +161,15 @@ class DeadLetters:
 
 
 def _grouping(limit: int) -> Procedure[list[DeadLetterGroup]]:
-    of_jobs = yield dead_letter_groups(most=limit)
-    of_messages = yield dead_message_groups(most=limit)
+    most = page_size(limit, most=MOST_GROUPS)
+    of_jobs = yield dead_letter_groups(most=most)
+    of_messages = yield dead_message_groups(most=most)
     found = [group_of(one) for one in (*of_jobs, *of_messages)]
-    return sorted(found, key=lambda group: group.number, reverse=True)[:limit]
+    return sorted(found, key=lambda group: group.number, reverse=True)[:most]
 
 
 def _finding(group_id: str) -> Procedure[DeadLetterGroup]:
+    check_type("group", group_id, str)
     for group in (yield from _grouping(MOST_GROUPS)):
         if group.id == group_id:
             return group
@@ -181,7 +184,7 @@ def _counting() -> Procedure[int]:
 
 def _paging(group: str | None, before: str | None, limit: int) -> Procedure[list[Job | DeadMessage]]:
     chosen = None if group is None else (yield from _finding(group))
-    most = max(1, min(limit, 1000))
+    most = page_size(limit)
     position = None if before is None else _moment((yield from _reading(before)))
     found: list[Job | DeadMessage] = []
     if chosen is None or chosen.kind == "jobs":
@@ -242,6 +245,9 @@ def _discarding(chosen: Selection, actor: str | None, report: Report | None) -> 
 
 
 def _acting(chosen: Selection, on_jobs: Act, on_messages: Act, report: Report | None) -> Procedure[BulkResult]:
+    check_type("everything", chosen.everything, bool)
+    filter_of("task", chosen.task)
+    filter_of("queue", chosen.queue)
     if chosen.ways != 1:
         raise ConfigurationError(NEITHER)
     jobs, messages = yield from _selecting(chosen)

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
+from stagepost.client.arguments import page_size
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.clock import sleep
 from stagepost.errors import ConfigurationError
 from stagepost.events import Event
 from stagepost.model.backoff import backoff_seconds
+from stagepost.model.option_types import check_type
 from stagepost.store.events import Stream, number_events, read_events, stream
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ __all__ = ["PAGE", "Events", "Follower"]
 
 PAGE = 1000
 """Number of events that are read at once."""
+LARGEST_NUMBER = 2**63 - 1
 FIRST_SECONDS = 0.02
 LONGEST_SECONDS = 1.0
 
@@ -90,9 +93,10 @@ class Follower:
 
 def _page(after: int | None, limit: int) -> Procedure[list[Event]]:
     """Number events that were committed since, if the page needs them, then read it."""
-    if after is not None and after < 0:
+    check_type("after", after, int | None)
+    if after is not None and not 0 <= after <= LARGEST_NUMBER:
         raise ConfigurationError(f"after is {after}: it must be the number of an event, or 0 for the first.")
-    limit = max(1, min(limit, PAGE))
+    limit = page_size(limit, most=PAGE)
     found: Stream = yield stream()
     start = found.pruned if after is None else after
     if found.is_behind and found.last < start + limit:

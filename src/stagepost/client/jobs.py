@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stagepost.client.arguments import actor_of, choices, known_id, page_size, page_start
+from stagepost.client.arguments import actor_of, choices, filter_of, known_id, page_size, page_start
 from stagepost.client.bulk import (
     PAGE,
     Act,
@@ -205,8 +205,8 @@ class Jobs:
     ) -> Procedure[JobPage]:
         found: StoredPage = yield page_of_jobs(
             states=choices("states", states, JobState),
-            task_name=task,
-            queue_name=queue,
+            task_name=filter_of("task", task),
+            queue_name=filter_of("queue", queue),
             batch_id=None if parent_id is None else known_id(parent_id),
             before=page_start(before),
             most=page_size(limit),
@@ -251,6 +251,8 @@ def _acting(
     chosen: Selection, act: Act, *, usual: Collection[JobState], allowed: Collection[JobState], report: Report | None
 ) -> Procedure[BulkResult]:
     """Act on the selected jobs; filters without states select the `usual` ones."""
+    filter_of("task", chosen.task)
+    filter_of("queue", chosen.queue)
     if bool(chosen.ids) is chosen.has_filter:
         raise ConfigurationError("select jobs either by their ids or by at least one filter, such as queue='mail'.")
     if useless := sorted(set(chosen.states) - set(allowed)):

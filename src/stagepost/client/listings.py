@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from stagepost.client.arguments import choice, filter_of, id_text, page_size, page_start
 from stagepost.client.operator_records import GateStatus, RunSummary, gate_status_of, run_summary_of
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.client.records import Batch, batch_of
 from stagepost.client.runs import RunHandle
 from stagepost.errors import ConfigurationError, GateNotFound, RunNotFound
-from stagepost.model.batch import BatchRow, BatchState, Progress, progress_of, summary_of
+from stagepost.model.batch import BatchRow, BatchState, Progress, check_key, progress_of, summary_of
 from stagepost.model.checks import checked_id
 from stagepost.model.pipeline import Run, RunState
 from stagepost.store import gates
@@ -122,8 +123,8 @@ class Runs:
 
 
 def _paging_batches(state: BatchState | str | None, before: str | None, limit: int) -> Procedure[list[BatchProgress]]:
-    wanted = None if state is None else BatchState(state)
-    found: list[BatchRow] = yield list_batches(state=wanted, before=_position(before), most=_most(limit))
+    wanted = choice("state", state, BatchState)
+    found: list[BatchRow] = yield list_batches(state=wanted, before=page_start(before), most=page_size(limit))
     now: int = yield ping()
     page: list[BatchProgress] = []
     for row in found:
@@ -133,11 +134,13 @@ def _paging_batches(state: BatchState | str | None, before: str | None, limit: i
 
 
 def _paging_gates(after: str, limit: int) -> Procedure[list[GateStatus]]:
-    found: list[gates.StoredGate] = yield gates.list_gates(after=after, most=_most(limit))
+    start = "" if after == "" else filter_of("after", after)
+    found: list[gates.StoredGate] = yield gates.list_gates(after=start or "", most=page_size(limit))
     return [gate_status_of(gate, {}) for gate in found]
 
 
 def _getting_gate(name: str) -> Procedure[GateStatus]:
+    check_key("gate name", name)
     gate: gates.StoredGate | None = yield gates.find_gate(name)
     if gate is None:
         raise GateNotFound(name)
@@ -149,25 +152,19 @@ def _getting_gate(name: str) -> Procedure[GateStatus]:
 def _paging_runs(
     pipeline: str | None, state: RunState | str | None, before: str | None, limit: int
 ) -> Procedure[list[RunSummary]]:
-    try:
-        wanted = None if state is None else RunState(state)
-    except ValueError as error:
-        raise ConfigurationError(f"state: {error}. Known are: {', '.join(RunState)}.") from None
-    found: list[Run] = yield list_runs(pipeline=pipeline, state=wanted, before=_position(before), most=_most(limit))
+    found: list[Run] = yield list_runs(
+        pipeline=filter_of("pipeline", pipeline),
+        state=choice("state", state, RunState),
+        before=page_start(before),
+        most=page_size(limit),
+    )
     return [run_summary_of(run) for run in found]
 
 
 def _known(run_id: str) -> str:
     """Normalize the id of a run; no run has an id that is not a UUID."""
+    text = id_text(run_id)
     try:
-        return checked_id(str(run_id))
+        return checked_id(text)
     except ConfigurationError:
-        raise RunNotFound(run_id) from None
-
-
-def _position(before: str | None) -> str | None:
-    return None if before is None else checked_id(before)
-
-
-def _most(limit: int) -> int:
-    return max(1, min(limit, 1000))
+        raise RunNotFound(text) from None

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
-from stagepost.client.arguments import actor_of
+from stagepost.client.arguments import actor_of, check_progress
 from stagepost.client.operator_records import Queue, queue_of
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.database.store import Store
@@ -108,6 +108,7 @@ class Queues:
         Reads every job, which may take minutes. Workers do the same continuously. `on_progress` is called with the
         number of parts that are done, and of all parts.
         """
+        check_progress(on_progress)
         drifts: list[Drift] = []
         with _long_calls(self._app) as store:
             for done, part in enumerate(PARTS, start=1):

@@ -11,6 +11,7 @@ from stagepost.client.procedures import Procedure, run_procedure, run_procedure_
 from stagepost.client.waiting import late, pauses
 from stagepost.errors import RunError
 from stagepost.model.lifecycle import JobState
+from stagepost.model.option_types import check_type
 from stagepost.model.pipeline import Run, RunState, StepState
 from stagepost.store import runs
 from stagepost.store.cancelling import cancel_items
@@ -61,11 +62,11 @@ class RunHandle:
 
     def result(self, step: str) -> Any:
         """Return a step's result as its task's return type; a step with many jobs gives a list, in element order."""
-        return self._decoded(step, self._app.store.run(results_of(self.id, step)))
+        return self._decoded(step, self._app.store.run(results_of(self.id, _checked(step))))
 
     async def result_async(self, step: str) -> Any:
         """Return a step's result without blocking the event loop."""
-        return self._decoded(step, await self._app.async_store.run(results_of(self.id, step)))
+        return self._decoded(step, await self._app.async_store.run(results_of(self.id, _checked(step))))
 
     def retry(self, *, actor: str | None = None, tx: Any = None) -> RunState:
         """Continue a run that failed or was cancelled; completed jobs are not run again.
@@ -122,3 +123,8 @@ class RunHandle:
             while after is not None:
                 after = yield cancel_items(batch_id, after=after)
         return (yield from self._found()).state
+
+
+def _checked(step: str) -> str:
+    check_type("step", step, str)
+    return step

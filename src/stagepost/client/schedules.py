@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from stagepost.client.arguments import actor_of
+from stagepost.client.arguments import actor_of, page_size
 from stagepost.client.handle import JobHandle
 from stagepost.client.operator_records import Schedule, ScheduleRun, schedule_of
 from stagepost.client.procedures import Procedure, run_procedure, run_procedure_async
 from stagepost.errors import ScheduleNotFound
+from stagepost.model.checks import NAME
 from stagepost.model.job import to_datetime, to_instant
+from stagepost.model.option_types import check_type
 from stagepost.store import schedules
 
 if TYPE_CHECKING:
@@ -52,11 +54,11 @@ class Schedules:
 
     def run(self, name: str, *, actor: str | None = None) -> JobHandle[Any]:
         """Enqueue a schedule's job now, in addition to its due times; works while the schedule is paused."""
-        return JobHandle(self._app.store.run(schedules.run_now(name, actor=actor_of(actor))), self._app)
+        return JobHandle(self._app.store.run(schedules.run_now(_known(name), actor=actor_of(actor))), self._app)
 
     async def run_async(self, name: str, *, actor: str | None = None) -> JobHandle[Any]:
         """Enqueue a schedule's job now without blocking the event loop."""
-        running = self._app.async_store.run(schedules.run_now(name, actor=actor_of(actor)))
+        running = self._app.async_store.run(schedules.run_now(_known(name), actor=actor_of(actor)))
         return JobHandle(await running, self._app)
 
     def pause(self, name: str, *, actor: str | None = None) -> Schedule:
@@ -77,11 +79,11 @@ class Schedules:
 
     def remove(self, name: str, *, actor: str | None = None) -> None:
         """Remove a schedule; a worker that starts and still declares it brings it back."""
-        self._app.store.run(schedules.remove_schedule(name, actor=actor_of(actor)))
+        self._app.store.run(schedules.remove_schedule(_known(name), actor=actor_of(actor)))
 
     async def remove_async(self, name: str, *, actor: str | None = None) -> None:
         """Remove a schedule without blocking the event loop."""
-        await self._app.async_store.run(schedules.remove_schedule(name, actor=actor_of(actor)))
+        await self._app.async_store.run(schedules.remove_schedule(_known(name), actor=actor_of(actor)))
 
 
 def _listing() -> Procedure[list[Schedule]]:
@@ -90,23 +92,33 @@ def _listing() -> Procedure[list[Schedule]]:
 
 
 def _getting(name: str) -> Procedure[Schedule]:
+    wanted = _known(name)
     for schedule in (yield from _listing()):
-        if schedule.name == name:
+        if schedule.name == wanted:
             return schedule
     raise ScheduleNotFound(name)
 
 
 def _running(name: str, before: datetime | None, limit: int) -> Procedure[list[ScheduleRun]]:
+    check_type("before", before, datetime | None)
     until = schedules.NEVER if before is None else to_instant(before)
-    found: list[schedules.Firing] = yield schedules.list_runs(name, before=until, most=max(1, min(limit, 1000)))
+    found: list[schedules.Firing] = yield schedules.list_runs(_known(name), before=until, most=page_size(limit))
     return [ScheduleRun(to_datetime(one.due_at), one.job_id, to_datetime(one.fired_at)) for one in found]
 
 
 def _pausing(name: str, actor: str | None) -> Procedure[Schedule]:
-    yield schedules.pause_schedule(name, actor=actor_of(actor))
+    yield schedules.pause_schedule(_known(name), actor=actor_of(actor))
     return (yield from _getting(name))
 
 
 def _resuming(name: str, actor: str | None) -> Procedure[Schedule]:
-    yield schedules.resume_schedule(name, actor=actor_of(actor))
+    yield schedules.resume_schedule(_known(name), actor=actor_of(actor))
     return (yield from _getting(name))
+
+
+def _known(name: str) -> str:
+    """Check the name of a schedule; none has a name that `app.schedule` would refuse."""
+    check_type("schedule name", name, str)
+    if not NAME.fullmatch(name):
+        raise ScheduleNotFound(name)
+    return name
