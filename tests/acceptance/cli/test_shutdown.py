@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -76,6 +77,8 @@ class Tree:
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGTERM)
+        # The kernel merges a signal with one of the same kind that the process has not received yet.
+        wait_until(lambda: not is_pending(self.root.pid, signal.SIGTERM), "the signal to arrive", seconds=LIMIT)
 
     def wait_for(self, text: str, *, times: int = 1) -> None:
         """Read its log until it has said something so often."""
@@ -104,6 +107,16 @@ class Tree:
         self.root.wait()
         assert self.root.stdout is not None
         self.root.stdout.close()
+
+
+def is_pending(process_id: int, number: signal.Signals) -> bool:
+    """Whether a signal was sent to a process that has not had the time to receive it."""
+    try:
+        status = Path(f"/proc/{process_id}/status").read_text(encoding="utf-8")
+    except FileNotFoundError:  # it has ended
+        return False
+    [pending] = [line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:")]
+    return bool(int(pending, 16) & 1 << number - 1)
 
 
 @pytest.fixture
